@@ -18,7 +18,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "cluster": ("cluster", "the store of a cluster: create it, show nodes, drain and fence them"),
     "demo": ("demo", "three client libraries share a group while processes die; or Spark jobs over a log"),
     "export": ("export", "event logs as Parquet or JSON lines; verify exports"),
-    "spark": ("spark", "jobs over event logs: rebuild, audit, restore, timeline"),
+    "spark": ("spark", "jobs over event logs: rebuild, audit, restore, timeline, watch"),
     "log": ("log", "the event log of a folder: dump, verify, repair, copy, compact"),
     "topics": ("topics", "create, list, describe and delete topics"),
     "produce": ("produce", "write lines to a topic"),

@@ -60,7 +60,7 @@ class EventReplay:
         last_timestamp_ms: int,
         log_first: int,
         last_gap: int,
-        missing: Callable[[int, int], object],
+        missing: Callable[[int, int], object] | None,
     ) -> None:
         """Continues from a checkpoint. Must be called before the first event.
 

@@ -18,6 +18,8 @@ KAFKA_SOURCE: Final = (
     "org.apache.commons:commons-pool2:2.13.1",
     "org.scala-lang.modules:scala-parallel-collections_2.13:1.2.0",
 )
+DELTA: Final = ("io.delta:delta-spark_{minor}_2.13:4.4.0", "io.delta:delta-storage:4.4.0")
+ICEBERG: Final = ("org.apache.iceberg:iceberg-spark-runtime-{minor}_2.13:1.12.0",)
 
 
 def packages(names: tuple[str, ...]) -> list[Path]:
@@ -28,7 +30,7 @@ def packages(names: tuple[str, ...]) -> list[Path]:
     spark = pyspark.__version__
     found = []
     for name in names:
-        group, artifact, version = name.format(spark=spark).split(":")
+        group, artifact, version = name.format(spark=spark, minor=spark.rpartition(".")[0]).split(":")
         try:
             found.append(maven_file(group, artifact, version))
         except ConfigError as error:

@@ -93,6 +93,7 @@ def test_cut_by_offset_applies_per_partition(spark: Any, kafka_logs: Path) -> No
     assert all(row["complete"] for row in log.values())
 
 
+@pytest.mark.long  # Spark gives the workers of a stream ten seconds to start, which a busy machine may exceed
 def test_stream_of_available_rows_reads_all(spark: Any, exported: Path, tmp_path: Path) -> None:
     """Reads in as many micro-batches as the limit requires, each row once."""
     frame = spark.readStream.format("kcore").option("topic", "__transaction_state").option("maxOffsetsPerTrigger", 700)
@@ -118,6 +119,7 @@ def test_an_offset_of_a_log_that_is_not_there_is_an_error(exported: Path, tmp_pa
             rebuild_job.rebuild(spark, exported, tmp_path / "state", offsets={place: 5})
 
 
+@pytest.mark.long  # Spark gives the workers of a stream ten seconds to start, which a busy machine may exceed
 def test_stream_reads_new_rows_of_an_export(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
     """A query that is stopped and restarted on a growing export sees every row once."""
     source = SegmentSource(kafka_logs / "moment-1" / "__share_group_state-3")

@@ -160,7 +160,7 @@ def compare_all(batches: Iterable[pa.RecordBatch], logs: Logs) -> Iterator[pa.Re
     from kcore.spark.audit.across import compare  # noqa: PLC0415
 
     observations = (_observation(row) for batch in batches for row in batch.to_pylist())
-    return _in_batches(compare(observations, logs), _finding_batch)
+    return _in_batches(compare(observations, logs), findings_batch)
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[EventRow | LogFault]:
@@ -194,7 +194,8 @@ def _result_batch(rows: list[Finding | Observation]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=[field.name for field in results])
 
 
-def _finding_batch(rows: list[Finding]) -> pa.RecordBatch:
+def findings_batch(rows: list[Finding]) -> pa.RecordBatch:
+    """Returns findings as a record batch of the findings table."""
     import pyarrow as pa  # noqa: PLC0415
 
     from kcore.spark.decode.ddl import arrow_struct  # noqa: PLC0415

@@ -76,13 +76,26 @@ class PartitionAudit:
             self._groups = group_machine()
             self._offsets = OffsetsWentBack(self._log, self._groups)
             self._checks.append(self._offsets)
-        self._handlers: dict[type, list[Handler]] = {}
-        for check in self._checks:
-            for cls, handler in check.handlers().items():
-                self._handlers.setdefault(cls, []).append(handler)
+        self._handlers = self._handlers_of_checks()
         self._decode_offset = OffsetDecoder().decode
         self._last_offset = -1
         self._newest_ms = -1
+
+    def _handlers_of_checks(self) -> dict[type, list[Handler]]:
+        found: dict[type, list[Handler]] = {}
+        for check in self._checks:
+            for cls, handler in check.handlers().items():
+                found.setdefault(cls, []).append(handler)
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns the attributes for a pickle. Handlers follow from the checks."""
+        return {name: value for name, value in vars(self).items() if name != "_handlers"}
+
+    def __setstate__(self, attributes: dict[str, Any]) -> None:
+        """Restores the attributes of a pickle."""
+        vars(self).update(attributes)
+        self._handlers = self._handlers_of_checks()
 
     def take(self) -> list[Finding | Observation]:
         """Returns the findings and observations since the last call."""

@@ -95,6 +95,11 @@ class HadoopFiles(Files):
         with self._errors():
             self._files.delete(self._path(name), False)
 
+    def delete_folder(self, name: str) -> None:
+        """Deletes a folder below this one with all its files, if it exists."""
+        with self._errors():
+            self._files.delete(self._path(name), True)
+
     def exists(self, name: str) -> bool:
         """Implements `Files.exists`; True for folders, too."""
         with self._errors():

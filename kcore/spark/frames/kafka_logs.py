@@ -19,7 +19,7 @@ from kcore.spark.frames.hadoop import cause_of
 from kcore.spark.frames.logs import Beside, EventLogs, Give, KafkaCluster, in_tasks, shares
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 PACKAGE = "--conf spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:VERSION, with Spark's version"
 ADMIN_TIMEOUT_MS = "30000"
@@ -58,10 +58,10 @@ class KafkaLogs(EventLogs):
 
     def __init__(self, spark: SparkSession, cluster: KafkaCluster, topics: Sequence[str] = TOPICS) -> None:
         self._spark = spark
-        spark.conf.set(CONSUMER_OFFSETS_SETTING, "true")
+        use_consumer_offsets(spark)
         self._cluster = cluster
         self.name = str(cluster)
-        self._parts = sorted(_parts(spark, cluster, topics))
+        self._parts = sorted(cluster_parts(spark, cluster, topics))
 
     def parts(self) -> list[Part]:
         """Implements `EventLogs.parts`."""
@@ -101,9 +101,7 @@ class KafkaLogs(EventLogs):
             assigned.setdefault(part.topic, []).append(part.partition)
             starts.setdefault(part.topic, {})[str(part.partition)] = part.start
             ends.setdefault(part.topic, {})[str(part.partition)] = part.end
-        reader = self._spark.read.format("kafka").option("kafka.bootstrap.servers", self._cluster.bootstrap)
-        for name, value in self._cluster.options.items():
-            reader = reader.option(f"kafka.{name}", value)
+        reader: DataFrameReader = kafka_options(self._spark.read.format("kafka"), self._cluster)
         return (
             reader.option("kafka.isolation.level", READ_COMMITTED)
             .option("assign", json.dumps(assigned))
@@ -115,8 +113,25 @@ class KafkaLogs(EventLogs):
         )
 
 
-def _parts(spark: SparkSession, cluster: KafkaCluster, topics: Sequence[str]) -> Iterator[Part]:
-    """Yields the partitions of the existing topics, with their first offsets and last stable offsets."""
+def use_consumer_offsets(spark: SparkSession) -> None:
+    """Makes the source of a session see internal topics."""
+    spark.conf.set(CONSUMER_OFFSETS_SETTING, "true")
+
+
+def kafka_options(reader: Any, cluster: KafkaCluster) -> Any:
+    """Returns a reader or a writer of Spark with the options that connect it to a cluster."""
+    reader = reader.option("kafka.bootstrap.servers", cluster.bootstrap)
+    for name, value in cluster.options.items():
+        reader = reader.option(f"kafka.{name}", value)
+    return reader
+
+
+def cluster_parts(spark: SparkSession, cluster: KafkaCluster, topics: Sequence[str]) -> Iterator[Part]:
+    """Yields the partitions of the existing topics, with their first offsets and last stable offsets.
+
+    Raises:
+        KcoreError: the package of Spark's Kafka source is not in the session, or the cluster cannot be reached.
+    """
     from py4j.protocol import Py4JError, Py4JJavaError  # noqa: PLC0415
 
     jvm: Any = getattr(spark, "_jvm", None)

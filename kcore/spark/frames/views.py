@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.spark.decode.columns import decode
 from kcore.spark.frames.logs import Place, logs_at
+from kcore.spark.frames.output import PARQUET
 from kcore.spark.frames.transforms import coordinator_events
 from kcore.spark.state.table_schemas import GROUP, TABLES, Columns
 from kcore.spark.timeline.tables import TABLES as TIMELINE_TABLES
@@ -96,11 +97,14 @@ def register_views(
     """
     views: dict[str, tuple[DataFrame, Columns]] = {}
 
-    def table(folder: str | Path, name: str) -> DataFrame:
-        return spark.read.format(form).load(f"{folder}/{name}")
+    def table(folder: str | Path, name: str, columns: Columns) -> DataFrame:
+        reader = spark.read.format(form)
+        if form == PARQUET:  # a table that a stream keeps has no files until it has rows
+            reader = reader.schema(", ".join(f"`{column}` {kind}" for column, kind, _ in columns))
+        return reader.load(f"{folder}/{name}")
 
     if state is not None:
-        tables = {name: table(state, name) for name in TABLES}
+        tables = {name: table(state, name, TABLES[name]) for name in TABLES}
         views.update({name: (frame, TABLES[name]) for name, frame in tables.items()})
         views["current_offsets"] = current_offsets(tables["offsets"], tables["groups"]), VIEWS["current_offsets"]
     if events is not None:
@@ -111,7 +115,7 @@ def register_views(
         if state is not None:
             views["lag"] = lag(views["current_offsets"][0], views["log_ends"][0]), VIEWS["lag"]
     if timeline is not None:
-        found = {name: table(timeline, name) for name in TIMELINE_TABLES}
+        found = {name: table(timeline, name, TIMELINE_TABLES[name]) for name in TIMELINE_TABLES}
         views.update({f"timeline_{name}": (frame, TIMELINE_TABLES[name]) for name, frame in found.items()})
         views["owners"] = owners(found["moves"], found["rebalances"]), VIEWS["owners"]
     for name, (frame, columns) in views.items():

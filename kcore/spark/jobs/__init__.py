@@ -14,6 +14,7 @@ JOBS: Final = {
     "rebuild": "rebuild coordinator state as tables, as of any moment",
     "restore-plan": "plan the restore of committed offsets as of any moment, for `kcore offsets apply`",
     "timeline": "show rebalances, commits and transactions over time, as tables and as an HTML page",
+    "watch": "keep tables of state, history, findings, lag and alerts up to date, as a stream",
 }
 """Name of a job -> its help text. The module of a job `a-b` is `a_b`."""
 

@@ -50,6 +50,8 @@ class BatchReplay:
         cleaned_to: the offset up to which compaction has run, if known.
         with_records: True to keep the records that make up the state.
         resumed: the state at a checkpoint, from which the events continue; None: they begin with the log.
+        may_lack: True if offsets may be missing behind a checkpoint. False refuses such a gap, because compaction may
+            have removed a tombstone there.
 
     Attributes:
         state: the partition's state.
@@ -68,6 +70,7 @@ class BatchReplay:
         *,
         with_records: bool = False,
         resumed: Resumed | None = None,
+        may_lack: bool = False,
     ) -> None:
         state = PartitionState(topic, partition, cleaned_to) if resumed is None else resumed.state
         self.state = state
@@ -84,9 +87,9 @@ class BatchReplay:
             self._replay_row,
         )
         if resumed is not None:
-            self._continue(as_of)
+            self._continue(as_of, may_lack)
 
-    def _continue(self, as_of: AsOf) -> None:
+    def _continue(self, as_of: AsOf, may_lack: bool) -> None:
         """Continues behind the last offset of the state."""
         state, completeness = self.state, self.state.completeness
         if as_of.offset is not None and as_of.offset < state.next_offset:
@@ -100,7 +103,7 @@ class BatchReplay:
             state.last_timestamp_ms,
             completeness.first_offset,
             completeness.last_gap,
-            self._refuse_gap,
+            None if may_lack else self._refuse_gap,
         )
 
     def _refuse_gap(self, first: int, following: int) -> None:

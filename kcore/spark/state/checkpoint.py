@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -98,8 +99,10 @@ def resume(topic: str, partition: int, tables: Iterable[pa.Table], cleaned_to: i
     Raises:
         KcoreError: the checkpoint is not complete, or of a state that is not certain.
     """
-    rows = pa.concat_tables(tables).sort_by("number").combine_chunks()
-    if not len(rows) or not rows.column("number").equals(pa.chunked_array([pa.array(range(len(rows)), pa.int64())])):
+    rows = pa.concat_tables(tables).combine_chunks()
+    if not _is_numbered(rows):  # Spark's writer may have divided the rows among files
+        rows = rows.sort_by("number").combine_chunks()
+    if not len(rows) or not _is_numbered(rows):
         raise KcoreError(f"the checkpoint of {topic}-{partition} is not complete: rebuild without --since")
     known = json.loads(rows.column("value")[0].as_py())
     if known["version"] != VERSION:
@@ -119,6 +122,10 @@ def resume(topic: str, partition: int, tables: Iterable[pa.Table], cleaned_to: i
     _restore(state, known)
     live.resumed()
     return Resumed(state, live)
+
+
+def _is_numbered(rows: pa.Table) -> bool:
+    return bool(rows.column("number").equals(pa.chunked_array([pa.array(np.arange(len(rows)))])))
 
 
 def _with_timestamps(records: pa.Table) -> pa.Table:

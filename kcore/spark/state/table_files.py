@@ -130,7 +130,9 @@ class _TableFile:
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file: Any = open(path, "wb")  # noqa: SIM115  # closed by `close`
-        self._writer = pq.ParquetWriter(self._file, schema, compression="zstd")
+        texts = [field.name for field in schema if pa.types.is_string(field.type)]
+        # A dictionary of numbers or of the keys of a checkpoint costs time and saves nothing.
+        self._writer = pq.ParquetWriter(self._file, schema, compression="zstd", use_dictionary=texts or False)
         self._batches: list[pa.RecordBatch] = []
         self._size_bytes = 0
         self.rows = 0

@@ -164,17 +164,27 @@ def event_batches(derived: Iterator[TimelineEvent], rows_per_batch: int) -> Iter
             yield _batch(kind, rows)
 
 
-def _batch(kind: str, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+def kind_batch(kind: str, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    """Returns events of one kind, at least one, as a record batch with the columns of the kind."""
     import pyarrow as pa  # noqa: PLC0415
 
     from kcore.spark.decode.ddl import arrow_struct  # noqa: PLC0415
 
     own = arrow_struct(kind_ddl(kind))
     columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), own, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(list(own)))
+
+
+def _batch(kind: str, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    import pyarrow as pa  # noqa: PLC0415
+
+    from kcore.spark.decode.ddl import arrow_struct  # noqa: PLC0415
+
+    own = kind_batch(kind, rows).to_struct_array()
     arrays: list[pa.Array] = [pa.array([kind] * len(rows), pa.string())]
     for name in EVENT_KINDS:
         if name == kind:
-            arrays.append(pa.StructArray.from_arrays(columns, fields=list(own)))
+            arrays.append(own)
         else:
             arrays.append(pa.nulls(len(rows), arrow_struct(kind_ddl(name))))
     return pa.RecordBatch.from_arrays(arrays, names=["kind", *EVENT_KINDS])

@@ -100,19 +100,23 @@ class History:
             active_offset: the base offset of the newest segment, if known.
         """
         for row in rows:
-            if row.offset < self.next_offset:
-                continue
-            whole = self._saw(row)
-            if row.batch_only:
-                continue
-            if row.control:
-                yield from self._marker(row)
-            elif row.key is not None:
-                try:
-                    yield from self._row(row, row.key, whole)
-                except (DecodeError, ValueError):  # malformed bytes, or an unknown state
-                    self.faults += 1
+            yield from self.see(row)
         yield from self._at_end(active_offset)
+
+    def see(self, row: EventRow) -> Iterator[TimelineEvent]:
+        """Reads the next row; yields the events that it completes. A repeated or late offset is skipped."""
+        if row.offset < self.next_offset:
+            return
+        whole = self._saw(row)
+        if row.batch_only:
+            return
+        if row.control:
+            yield from self._marker(row)
+        elif row.key is not None:
+            try:
+                yield from self._row(row, row.key, whole)
+            except (DecodeError, ValueError):  # malformed bytes, or an unknown state
+                self.faults += 1
 
     def _saw(self, row: EventRow) -> bool:
         """Records a row; returns True if the history up to it is complete."""

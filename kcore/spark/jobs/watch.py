@@ -1,0 +1,154 @@
+"""The job `watch`: keeps tables of state, history, findings, lag and alerts up to date, as a stream."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import TYPE_CHECKING
+
+from kcore.errors import ConfigError, KcoreError
+from kcore.printable import clean
+from kcore.spark.frames.logs import KafkaCluster
+from kcore.spark.jobs.session import add_folder_argument, add_session_arguments, parse_settings, session, source_of
+from kcore.spark.timeline.history import HistoryOptions
+from kcore.spark.watch.alerts import Limits
+from kcore.spark.watch.watch import Watch, WatchOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+SHUFFLE = "spark.sql.shuffle.partitions"
+RETAINED = "spark.sql.streaming.minBatchesToRetain"
+RETAINED_BATCHES = "10"
+"""Spark keeps the states of a hundred micro-batches by default. Each has the live records of its partitions."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the job's arguments."""
+    defaults, limits = WatchOptions(), Limits()
+    add_folder_argument(parser)
+    parser.add_argument(
+        "--out", required=True, metavar="FOLDER", help="the output folder for tables and checkpoints; a path or a URI"
+    )
+    parser.add_argument(
+        "--trigger-ms",
+        type=int,
+        default=defaults.trigger_ms,
+        metavar="MS",
+        help="the time between two micro-batches, and between two reports of lag and alerts (%(default)s)",
+    )
+    parser.add_argument("--once", action="store_true", help="process what is there, report once, and exit")
+    parser.add_argument(
+        "--max-offsets",
+        type=int,
+        metavar="N",
+        help="the maximum number of offsets of a micro-batch: in total for a cluster, per partition for a folder",
+    )
+    parser.add_argument("--without-events", action="store_true", help="do not write the table of decoded events")
+    parser.add_argument(
+        "--session-timeout-ms",
+        type=int,
+        metavar="MS",
+        help="group.consumer.session.timeout.ms, which no log contains: tells members that left from timeouts",
+    )
+    for name, default, help_ in (
+        ("--gap-ms", limits.gap_ms, "alert on groups with members and lag without a commit for this time"),
+        ("--storm-count", limits.storm_count, "alert on this number of rebalances of one group"),
+        ("--storm-window-ms", limits.storm_window_ms, "the time within which these rebalances begin"),
+        ("--grace-ms", limits.grace_ms, "alert on transactions that exceed their timeouts by this time"),
+    ):
+        metavar = "N" if name == "--storm-count" else "MS"
+        parser.add_argument(name, type=int, default=default, metavar=metavar, help=f"{help_} (%(default)s)")
+    parser.add_argument(
+        "--publish", metavar="HOST:PORT/TOPIC", help="also write new rows to this topic of a cluster, as JSON"
+    )
+    add_session_arguments(parser)
+
+
+def options_of(options: argparse.Namespace) -> WatchOptions:
+    """Returns the options of the stream that the arguments name. ConfigError for an invalid one."""
+    if options.trigger_ms < 0:
+        raise ConfigError(f"--trigger-ms {options.trigger_ms}: must not be negative")
+    if options.max_offsets is not None and options.max_offsets < 1:
+        raise ConfigError(f"--max-offsets {options.max_offsets}: must be at least 1")
+    publish = None
+    if options.publish is not None:
+        bootstrap, _, topic = options.publish.partition("/")
+        if not bootstrap or not topic:
+            raise ConfigError(f"--publish {options.publish} is not HOST:PORT/TOPIC")
+        publish = KafkaCluster(bootstrap), topic
+    return WatchOptions(
+        options.trigger_ms,
+        options.once,
+        options.max_offsets,
+        not options.without_events,
+        HistoryOptions(None, options.session_timeout_ms),
+        Limits(options.gap_ms, options.storm_count, options.storm_window_ms, options.grace_ms),
+        publish,
+    )
+
+
+def prepare(spark: SparkSession, given: set[str]) -> None:
+    """Sets what Spark's defaults make expensive, except the settings in `given`.
+
+    Each micro-batch runs a task per shuffle partition. The first run of a stream fixes their number.
+    """
+    if SHUFFLE not in given:
+        spark.conf.set(SHUFFLE, str(max(1, spark.sparkContext.defaultParallelism)))
+    if RETAINED not in given:
+        spark.conf.set(RETAINED, RETAINED_BATCHES)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs the job in its own session until it is stopped, or to the end of the present content with `--once`.
+
+    Raises:
+        KcoreError: a query failed.
+    """
+    source, wanted = source_of(options), options_of(options)
+    with session(options, "watch") as spark:
+        prepare(spark, set(parse_settings(options.conf)))
+        watch = Watch(spark, source, options.out, wanted)
+        queries = watch.start()
+        try:
+            while True:
+                running = wait(queries, None if wanted.once else wanted.trigger_ms / 1000)
+                for alert in watch.report(time.time_ns() // 1_000_000):
+                    print(clean(f"{alert['kind']}: {alert['subject']}: {alert['detail']}"), flush=True)
+                if not running:
+                    return 0
+        finally:
+            for query in queries:
+                query.stop()
+
+
+def wait(queries: list[StreamingQuery], timeout_s: float | None) -> bool:
+    """Waits until the queries end, or for a time; returns True if one of them still runs.
+
+    Args:
+        queries: the queries.
+        timeout_s: the time, or None for no limit.
+
+    Raises:
+        KcoreError: a query failed.
+    """
+    from pyspark.errors import StreamingQueryException  # noqa: PLC0415
+
+    until_s = None if timeout_s is None else time.monotonic() + timeout_s
+    try:
+        for query in queries:
+            if until_s is None:
+                query.awaitTermination()
+            else:
+                query.awaitTermination(max(1, round(until_s - time.monotonic())))
+    except StreamingQueryException as error:
+        raise KcoreError(f"the stream failed: {cause_in(str(error))}") from error
+    return any(query.isActive for query in queries)
+
+
+def cause_in(text: str) -> str:
+    """Returns the line of Spark's message that names the cause: the last line of the last Python traceback, if any."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    named = [line for line in lines if line.startswith("kcore.errors.")]
+    return named[-1].partition(": ")[2] if named else lines[0] if lines else "unknown cause"

@@ -1,0 +1,153 @@
+"""The driver of the job `watch`: its two queries, and its reports of lag and alerts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kcore.spark.frames.kafka_logs import cluster_parts, kafka_options
+from kcore.spark.frames.logs import KafkaCluster, Place
+from kcore.spark.timeline.history import HistoryOptions
+from kcore.spark.watch.alerts import (
+    Limits,
+    groups_without_commits,
+    hanging_transactions,
+    lag_by_group,
+    rebalance_storms,
+)
+from kcore.spark.watch.continued import FINDINGS, STATE, TIMELINE
+from kcore.spark.watch.streams import as_json, decoded, events_of, watched
+from kcore.spark.watch.tables import ALERTS, ALERTS_DDL, EVENTS, LAG, LAG_DDL, WatchTables
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+CHECKPOINT: Final = "checkpoint"
+
+KEYS: Final = {
+    EVENTS: "concat(topic, '-', partition)",
+    FINDINGS: "coalesce(group_id, transactional_id)",
+    f"{TIMELINE}/transactions": "transactional_id",
+    ALERTS: "subject",
+}
+"""Growing table -> the key of its rows as records of Kafka. Other tables have the group's id."""
+
+
+class WatchOptions(NamedTuple):
+    """The options of a stream.
+
+    Attributes:
+        trigger_ms: the time between the starts of two micro-batches.
+        once: True to process the present content and to end.
+        max_offsets: the maximum number of offsets of a micro-batch (see `streams.events_of`); None: no limit.
+        with_events: True to write the table of decoded events.
+        history: the options of the timeline's events.
+        limits: the limits of alerts.
+        publish: a cluster and the topic to which new rows are written, too; None: none.
+    """
+
+    trigger_ms: int = 60_000
+    once: bool = False
+    max_offsets: int | None = None
+    with_events: bool = True
+    history: HistoryOptions = HistoryOptions()
+    limits: Limits = Limits()
+    publish: tuple[KafkaCluster, str] | None = None
+
+
+class Watch:
+    """A stream from a source to tables.
+
+    Args:
+        spark: a session; with the package of Spark's Kafka source for a cluster.
+        source: a cluster, or a folder that an export fills.
+        out: the output folder, which also has the checkpoints of the stream. A later stream continues from them.
+        options: the options.
+
+    Raises:
+        KcoreError: the output cannot be reached.
+    """
+
+    def __init__(
+        self, spark: SparkSession, source: Place, out: str | Path, options: WatchOptions | None = None
+    ) -> None:
+        self._spark = spark
+        self._source = source
+        self._options = options or WatchOptions()
+        self.tables = WatchTables(spark, out, None if self._options.publish is None else self._publish)
+        self._writing = threading.Lock()  # a report does not read tables while a micro-batch replaces their files
+        self._alerting: set[tuple[str, str]] = set()
+
+    def start(self) -> list[StreamingQuery]:
+        """Starts the queries. Those of an earlier stream with the same output continue where they ended."""
+        options = self._options
+        hides_control = isinstance(self._source, KafkaCluster)
+        events = events_of(self._spark, self._source, options.max_offsets)
+        queries = [self._query("watch", watched(events, options.history, hides_control), self._watched)]
+        if options.with_events:
+            queries.append(self._query(EVENTS, decoded(events), self._decoded))
+        return queries
+
+    def _query(self, name: str, rows: DataFrame, write: Callable[[DataFrame, int], None]) -> StreamingQuery:
+        writer = rows.writeStream.foreachBatch(write).option(
+            "checkpointLocation", f"{self.tables.files.uri}/{CHECKPOINT}/{name}"
+        )
+        if self._options.once:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{self._options.trigger_ms} milliseconds").start()
+
+    def _watched(self, rows: DataFrame, batch_id: int) -> None:
+        with self._writing:
+            self.tables.apply(rows, batch_id)
+
+    def _decoded(self, rows: DataFrame, batch_id: int) -> None:
+        self.tables.add(EVENTS, rows, batch_id)
+
+    def _publish(self, table: str, rows: DataFrame) -> None:
+        assert self._options.publish is not None
+        cluster, topic = self._options.publish
+        records = as_json(rows, table, KEYS.get(table, "group_id"))
+        kafka_options(records.write.format("kafka"), cluster).option("topic", topic).save()
+
+    def report(self, now_ms: int) -> list[Row]:
+        """Appends the lag of groups, if the source is a cluster, and new alerts; returns the new alerts.
+
+        An alert is new if its condition did not hold at the previous report of this stream.
+
+        Args:
+            now_ms: the time.
+        """
+        with self._writing:
+            lags = self._lag(now_ms)
+            tables, limits = self.tables, self._options.limits
+            alerts = hanging_transactions(tables.table(f"{STATE}/transactions"), now_ms, limits)
+            for others in (
+                rebalance_storms(tables.table(f"{TIMELINE}/rebalances"), now_ms, limits),
+                groups_without_commits(
+                    tables.table(f"{STATE}/groups"), tables.table(f"{STATE}/offsets"), lags, now_ms, limits
+                ),
+            ):
+                alerts = alerts.unionByName(others)
+            found = alerts.orderBy("kind", "subject").collect()
+            new = [row for row in found if (row["kind"], row["subject"]) not in self._alerting]
+            if new:
+                tables.append(ALERTS, self._spark.createDataFrame(new, ALERTS_DDL))
+            self._alerting = {(row["kind"], row["subject"]) for row in found}
+            return new
+
+    def _lag(self, now_ms: int) -> DataFrame:
+        """Appends the lag of groups; returns it."""
+        if not isinstance(self._source, KafkaCluster):
+            return self._spark.createDataFrame([], LAG_DDL)
+        offsets = self.tables.table(f"{STATE}/offsets")
+        topics = [row[0] for row in offsets.select("topic").distinct().collect()]
+        parts = cluster_parts(self._spark, self._source, topics)
+        ends = self._spark.createDataFrame(
+            [(part.topic, part.partition, part.end) for part in parts], "topic string, partition int, end_offset bigint"
+        )
+        lags = self._spark.createDataFrame(lag_by_group(offsets, ends, now_ms).collect(), LAG_DDL)
+        self.tables.append(LAG, lags)
+        return lags
