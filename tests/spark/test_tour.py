@@ -1,4 +1,4 @@
-"""The notebook docs/tour.ipynb: ten questions of an on-call engineer, answered with tables and plots."""
+"""The notebook docs/tour.ipynb: ten questions of an on-call engineer, with tables and plots."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUESTIONS = 10
 
 
 def questions(cells: list[Any]) -> dict[str, Any]:
-    """Returns the code cell that answers each question, by the question's number and text."""
+    """Returns the code cell of each question, by the question's number and text."""
     found: dict[str, Any] = {}
     for cell, following in pairwise(cells):
         heading = re.match(r"## (\d+\. .*\?)$", "".join(cell["source"]).partition("\n")[0])
@@ -49,7 +49,7 @@ def test_the_committed_notebook_has_answers() -> None:
 @pytest.mark.clients
 @pytest.mark.timeout(900)
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Real clients make a history, and every question has an answer."""
+    """Real clients make a history, and every question has an output."""
     pytest.importorskip("matplotlib", reason="the extra `tour` is not installed")
     nbclient = pytest.importorskip("nbclient", reason="the extra `tour` is not installed")
     manager = pytest.importorskip("jupyter_client.manager", reason="the extra `tour` is not installed")

@@ -80,7 +80,8 @@ def test_micro_batches_give_what_one_pass_gives(kafka_logs: Path, moment: str) -
     chance = random.Random(SEED)
     seen = set()
     for topic, partition, rows in logs_of(kafka_logs / moment):
-        for hides_control in (False, True):
+        # Both forms take twice the time: the shorter test has one for each partition.
+        for hides_control in (False, True) if moment == "moment-4" else (partition % 2 == 1,):
             read = [row for row in rows if not (hides_control and (row.control or row.batch_only))]
             cuts = sorted(chance.sample(range(1, len(read)), min(4, len(read) - 1)))
             expected = one_pass(topic, partition, read, hides_control)
