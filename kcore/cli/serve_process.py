@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import io
 import json
 import logging
 import os
@@ -28,13 +29,14 @@ logger = logging.getLogger("kcore.serve")
 
 ALL_END: Final = b"end\n"
 """The line by which the supervisor ends all processes, so that none takes over from the others."""
+STANDARD_INPUT: Final = 0
 LAST_S: Final = 10.0
 """The time in which a process without a supervisor must have ended."""
 
 
 def main() -> int:
     """Reads the settings and serves; returns the exit status."""
-    line = sys.stdin.buffer.readline()
+    line = _next_line()
     if not line:
         return 1
     start = json.loads(line)
@@ -48,6 +50,15 @@ def main() -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _next_line() -> bytes:
+    """Waits for a line of the standard input; returns b"" at its end.
+
+    `sys.stdin` has a lock: a thread that waits in it aborts the process when the interpreter ends.
+    """
+    with io.FileIO(STANDARD_INPUT, closefd=False) as stdin:
+        return stdin.readline()
 
 
 def _with_node(node_id: int, record: logging.LogRecord) -> bool:
@@ -77,7 +88,7 @@ async def _serve(start: dict[str, Any]) -> int:
 
 def _watch(loop: asyncio.AbstractEventLoop, stop: Stop) -> None:
     """Ends this process when the supervisor asks for it, or has died."""
-    line = sys.stdin.buffer.readline()
+    line = _next_line()
     stop.hand_over = False
     with contextlib.suppress(RuntimeError):  # the loop has ended
         loop.call_soon_threadsafe(stop.requested.set)

@@ -98,7 +98,7 @@ def plan(config: Config, processes: int, start: Start) -> list[Start]:
 def _shifted(address: str, by: int) -> str:
     """Returns an address with a higher port."""
     host, _, port = address.rpartition(":")
-    if not port.isdigit() or port == "0":
+    if not (port.isascii() and port.isdigit()) or int(port) == 0:
         raise ConfigError(f"{address}: --processes needs a fixed port; the processes use it and those after it")
     if int(port) + by > 65_535:
         raise ConfigError(f"{address}: there are not enough ports after it")

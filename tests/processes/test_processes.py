@@ -70,6 +70,13 @@ def test_a_rolling_restart_loses_nothing(tmp_path: Path) -> None:
     assert verify_folder(cluster.data) == []
 
 
+def test_a_terminated_process_ends_with_status_0(tmp_path: Path) -> None:
+    with Supervised(tmp_path, 2, SETTINGS) as cluster:
+        cluster.wait_replaced(1, cluster.send(1, signal.SIGTERM))
+        assert "the process of node 1 has ended with status 0;" in cluster.log.read_text()
+        assert cluster.stop() == 0
+
+
 def is_free(data: Path) -> bool:
     """Returns True if no process has the folder's lock."""
     try:
@@ -132,6 +139,7 @@ def test_a_taken_port_ends_all_processes(tmp_path: Path) -> None:
         (["--processes", "2"], "needs a data folder"),
         (["--processes", "0", "--data", "d"], "at least 1"),
         (["--processes", "2", "--data", "d", "--listen", "127.0.0.1:0"], "needs a fixed port"),
+        (["--processes", "2", "--data", "d", "--listen", "127.0.0.1:\u00b3"], "needs a fixed port"),
         (["--processes", "2", "--data", "d", "--listen", "127.0.0.1:65535"], "not enough ports"),
         (
             ["--processes", "2", "--data", "d", "-c", "listeners=A://:9092,B://:9093"],

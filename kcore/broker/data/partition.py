@@ -15,7 +15,7 @@ from kcore.broker.configs.log_config import LogConfig
 from kcore.broker.data.producer_snapshot import decode, encode
 from kcore.broker.data.producer_state import BatchMetadata, ProducerStates, increment_sequence
 from kcore.errors import KafkaError
-from kcore.log.errors import CorruptLogError, LogError
+from kcore.log.errors import CorruptLogError, LogClosedError, LogError
 from kcore.protocol.error_codes import ErrorCode
 from kcore_ext.batch import parse_control, parse_header
 from kcore_ext.batch.run import replay_producers
@@ -154,6 +154,8 @@ class Partition(PartitionCore):
                 next(self._recovery)
             except StopIteration:
                 return
+            except LogClosedError:
+                return  # the engine was closed meanwhile
             except LogError:
                 logger.exception(
                     "partition %r cannot be recovered and stays unavailable; check it with `kcore log verify`", self

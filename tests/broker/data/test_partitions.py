@@ -254,6 +254,16 @@ def test_an_append_by_a_coordinator_finishes_the_recovery() -> None:
     assert partition.producers.open_transactions == {7: 0}
 
 
+def test_a_recovery_that_ends_with_its_engine_is_no_damage(caplog: pytest.LogCaptureFixture) -> None:
+    plane = plane_with(transactional())
+    plane._open()
+    partition = plane.partition("t")
+    assert partition.recovering
+    plane.log.close()
+    assert list(partition.recovery()) == []
+    assert caplog.records == []
+
+
 def test_a_damaged_log_makes_its_partition_unavailable(caplog: pytest.LogCaptureFixture) -> None:
     """Other partitions are served."""
     plane = DataPlane()
