@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
-from kcore.protocol.compression import CompressionType, compress
+from kcore.protocol.compression import CompressionType
 from kcore_ext.broker.produce import AppendLimits
 
 NO_LIMIT_MS = 2**63 - 1
@@ -26,7 +25,7 @@ class LogConfig:
         timestamp_before_max_ms: maximum age of a create time by the wall clock.
         timestamp_after_max_ms: maximum lead of a create time over the wall clock.
         compression: the codec of stored batches; None: the producer's.
-        compress: compresses with that codec at the topic's level.
+        compression_level: the level of that codec; None: its default.
         compact: cleanup.policy contains compact: records need keys.
         delete: cleanup.policy contains delete: retention and DeleteRecords apply.
         delete_retention_ms: time for which compaction keeps tombstones.
@@ -40,8 +39,8 @@ class LogConfig:
 
     __slots__ = (
         "compact",
-        "compress",
         "compression",
+        "compression_level",
         "delete",
         "delete_retention_ms",
         "limits",
@@ -70,12 +69,10 @@ class LogConfig:
         self.timestamp_after_max_ms: int = get("message.timestamp.after.max.ms", 3_600_000)
         compression = get("compression.type", "producer")
         self.compression: int | None = None
-        self.compress: Callable[[int, Any], bytes] = compress
+        self.compression_level: int | None = None
         if compression != "producer":
             self.compression = CompressionType.from_name(compression)
-            level = get(f"compression.{compression}.level")
-            if level is not None:
-                self.compress = partial(compress, level=level)
+            self.compression_level = get(f"compression.{compression}.level")
         policies = get("cleanup.policy", "delete")
         if isinstance(policies, str):
             policies = [policy.strip() for policy in policies.split(",")]
