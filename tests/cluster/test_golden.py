@@ -8,11 +8,11 @@ import pytest
 
 from kcore.clock import Clock
 from kcore.cluster.memory_store import MemoryCluster, MemoryClusterStore
-from kcore.cluster.store import Endpoint, NodeDescription
+from kcore.cluster.store import ClusterStore, Endpoint, NodeDescription
 from kcore.cluster_engine import ClusterEngine
 from kcore.config.node import Config
 from tests.cluster.world import CLUSTER_ID, TIMING
-from tests.test_virtual_golden import SCENARIOS, compare, settings_of
+from tests.test_virtual_golden import SCENARIOS, differences, settings_of
 from tests.virtual_server import VirtualServer
 
 pytestmark = pytest.mark.long
@@ -21,7 +21,12 @@ pytestmark = pytest.mark.long
 def only_node(config: Config, clock: Clock) -> ClusterEngine:
     """Opens the only node of a cluster."""
     config.set("kcore.durability", "memory", "test")  # commits on a thread would take real time
-    store = MemoryClusterStore(MemoryCluster(config.cluster_id or CLUSTER_ID, clock.monotonic_ms))
+    cluster = MemoryCluster(config.cluster_id or CLUSTER_ID, clock.monotonic_ms)
+    return registered(MemoryClusterStore(cluster), config, clock)
+
+
+def registered(store: ClusterStore, config: Config, clock: Clock) -> ClusterEngine:
+    """Registers the only node of a cluster with its store, and opens it."""
     endpoint = Endpoint("PLAINTEXT", "PLAINTEXT", "localhost", 9092)
     lease = store.register(config.node_id, NodeDescription((endpoint,), config.broker_rack), TIMING.ttl_ms)
     return ClusterEngine(store, lease, clock.monotonic_ms(), config, clock, timing=TIMING)
@@ -34,4 +39,4 @@ DIFFERENT = {"wire/unknown_keys_close"}
 @pytest.mark.parametrize("name", sorted(SCENARIOS.keys() - DIFFERENT))
 def test_responses_and_records_equal_kafkas(name: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "kcore")
-    compare(name, VirtualServer(settings_of(name.split("/", maxsplit=1)[0]), only_node))
+    assert differences(name, VirtualServer(settings_of(name.split("/", maxsplit=1)[0]), only_node)) == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from kcore.node.membership import Protocol
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from kcore.testing import VirtualNode
+from tests.kit import wait_until
 
 LOGGERS = ("kcore.node._async.missing_topics", "kcore.node._sync.missing_topics", "kcore.node._async.producer")
 
@@ -124,10 +124,7 @@ def test_members_on_threads_warn_once(
     node: kcore.Node, name: str, caplog: pytest.LogCaptureFixture, protocol: Protocol
 ) -> None:
     with node.group(name).join([f"no-{name}"], protocol=protocol):
-        until_s = time.monotonic() + 60
-        while not warnings(caplog):
-            assert time.monotonic() < until_s
-            time.sleep(0.02)
+        wait_until(lambda: warnings(caplog), "the warning", 60)
     assert warnings(caplog) == [unknown(f"a member of group '{name}'", f"'no-{name}'", "it")]
 
 

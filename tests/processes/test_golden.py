@@ -10,12 +10,10 @@ import pytest
 from kcore.cli.serve_processes import make_ready
 from kcore.clock import Clock
 from kcore.cluster.local import LocalClusterStore
-from kcore.cluster.store import Endpoint, NodeDescription
 from kcore.cluster_engine import ClusterEngine
 from kcore.config.node import Config
-from tests.cluster.test_golden import DIFFERENT
-from tests.cluster.world import TIMING
-from tests.test_virtual_golden import SCENARIOS, compare, settings_of
+from tests.cluster.test_golden import DIFFERENT, registered
+from tests.test_virtual_golden import SCENARIOS, differences, settings_of
 from tests.virtual_server import VirtualServer
 
 pytestmark = pytest.mark.long
@@ -32,8 +30,6 @@ def test_responses_and_records_equal_kafkas(name: str, tmp_path: Path, caplog: p
         config.set("kcore.durability", "memory", "test")  # commits on a thread would take real time
         store = LocalClusterStore(folder.path, "os", clock.monotonic_ms)
         folder.release()
-        endpoint = Endpoint("PLAINTEXT", "PLAINTEXT", "localhost", 9092)
-        lease = store.register(config.node_id, NodeDescription((endpoint,), config.broker_rack), TIMING.ttl_ms)
-        return ClusterEngine(store, lease, clock.monotonic_ms(), config, clock, timing=TIMING)
+        return registered(store, config, clock)
 
-    compare(name, VirtualServer(settings_of(name.split("/", maxsplit=1)[0]), only_node))
+    assert differences(name, VirtualServer(settings_of(name.split("/", maxsplit=1)[0]), only_node)) == []

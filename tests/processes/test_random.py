@@ -24,7 +24,9 @@ class LocalAttack(Attack):
 @pytest.mark.parametrize("number", [0, *(pytest.param(number, marks=pytest.mark.long) for number in range(1, 6))])
 def test_random_faults(number: int, tmp_path: Path) -> None:
     world = LocalWorld(tmp_path)
-    LocalAttack(SEED + number, world).run()
+    attack = LocalAttack(SEED + number, world)
+    attack.run()
+    assert attack.records or attack.offsets, "something was stored, and `verify` has found all of it"
     engine = world.shared.closed_engine()  # one process reads all logs
     assert engine.verify(deep=True) == []
     engine.close()
