@@ -9,7 +9,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from kcore.errors import ConfigError, EngineInterruptedError
+from kcore.errors import EngineInterruptedError
 from kcore.log.errors import LogError
 
 if TYPE_CHECKING:
@@ -46,11 +46,9 @@ async def serve_cluster(config: Config, url: str) -> int:
     Returns:
         The exit code: 1 if the node cannot serve.
     """
-    from kcore.cluster.urls import open_store  # noqa: PLC0415  # only nodes of a cluster need it
+    from kcore.cluster.urls import store_of_node  # noqa: PLC0415  # only nodes of a cluster need it
 
-    if config.kcore_data_dir:
-        raise ConfigError(f"kcore.data.dir={config.kcore_data_dir}: a node of a cluster has no data folder")
-    return await serve_node(config, lambda: open_store(url, config.kcore_durability), Stop())
+    return await serve_node(config, store_of_node(url, config), Stop())
 
 
 async def serve_node(

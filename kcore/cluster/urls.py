@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from kcore.cluster.store import ClusterStore, Initialised
+    from kcore.config.node import Config
 
 FACTORIES: Final = {
     "memory": "kcore.cluster.memory_store:open_store",
@@ -37,6 +38,21 @@ def open_store(url: str, durability: str = "fsync") -> ClusterStore:
     module, name = _module(url)
     factory = cast("Callable[[str, str], ClusterStore]", getattr(module, name))
     return factory(url, durability)
+
+
+def store_of_node(url: str, config: Config) -> Callable[[], ClusterStore]:
+    """Returns a function that opens the store for a node of a cluster.
+
+    Args:
+        url: the store's URL.
+        config: the node's settings.
+
+    Raises:
+        ConfigError: the node has a data folder.
+    """
+    if config.kcore_data_dir:
+        raise ConfigError(f"kcore.data.dir={config.kcore_data_dir}: a node of a cluster has no data folder")
+    return lambda: open_store(url, config.kcore_durability)
 
 
 def initialise(url: str, node_role: str | None = None) -> Initialised:

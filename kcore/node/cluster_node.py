@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from kcore.client.aio.cluster import AsyncCluster
 from kcore.client.aio.threads import Cluster
-from kcore.cluster.urls import open_store
-from kcore.errors import ConfigError
+from kcore.cluster.urls import store_of_node
 from kcore.node._async.node import AsyncNode
 from kcore.node._sync.node import Node
 from kcore.server.cluster_member import ClusterMember, ThreadMember
@@ -30,8 +29,7 @@ class ClusteredNode(Node):
     """
 
     def __init__(self, url: str, config: Config) -> None:
-        _check(config)
-        self._member = ThreadMember(lambda: open_store(url, config.kcore_durability), config)
+        self._member = ThreadMember(store_of_node(url, config), config)
         try:
             super().__init__(
                 Cluster(self._member.member.bootstrap, CLIENT_ID, TIMEOUT_S, _security(self._member.member))
@@ -72,8 +70,7 @@ class AsyncClusteredNode(AsyncNode):
             LogError: the store refuses the node for good.
             OSError: the node cannot listen.
         """
-        _check(config)
-        member = ClusterMember(lambda: open_store(url, config.kcore_durability), config)
+        member = ClusterMember(store_of_node(url, config), config)
         await member.start()
         try:
             return cls(member)
@@ -95,11 +92,6 @@ class AsyncClusteredNode(AsyncNode):
 
     async def __aenter__(self) -> AsyncClusteredNode:
         return self
-
-
-def _check(config: Config) -> None:
-    if config.kcore_data_dir:
-        raise ConfigError(f"kcore.data.dir={config.kcore_data_dir}: a node of a cluster has no data folder")
 
 
 def _security(member: ClusterMember) -> ClientSecurity | None:

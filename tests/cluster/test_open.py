@@ -12,6 +12,8 @@ from kcore.cli import main
 from kcore.clock import SystemClock
 from kcore.cluster import memory_store
 from kcore.cluster.memory_store import MemoryCluster, MemoryClusterStore
+from kcore.cluster.urls import store_of_node
+from kcore.config.node import Config
 from kcore.errors import ConfigError
 from kcore.node.cluster_node import ClusteredNode
 from kcore.protocol.messages.describe_cluster import DescribeClusterRequest
@@ -130,3 +132,8 @@ def test_commands_move_and_spread_the_leaders(store: MemoryCluster, capsys: pyte
             assert main(["cluster", "move", URL, "t-0", "7"]) == 1
             assert main(["cluster", "move", URL, "t", "2"]) == 1
             assert "TOPIC-NUMBER" in capsys.readouterr().err
+
+
+def test_a_node_of_a_cluster_has_no_data_folder() -> None:
+    with pytest.raises(ConfigError, match="a node of a cluster has no data folder"):
+        store_of_node("memory://name", Config.of({"kcore.data.dir": "data"}))
