@@ -17,6 +17,7 @@ from kcore.broker.data.fetch_budget import FetchMemoryBudget
 from kcore.broker.data.fetch_session import FetchSessions
 from kcore.broker.data.log_dirs import EngineLogDirs
 from kcore.broker.data.partitions import Partitions
+from kcore.broker.data.recovery_retry import RecoveryRetry
 from kcore.broker.data.retention import Housekeeping, Periodic
 from kcore.broker.data.transaction_verifier import PartitionVerifier
 from kcore.broker.metadata.cluster_id import stored_cluster_id
@@ -290,7 +291,9 @@ class Engine:
 
     def _make_partitions(self) -> Partitions:
         effective = self.control.topic_configs.effective
-        return Partitions(self.log, self.pipeline, self.slices, effective, leader_epoch=self.log.node_epoch)
+        recover = RecoveryRetry(self.wheel, self.slices, self.now).recover
+        epoch = self.log.node_epoch
+        return Partitions(self.log, self.pipeline, self.slices, effective, leader_epoch=epoch, recover=recover)
 
     def _ensure_offsets_topic(self) -> None:
         if not self.control.internal_topics.ensure(CONSUMER_OFFSETS):
