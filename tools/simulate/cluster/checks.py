@@ -34,7 +34,7 @@ class ClusterObserver(Observer):
         pipeline = engine.pipeline
         if pipeline.dirty or pipeline.committing or engine.loading or engine.slices or engine.log.uncertain:
             return False
-        if engine.membership.fenced:
+        if engine.membership.fenced or any(partition.recovering for partition in engine.partitions):
             return False
         owned = (engine.groups, engine.transactions.shards or ())
         return all(shard.state is ShardState.ACTIVE for shards in owned for shard in shards)
