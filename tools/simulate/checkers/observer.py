@@ -95,7 +95,7 @@ class Observer:
             return False
         if any(partition.recovering for partition in engine.partitions):
             return False  # its markers wait, too
-        shards = (engine.groups, engine.transactions.shards, engine.share.shards)
+        shards = ([engine.control.shard], engine.groups, engine.transactions.shards, engine.share.shards)
         return all(shard.state is ShardState.ACTIVE for owned in shards for shard in owned or ())
 
 
