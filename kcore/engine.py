@@ -502,8 +502,12 @@ class Engine:
         """Returns the monotonic time in ms at which the next timer is due, or -1 if none is armed."""
         return self.wheel.next_deadline_ms()
 
-    def fire_timers(self) -> None:
-        """Reads the clock and fires every due timer."""
+    def fire_timers(self, is_enough: Callable[[], bool] | None = None) -> None:
+        """Reads the clock and fires the due timers.
+
+        Args:
+            is_enough: returns True if no further timer shall fire now. The others stay due. None: all of them fire.
+        """
         for timer in self.wheel.advance(self.now.update()):
             try:
                 timer.payload()
@@ -512,6 +516,8 @@ class Engine:
                     # The timer may not have run at all. It checks the state when it fires, so it may fire twice.
                     timer.extend(self.now.now_ms + TIMER_RETRY_MS)
                 log_failure(logger, error, "engine: the timer %r failed", timer.payload)
+            if is_enough is not None and is_enough():
+                break
 
     def turn(self) -> None:
         """Reads the clock, fires due timers and finishes all long work, for a driver whose callers block anyway."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MEMORY_WAIT_S = 0.1  # pause before the writing thread tries again to notify the loop, after a MemoryError
+MAX_TIMERS_S = 0.02  # the time of due timers in one turn of the loop
 
 
 class AsyncDriver:
@@ -441,7 +442,10 @@ class AsyncDriver:
             self._timers.ring()
 
     def _fire_timers(self) -> None:
-        """Fires every due timer, in a round of its own."""
+        """Fires due timers, in a round of its own.
+
+        They get `MAX_TIMERS_S`. The next turn fires the others: many transactions may time out together, or sessions.
+        """
         if self._closed or self._closing or self._broken:
             return
         if self._paused:  # the end of the pause opens a round, which sets the alarm
@@ -449,7 +453,8 @@ class AsyncDriver:
         self.round_is_open()  # first: the end of the round sets the next alarm, even if a timer raises
         self._enter()
         try:
-            self.engine.fire_timers()
+            end_s = time.perf_counter() + MAX_TIMERS_S
+            self.engine.fire_timers(lambda: time.perf_counter() >= end_s)
             self._inside = False
         except BaseException as error:
             self._handle_engine_error(error)
