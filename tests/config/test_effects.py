@@ -24,8 +24,9 @@ from kcore.broker.metadata.image import ConfigType
 from kcore.broker.metadata.topics import Topics
 from kcore.clock import ManualClock, Now
 from kcore.config.kafka_settings import UNDERSTOOD
-from kcore.config.node import SAME_AS, Config
+from kcore.config.node import Config
 from kcore.config.setting import Setting, SettingType
+from kcore.config.values import SAME_AS
 from kcore.engine import Engine
 from kcore.errors import ConfigError
 from kcore.log import MemoryLogEngine
