@@ -6,6 +6,7 @@ from libc.stdint cimport int64_t
 
 from kcore_ext.codec.plan cimport Schema
 from kcore_ext.server.api_times cimport ApiTimes
+from kcore_ext.server.decider cimport Decider
 
 cdef struct CachedFrame:                # a response that may be sent again
     PyObject* response                  # owned, as is the frame
@@ -14,10 +15,8 @@ cdef struct CachedFrame:                # a response that may be sent again
     int version
 
 
-cdef class ApiEntry:
+cdef class ApiEntry(Decider):
     cdef readonly object api
-    cdef public object fast             # the fast path, with the same arguments; None without one
-    cdef public object handle           # (context, request) -> response, `Pending` or None
     cdef public object meter            # measures requests: (entry, context, request) -> as `handle`; or None
     cdef public ApiTimes times          # records the time of requests; None: it is not measured
     cdef readonly int key

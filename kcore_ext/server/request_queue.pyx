@@ -31,6 +31,7 @@ from kcore_ext.codec.plan cimport Plan, schema_of
 from kcore_ext.codec.read cimport UNLIMITED, read_message
 from kcore_ext.runtime.outcome cimport Pending
 from kcore_ext.server.api_times cimport ApiTimes
+from kcore_ext.server.decider cimport Decider
 
 cdef extern from "Python.h":
     bint PyBytes_CheckExact(object)
@@ -52,7 +53,7 @@ cdef enum:
     MAX_REMEMBERED_NAME = 256   # characters of a client id; contexts of longer ones are not cached
 
 
-cdef class ApiEntry:
+cdef class ApiEntry(Decider):
     """An API as a server serves it; the stub documents it."""
 
     def __init__(
@@ -446,10 +447,7 @@ cdef class RequestQueue:
         cdef int64_t began_ns = 0 if times is None else (self._mark_ns or times.now_ns())
         route.requests += 1
         try:
-            if route.meter is not None:
-                response = route.meter(route, context, request)
-            elif route.fast is None or (response := route.fast(context, request)) is None:
-                response = route.handle(context, request)
+            response = route.decided(context, request) if route.meter is None else route.meter(route, context, request)
         except Exception as error:
             response = self._owner.failed(route, context, request, error)
         if isinstance(response, Pending):
