@@ -41,6 +41,7 @@ from kcore.process_logging import log_failure
 from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.protocol.uuids import to_hex, version_4
 from kcore.runtime import Api, CommitPipeline, RequestContext, Shard, Shards, ShardState, Slices
+from kcore.runtime.api import Guard
 from kcore.runtime.cluster import AdvertisedCluster, SingleNodeCluster
 from kcore.runtime.deferred import DeferredApi, ServedApis
 from kcore.runtime.failed_requests import error_response
@@ -444,8 +445,8 @@ class Engine:
 
     # ---- requests
 
-    def guarded(self, api: Api[Any, Any]) -> tuple[Callable[..., Any] | None, Callable[..., Any]] | None:
-        """Returns the fast path and `handle` with which a server replaces those of an API; None: they are not."""
+    def guard(self, api: Api[Any, Any]) -> Guard | None:
+        """Returns the functions by which a server decides an API's requests in place of its own; None: its own."""
         return None
 
     def connection_closed(self, connection_id: int) -> None:
