@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NoReturn
 
+from kcore.broker.data.decompression import BYTES_A_MICROSECOND, CountedDecompression
 from kcore.broker.data.recompress import rebuild
 from kcore.errors import KafkaError
 from kcore.protocol.compression import decompress
@@ -200,8 +201,9 @@ def _checked(
     if size > config.max_message_bytes:
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
     batch: bytes | bytearray = records if size == len(records) and type(records) is bytes else bytes(records[:size])
+    counter = CountedDecompression(unpack)
     try:
-        earliest_ms, max_timestamp_ms, keyless, consecutive = survey(batch, decompress=unpack)
+        earliest_ms, max_timestamp_ms, keyless, consecutive = survey(batch, decompress=counter)
     except CorruptBatchError as error:
         refused = ErrorCode.CORRUPT_MESSAGE if error.fault in {"crc", "size", "magic"} else ErrorCode.INVALID_RECORD
         raise KafkaError(refused) from error
@@ -229,7 +231,7 @@ def _checked(
     if target != codec or not consecutive:
         # Offsets may not be consecutive: some old clients number the records of compressed batches wrongly.
         if codec:
-            yield size // CHECKED_BYTES_A_MICROSECOND
+            yield size // CHECKED_BYTES_A_MICROSECOND + counter.size_bytes // BYTES_A_MICROSECOND
         batch = yield from rebuild(batch, header, target, config, wall_ms)
         if len(batch) > config.max_message_bytes:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Final
 
+from kcore.broker.data.decompression import BYTES_A_MICROSECOND as DECOMPRESSED_BYTES_A_MICROSECOND
+from kcore.broker.data.decompression import CountedDecompression
 from kcore.protocol.compression import (
     PIECE_BYTES,
     Buffer,
@@ -105,7 +107,8 @@ def rebuild(
     builder = None
     packed = b""
     step_bytes = 0
-    for count, record in enumerate(iter_records(batch, decompress=decompress), 1):
+    counter = CountedDecompression(decompress)
+    for count, record in enumerate(iter_records(batch, decompress=counter), 1):
         if builder is None:
             builder = BatchBuilder(
                 LARGEST_BATCH_BYTES,
@@ -118,6 +121,8 @@ def rebuild(
                 compress=lambda codec, data: packed,
                 log_append_time=config.log_append_time,
             )
+            if counter.size_bytes > BYTES_A_STEP:
+                yield counter.size_bytes // DECOMPRESSED_BYTES_A_MICROSECOND
         taken = builder.append(record.timestamp_ms, record.key, record.value, record.headers)
         assert taken, "the records of a batch fit into one batch"
         if count % RECORDS_A_STEP == 0 or builder.size_bytes - step_bytes >= BYTES_A_STEP:
