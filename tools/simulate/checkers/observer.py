@@ -94,7 +94,9 @@ class Observer:
         pipeline = engine.pipeline
         if pipeline.dirty or pipeline.committing or engine.loading or engine.slices or engine.log.uncertain:
             return False
-        shards = (engine.groups, engine.transactions.shards, engine.share.shards)
+        if any(partition.recovering for partition in engine.partitions):
+            return False  # its markers wait, too
+        shards = ([engine.control.shard], engine.groups, engine.transactions.shards, engine.share.shards)
         return all(shard.state is ShardState.ACTIVE for owned in shards for shard in owned or ())
 
 
