@@ -201,9 +201,9 @@ def _checked(
     if size > config.max_message_bytes:
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
     batch: bytes | bytearray = records if size == len(records) and type(records) is bytes else bytes(records[:size])
-    counter = CountedDecompression(unpack)
+    counter = CountedDecompression(unpack) if header.compression else None
     try:
-        earliest_ms, max_timestamp_ms, keyless, consecutive = survey(batch, decompress=counter)
+        earliest_ms, max_timestamp_ms, keyless, consecutive = survey(batch, decompress=counter or unpack)
     except CorruptBatchError as error:
         refused = ErrorCode.CORRUPT_MESSAGE if error.fault in {"crc", "size", "magic"} else ErrorCode.INVALID_RECORD
         raise KafkaError(refused) from error
@@ -230,7 +230,7 @@ def _checked(
     target = codec if config.compression is None else config.compression
     if target != codec or not consecutive:
         # Offsets may not be consecutive: some old clients number the records of compressed batches wrongly.
-        if codec:
+        if counter is not None:
             yield size // CHECKED_BYTES_A_MICROSECOND + counter.size_bytes // BYTES_A_MICROSECOND
         batch = yield from rebuild(batch, header, target, config, wall_ms)
         if len(batch) > config.max_message_bytes:
