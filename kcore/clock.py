@@ -6,7 +6,7 @@ from typing import Protocol
 
 from kcore_ext.runtime.clock import Now, SystemClock
 
-__all__ = ["Clock", "ManualClock", "Now", "SystemClock"]
+__all__ = ["Clock", "ManualClock", "Now", "SystemClock", "check_advance"]
 
 
 class Clock(Protocol):
@@ -19,6 +19,19 @@ class Clock(Protocol):
     def wall_ms(self) -> int:
         """Returns milliseconds since the epoch; timestamps in records use them."""
         ...
+
+
+def check_advance(ms: int) -> None:
+    """Checks the distance by which a manual clock is moved.
+
+    Raises:
+        TypeError: it is no number.
+        ValueError: it is negative or not finite.
+    """
+    if not isinstance(ms, int | float):
+        raise TypeError(f"advance needs a number of milliseconds, not {type(ms).__name__}")
+    if not 0 <= ms < float("inf"):
+        raise ValueError(f"a clock cannot go back: advance({ms}) needs a finite value of at least 0")
 
 
 class ManualClock:
@@ -40,7 +53,6 @@ class ManualClock:
 
     def advance(self, ms: int) -> None:
         """Moves both clocks forward by `ms` (not negative)."""
-        if ms < 0:
-            raise ValueError(f"a clock cannot go back: advance({ms}) needs a value of at least 0")
+        check_advance(ms)
         self._monotonic_ms += ms
         self._wall_ms += ms

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from kcore.clock import ManualClock
+from kcore.clock import ManualClock, check_advance
 from kcore.config.node import Config
 from kcore.drivers.event_loop import AsyncDriver
 from kcore.drivers.offload import call_on_thread
@@ -150,6 +150,7 @@ class SyncEngine(_Caller):
     def advance(self, ms: int) -> None:
         """Moves a `ManualClock` by `ms`. Every timer fires at its own time, and its decisions are committed."""
         self._require_manual_clock()
+        check_advance(ms)
         self._driver.advance(ms)
 
     def close(self) -> None:
@@ -198,6 +199,7 @@ class AsyncEngine(_Caller):
     def advance(self, ms: int) -> None:
         """Moves a `ManualClock` by `ms`. Every timer fires at its own time, and its decisions are committed."""
         self._require_manual_clock()
+        check_advance(ms)
         self._driver.advance(ms)
 
     def close(self) -> None:

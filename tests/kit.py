@@ -63,7 +63,13 @@ def make_topic(target: Target, name: str, partitions: int = 1) -> None:
 
 
 def batch(
-    values: Sequence[bytes], *, producer_id: int = -1, epoch: int = -1, sequence: int = -1, compression: int = 0
+    values: Sequence[bytes],
+    *,
+    producer_id: int = -1,
+    epoch: int = -1,
+    sequence: int = -1,
+    compression: int = 0,
+    compress: Callable[[int, bytes], bytes] | None = None,
 ) -> bytes:
     size = sum(map(len, values)) + 64 * len(values) + 100
     builder = BatchBuilder(
@@ -73,6 +79,7 @@ def batch(
         producer_epoch=epoch,
         base_sequence=sequence,
         compression=compression,
+        compress=compress,
     )
     for value in values:
         assert builder.append(1_700_000_000_000, None, value)

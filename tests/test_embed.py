@@ -317,6 +317,18 @@ def test_a_jump_of_a_week_expires_offsets_at_once() -> None:
         assert committed(engine, "g") == {}
 
 
+@pytest.mark.parametrize(
+    ("ms", "error"),
+    [(-1, ValueError), (float("nan"), ValueError), (float("inf"), ValueError), ("x", TypeError), (None, TypeError)],
+)
+def test_a_wrong_distance_leaves_the_engine_usable(ms: Any, error: type[Exception]) -> None:
+    """The engine refused every later call: the clock raised in the middle of a call."""
+    with kcore.open(clock=kcore.ManualClock()) as engine:
+        with pytest.raises(error):
+            engine.advance(ms)
+        assert engine.send(create("t")).topics[0].error_code == 0
+
+
 def test_only_a_manual_clock_can_be_advanced() -> None:
     with kcore.open(config=SMALL) as engine, pytest.raises(TypeError, match="ManualClock"):
         engine.advance(1)

@@ -373,6 +373,14 @@ class Config(ConfigValues):
         "group fit.",
         low=65_536,
     )
+    kcore_max_request_memory_bytes: int = setting(
+        536_870_912,
+        "Received bytes of requests of all connections that are unfinished or wait. Beyond it, the client address with "
+        "the most of them loses the connection that has held some for the longest time. It should be larger than "
+        "socket.request.max.bytes; -1: no limit.",
+        low=-1,
+        kind=LONG,
+    )
     kcore_max_request_elements: int = setting(
         25_000,
         "Maximum number of array elements in a request, those of nested arrays included: topics, partitions, groups, "

@@ -14,11 +14,11 @@ size, are counted. A batch with far more of them than any writer produces is ref
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
-__all__ = ["CompressionError", "CompressionType", "compress", "decompress"]
+__all__ = ["CompressionError", "CompressionType", "compress", "compress_in_steps", "decompress"]
 
 
 class CompressionType(IntEnum):
@@ -70,6 +70,9 @@ _GZIP_FIRST_PIECE_BYTES: Final = 128
 _FREE_PIECES: Final = 1000
 _MIN_PIECE_BYTES: Final = 64
 
+PIECE_BYTES: Final = 262_144
+"""Bytes that `compress_in_steps` compresses in one step; a multiple of the blocks of snappy."""
+
 Buffer = bytes | bytearray | memoryview
 
 
@@ -98,6 +101,46 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     if pack is None:
         raise CompressionError(codec, "no such codec")
     return pack(data, level)
+
+
+def compress_in_steps(codec: int, data: Buffer, level: int | None = None) -> Generator[int, None, bytes]:
+    """Compresses the records of a batch like `compress`, a piece at a time.
+
+    Args:
+        codec: a CompressionType.
+        data: the bytes to compress.
+        level: see `compress`.
+
+    Yields:
+        The number of bytes in each piece, after it was compressed.
+
+    Returns:
+        The compressed bytes. Their frames may be divided into blocks otherwise than those of `compress`.
+
+    Raises:
+        CompressionError: no such codec exists.
+    """
+    if codec == CompressionType.NONE:
+        return bytes(data)
+    if codec == CompressionType.GZIP:
+        packer: Any = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, _GZIP_WBITS)
+    else:
+        from kcore.protocol.compression_cramjam import PACKERS  # noqa: PLC0415
+
+        make = PACKERS.get(codec)
+        if make is None:
+            raise CompressionError(codec, "no such codec")
+        packer = make(level)
+    view = memoryview(data)
+    parts = []
+    for start in range(0, max(len(view), 1), PIECE_BYTES):
+        piece = bytes(view[start : start + PIECE_BYTES])
+        part = packer.compress(piece)
+        if type(part) is bytes:  # cramjam collects the output and returns its size
+            parts.append(part)
+        yield len(piece)
+    parts.append(bytes(packer.flush() if codec == CompressionType.GZIP else packer.finish()))
+    return b"".join(parts)
 
 
 def decompress(codec: int, data: Buffer, max_size_bytes: int) -> bytes:

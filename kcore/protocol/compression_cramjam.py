@@ -36,6 +36,23 @@ def _compress_xerial(data: Buffer, level: int | None) -> bytes:
     return b"".join(parts)
 
 
+class _XerialPacker:
+    """Compresses pieces, whose sizes are multiples of a block, to blocks of one frame."""
+
+    def __init__(self) -> None:
+        self._first = True
+
+    def compress(self, piece: Buffer) -> bytes:
+        """Returns the blocks of a piece; those of the first one follow the header."""
+        packed = _compress_xerial(piece, None)
+        first, self._first = self._first, False
+        return packed if first else packed[len(_XERIAL_HEADER) :]
+
+    def finish(self) -> bytes:
+        """Returns nothing: the frame has no end."""
+        return b""
+
+
 def _decompress_snappy(data: Buffer, max_size_bytes: int) -> bytes:
     view = memoryview(data)
     if bytes(view[:8]) != _XERIAL_HEADER[:8]:
@@ -105,6 +122,13 @@ COMPRESSORS: Final[dict[int, Callable[[Buffer, int | None], bytes]]] = {
     CompressionType.ZSTD: _compress_zstd,
 }
 """Codec -> function of the data and the level (None: the default). Snappy has no levels."""
+
+PACKERS: Final[dict[int, Callable[[int | None], Any]]] = {
+    CompressionType.SNAPPY: lambda level: _XerialPacker(),
+    CompressionType.LZ4: lambda level: cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False),
+    CompressionType.ZSTD: lambda level: cramjam.zstd.Compressor(level=level),
+}
+"""Codec -> function of the level that makes an object with the methods `compress(piece)` and `finish()`."""
 
 DECOMPRESSORS: Final[dict[int, Callable[[Buffer, int], bytes]]] = {
     CompressionType.SNAPPY: _decompress_snappy,

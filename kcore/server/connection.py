@@ -340,6 +340,16 @@ class Connection(ConnectionCore, asyncio.Protocol):
         )
         self.abort()
 
+    def close_unserved(self) -> None:
+        """Closes the connection, because its address has the most bytes of unfinished or waiting requests."""
+        self.server.client_log.log(
+            logging.WARNING, self.client_host,
+            "connection from %s closed: requests of all clients that are unfinished or wait have more than "
+            "kcore.max.request.memory.bytes, and this address has the most", self.client_host,
+            connection=self.connection_id,
+        )  # fmt: skip
+        self.abort()
+
     def on_request_memory_changed(self) -> None:
         """Adapts to the server's request memory, which became full or has room again."""
         self._pace()

@@ -8,6 +8,7 @@ the console are made in slices, one slice in a turn of the loop, however many ar
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
 import logging
 from collections import deque
@@ -43,6 +44,7 @@ REASONS: Final = {
     400: "Bad Request",
     404: "Not Found",
     405: "Method Not Allowed",
+    421: "Misdirected Request",
     431: "Request Header Fields Too Large",
     500: "Internal Server Error",
     503: "Service Unavailable",
@@ -54,6 +56,8 @@ Page = tuple[int, str, str]
 BAD_QUERY: Final[Page] = (400, PLAIN, "the query is not valid\n")
 PATHS: Final = sorted({"/healthz", "/metrics", "/readyz", *DOCUMENTS, *STATIC})
 NOT_FOUND: Final[Page] = (404, PLAIN, f"not found; valid paths: {', '.join(PATHS)}\n")
+MISDIRECTED: Final[Page] = (421, PLAIN, "the header Host names no address of this machine\n")
+PROBES: Final = frozenset({"/healthz", "/readyz"})
 UNKNOWN: Final[Page] = (404, JSON, "null\n")
 
 
@@ -156,6 +160,18 @@ class HttpServer:
         return 503, PLAIN, "".join(f"{what}: {count} {state}\n" for (what, state), count in missing.items())
 
 
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_loopback(text: str) -> bool:
+    return _is_address(text) and ipaddress.ip_address(text).is_loopback
+
+
 def _static(name: str, content_type: str) -> Page:
     return 200, content_type, read_static(name)
 
@@ -204,9 +220,9 @@ class HttpConnection(asyncio.Protocol):
         if end < 0 and len(self._buffer) > MAX_REQUEST_BYTES:
             self.respond("GET", (431, PLAIN, "the request is too long\n"))
         elif end >= 0:
-            self._request(self._buffer[: self._buffer.index(b"\r\n")])
+            self._request(*self._buffer[:end].split(b"\r\n"))
 
-    def _request(self, line: bytes) -> None:
+    def _request(self, line: bytes, *headers: bytes) -> None:
         words = line.decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
             self.respond("GET", (400, PLAIN, "this is not HTTP/1.x\n"))
@@ -216,6 +232,9 @@ class HttpConnection(asyncio.Protocol):
             self.respond("GET", (405, PLAIN, "only GET and HEAD\n"))
             return
         path, _, query = target.partition("?")
+        if path not in PROBES and self._is_rebound(headers):
+            self.respond(method, MISDIRECTED)
+            return
         if path in DOCUMENTS or path == "/metrics":
             self._begin(method, path, query)
             return
@@ -230,6 +249,24 @@ class HttpConnection(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self._serve, method, page)
         else:
             self._serve(method, page)
+
+    def _is_rebound(self, headers: tuple[bytes, ...]) -> bool:
+        """Returns True if a browser sent the request to this machine for the page of another site.
+
+        Such a site resolves its own name to a loopback address, so that its page may read this server's responses
+        (DNS rebinding). Its name is then in the header Host. A server on another address is open to its network.
+        """
+        local = self._transport.get_extra_info("sockname")
+        if not local or not _is_loopback(local[0]):
+            return False
+        for header in headers:
+            name, _, value = header.decode("latin-1").partition(":")
+            if name.strip().lower() == "host":
+                host = value.strip().lower()
+                host = host[1 : host.find("]")] if host.startswith("[") else host.partition(":")[0]
+                if host != "localhost" and not host.endswith(".localhost") and not _is_address(host):
+                    return True
+        return False
 
     def _begin(self, method: str, path: str, query: str) -> None:
         """Begins to make a page in slices."""

@@ -1,5 +1,5 @@
-"""Server-wide memory limits: `queued.max.request.bytes` stops reading requests, `kcore.max.response.memory.bytes`
-limits responses.
+"""Server-wide memory limits: `queued.max.request.bytes` stops reading requests, `kcore.max.request.memory.bytes` closes
+connections that do not finish theirs, and `kcore.max.response.memory.bytes` limits responses.
 """
 
 from __future__ import annotations
@@ -59,6 +59,67 @@ class RequestMemory:
     def may_read(self, connection: Connection) -> bool:
         """Returns True if `connection` may be read: memory is free, or the connection is in the middle of a frame."""
         return not self._full or connection.claimed_bytes > 0
+
+
+class UnservedMemory:
+    """Received bytes of requests that no API has yet: unfinished requests, and requests that wait.
+
+    Kafka's brokers hold them without a limit by default. Here the connection of a client that sends a long request and
+    never finishes it is closed, once such bytes are too many. Addresses share the memory: the client address with the
+    most bytes loses the connection that has held some for the longest time. So a client that finishes its requests
+    keeps its connections, unless others at its address hold the whole memory for that time.
+
+    Args:
+        limit_bytes: the limit; -1 for none.
+
+    Attributes:
+        held_bytes: the bytes of all connections that hold more than a read-ahead.
+        closed_connections: the number of connections closed because of the limit.
+    """
+
+    __slots__ = ("_by_host", "closed_connections", "held_bytes", "limit_bytes")
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.held_bytes = 0
+        self.closed_connections = 0
+        self._by_host: dict[str, _Holders] = {}
+
+    def claim(self, connection: Connection, size_bytes: int) -> bool:
+        """Sets the number of bytes that `connection` holds. Returns True if it holds any."""
+        host = connection.client_host
+        holders = self._by_host.get(host)
+        if holders is None:
+            holders = self._by_host[host] = _Holders()
+        change_bytes = size_bytes - holders.sizes.get(connection, 0)
+        if size_bytes:
+            holders.sizes[connection] = size_bytes  # one that is not new keeps its place
+        else:
+            holders.sizes.pop(connection, None)
+        holders.held_bytes += change_bytes
+        self.held_bytes += change_bytes
+        if not holders.sizes:
+            del self._by_host[host]
+        while self.held_bytes > self.limit_bytes >= 0:
+            self._close_one()
+        return size_bytes > 0
+
+    def _close_one(self) -> None:
+        largest = max(self._by_host.values(), key=lambda holders: holders.held_bytes)
+        oldest = next(iter(largest.sizes))
+        self.claim(oldest, 0)
+        self.closed_connections += 1
+        oldest.close_unserved()
+
+
+class _Holders:
+    """The connections of a client address: their bytes, in the order in which they began to hold some."""
+
+    __slots__ = ("held_bytes", "sizes")
+
+    def __init__(self) -> None:
+        self.sizes: dict[Connection, int] = {}
+        self.held_bytes = 0
 
 
 class ResponseMemory:

@@ -16,7 +16,7 @@ from kcore.server.connection_quota import ConnectionQuota
 from kcore.server.dispatch import Dispatch
 from kcore.server.listeners import Listener, format_address
 from kcore.server.log_limits import ClientLog
-from kcore.server.memory import RequestMemory, ResponseMemory
+from kcore.server.memory import RequestMemory, ResponseMemory, UnservedMemory
 from kcore.server.request_meter import RequestMeter
 from kcore.server.turns import Turns
 from kcore.server.unauthenticated import UnauthenticatedMemory
@@ -69,6 +69,7 @@ class Server:
         traffic: the bytes exchanged with clients.
         flushes: connections that send responses at the end of the round.
         memory: request bytes that connections hold; None without a limit.
+        unserved: received bytes of unfinished and waiting requests.
         responses: response bytes that clients have not read; None without a limit.
     """
 
@@ -85,6 +86,7 @@ class Server:
         self.addresses: dict[str, tuple[str, int]] = {}
         limit_bytes = self.config.queued_max_request_bytes
         self.memory = RequestMemory(limit_bytes, self.connections) if limit_bytes >= 0 else None
+        self.unserved = UnservedMemory(self.config.kcore_max_request_memory_bytes)
         self.quota = ConnectionQuota(self.config, self.engine.client_quotas)
         self.turns = Turns(self.loop)
         self.unauthenticated = UnauthenticatedMemory()
@@ -209,6 +211,7 @@ class Server:
         self.driver.after_pause(partial(self.engine.connection_closed, connection.connection_id))
         self.flushes.discard(connection)
         self.quota.of_listener(connection.listener).release(connection.client_host)
+        self.unserved.claim(connection, 0)
         if self.memory is not None:
             self.memory.claim(connection, 0)
 

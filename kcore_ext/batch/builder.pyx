@@ -169,6 +169,10 @@ cdef class BatchBuilder:
         self.write(<unsigned char*>PyByteArray_AS_STRING(out), packed, base_offset, leader_epoch, last)
         return out
 
+    def record_bytes(self):
+        """Returns the records as they are before compression."""
+        return PyBytes_FromStringAndSize(<char*>self.records, self.records_size)
+
     def set_producer(self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence):
         """Sets the producer of the next `build`: a producer that begins a new sequence sends the same records again."""
         self.producer_id = producer_id

@@ -34,6 +34,8 @@ cdef class ConnectionCore:
     cdef public int64_t _sent_bytes
     cdef public int64_t _look_at_bytes
     cdef object _memory                     # the server's `RequestMemory`; None without a limit
+    cdef object _unserved                   # the server's `UnservedMemory`
+    cdef bint _claims                       # this connection counts there
     cdef object _loop_time
     cdef Traffic _traffic
     cdef FlushQueue _flushes

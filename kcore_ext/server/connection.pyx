@@ -64,6 +64,7 @@ cdef class ConnectionCore:
         self._row_bytes = row_bytes
         self._turns = server.turns
         self._memory = server.memory
+        self._unserved = server.unserved
         self._traffic = server.traffic
         self._flushes = server.flushes
         self._round_clock = server.driver.round_clock
@@ -149,6 +150,10 @@ cdef class ConnectionCore:
         cdef bint read
         if self._closing:
             return 0
+        if self._claims or queue.unserved() > READ_AHEAD_LIMIT:
+            self._claims = self._unserved.claim(self, queue.unserved())
+            if self._closing:
+                return 0
         if queue.held_bytes > self._row_bytes:
             self.report_unread()
         waits = queue.parked or self._unread or self._continues or queue.held_bytes > self._row_bytes

@@ -54,6 +54,8 @@ NAMED = {
     "kcore.connection.buffer.bytes": "server/test_limits.py::test_responses_of_a_client_that_never_reads_are_bounded",
     "kcore.max.request.bytes": "server/test_request_bounds.py::"
     "test_a_long_request_is_refused_when_more_than_the_limit_has_arrived",
+    "kcore.max.request.memory.bytes": "server/test_request_bounds.py::"
+    "test_unfinished_requests_of_all_connections_together_are_bounded",
     "kcore.max.request.elements": "server/test_request_bounds.py::"
     "test_a_request_with_too_many_elements_is_refused_before_it_is_decided",
     "kcore.max.response.memory.bytes": "server/test_unread.py::"

@@ -222,7 +222,12 @@ def test_uncommitted_state_is_not_reported(committing: bool) -> None:
     [
         (b"GET /nothing HTTP/1.1\r\n\r\n", b"404"),
         (b"POST /metrics HTTP/1.1\r\n\r\n", b"405"),
-        (b"GET /metrics?x=1 HTTP/1.0\r\nHost: x\r\n\r\n", b"200"),
+        (b"GET /metrics?x=1 HTTP/1.0\r\nHost: localhost\r\n\r\n", b"200"),
+        (b"GET / HTTP/1.1\r\nHost: 127.0.0.1:80\r\n\r\n", b"200"),
+        (b"GET /metrics HTTP/1.1\r\nHost: [::1]:80\r\n\r\n", b"200"),
+        (b"GET /metrics HTTP/1.1\r\nAccept: */*\r\nHOST: site.example:80\r\n\r\n", b"421"),
+        (b"GET / HTTP/1.1\r\nHost: site.example\r\n\r\n", b"421"),
+        (b"GET /healthz HTTP/1.1\r\nHost: node.example\r\n\r\n", b"200"),
         (b"\x00\x00\x00\x10\r\n\r\n", b"400"),
         (b"GET /healthz\r\n\r\n", b"400"),
         (b"GET /" + b"x" * MAX_REQUEST_BYTES, b"431"),

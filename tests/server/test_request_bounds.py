@@ -18,8 +18,9 @@ from kcore.server.frames import FrameError
 from kcore_ext.codec.frames import encode_request
 from kcore_ext.codec.plan import TooManyElementsError
 from kcore_ext.server.request_queue import RequestQueue
+from tests.kit import produce, wait_until
 from tests.reference.request_queue import ReferenceRequestQueue
-from tests.server.live import LiveServer
+from tests.server.live import LiveServer, Raw
 from tests.server.test_request_queue import Owner
 
 SMALL = {"kcore.max.request.elements": "1000", "kcore.max.request.bytes": "65536", "message.max.bytes": "1024"}
@@ -55,6 +56,33 @@ def test_tagged_fields_count_as_elements(serve: Any) -> None:
         with live.raw() as raw:
             raw.send(struct.pack(">i", len(frame)) + frame)
             assert raw.closed is closed
+
+
+def test_unfinished_requests_of_all_connections_together_are_bounded(serve: Any, log_lines: list[str]) -> None:
+    """They were held without a limit, as in Kafka. Another address keeps its connection."""
+    live: LiveServer = serve({"kcore.max.request.memory.bytes": "200000"})
+    held = live.server.unserved
+    with (
+        Raw(live.port, source="127.0.0.3") as other,
+        Raw(live.port, source="127.0.0.2") as oldest,
+        Raw(live.port, source="127.0.0.2") as newer,
+    ):
+        finished = other.request(produce("nowhere", bytes(60_000)), 9)
+        unfinished = struct.pack(">ihhi", 10_000_000, ApiKey.PRODUCE, 9, 1) + bytes(90_000)
+        other.send(finished[:50_000])
+        wait_until(lambda: live.call(lambda: held.held_bytes) == 50_000, "the other address holds some bytes")
+        oldest.send(unfinished)
+        wait_until(lambda: live.call(lambda: held.held_bytes) == 140_012, "the first request has begun")
+        newer.send(unfinished)
+        assert oldest.closed
+        other.send(finished[50_000:])
+        assert other.receive(produce("", b""), 9)[1].responses[0].partition_responses[0].error_code
+        wait_until(lambda: live.call(lambda: (held.held_bytes, held.closed_connections)) == (90_012, 1), "the rest")
+    wait_until(lambda: live.call(lambda: held.held_bytes) == 0, "closed connections hold nothing")
+    assert [line for line in log_lines if "closed" in line] == [
+        "connection from /127.0.0.2 closed: requests of all clients that are unfinished or wait have more than "
+        "kcore.max.request.memory.bytes, and this address has the most"
+    ]
 
 
 def test_a_long_request_is_refused_when_more_than_the_limit_has_arrived(serve: Any, log_lines: list[str]) -> None:

@@ -245,10 +245,17 @@ def test_a_manual_marker_ends_pending_offsets() -> None:
     assert world.offset("g") == (E.NONE, 3)
 
 
+def test_a_marker_needs_a_producer_id() -> None:
+    world = World()
+    end_offset = world.engine.partitions.get("t", 0).log.end_offset  # type: ignore[union-attr]
+    assert world.mark(Identity(-1, 3), True, "t") is E.UNKNOWN_SERVER_ERROR
+    assert world.engine.partitions.get("t", 0).log.end_offset == end_offset  # type: ignore[union-attr]
+
+
 def test_a_coordinators_partition_handles_markers_like_any_other() -> None:
-    """The marker may be for a producer that never wrote; a restart does not know it."""
+    """The marker may be for a producer that never wrote."""
     world = World({"offsets.topic.num.partitions": 1})
-    for producer_id in (-1, 77):
+    for producer_id in (76, 77):
         for topic in ("t", "__consumer_offsets"):
             assert world.mark(Identity(producer_id, 3), True, topic, coordinator_epoch=2) is E.NONE
 
@@ -258,9 +265,9 @@ def test_a_coordinators_partition_handles_markers_like_any_other() -> None:
 
     before = known()
     assert before[0] == before[1]
-    assert set(before[0]) == {-1, 77}
+    assert set(before[0]) == {76, 77}
     world.restart()
-    assert known() == [{77: before[0][77]}] * 2
+    assert known() == before
 
 
 def test_markers_between_decisions_of_a_round_keep_the_logs_order() -> None:

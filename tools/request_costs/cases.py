@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from kcore.config.node import Config
 from kcore.protocol.api_keys import ApiKey, request_class
+from kcore.protocol.compression import CompressionType, compress
 from tests.kit import batch
 from tools.request_costs.state import WIDE_PARTITIONS, State
 
@@ -164,6 +165,17 @@ class Cases:
             ApiKey.PRODUCE, "a batch of 120,000 records", 9,
             [produce(acks=-1, topic_data=[topic(name="wide", partition_data=[part(index=0, records=many)])])],
         )  # fmt: skip
+        text = b"".join(b"%d, %d; " % (number * 7919, number) for number in range(120_000))
+        for what, values in (
+            ("800 KB of gzip to zstd", [text[at : at + 1_000] for at in range(0, len(text), 1_000)]),
+            ("16 MB of gzip to zstd", [bytes(8_000)] * 2_000),
+            ("700,000 records of gzip to zstd", [b""] * 700_000),
+        ):
+            records = batch(values, compression=CompressionType.GZIP, compress=compress)
+            yield Case(
+                ApiKey.PRODUCE, what, 9,
+                [produce(acks=-1, topic_data=[topic(name="packed", partition_data=[part(index=0, records=records)])])],
+            )  # fmt: skip
         yield self.partitions(ApiKey.DELETE_RECORDS, "most partitions", "topics.partitions", offset=0)
 
     # ---- groups

@@ -104,6 +104,10 @@ class State:
             self.send(create(*self.names[first : first + 5_000]))
         self.send(create("wide", partitions=WIDE_PARTITIONS))
         self.send(create("data"))
+        self.send(create("packed"))
+        recompressed = [AlterableConfig(name="compression.type", config_operation=0, value="zstd")]
+        resource = AlterConfigsResource(resource_type=2, resource_name="packed", configs=recompressed)
+        self.send(IncrementalAlterConfigsRequest(resources=[resource]))
         for group in self.groups:
             self.send(commit(group, {("data", 0): 1}), 8)
         for first in range(0, OFFSETS, 5_000):

@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from kcore.broker.data.client_quotas import CONSUMER_BYTE_RATE
-from kcore.broker.data.delayed_fetch import DelayedFetch, FetchPending
+from kcore.broker.data.delayed_fetch import MAX_AT_ONCE, DelayedFetch, FetchPending, LongFetches
 from kcore.broker.data.fetch import FIRST_VERSION_WITH_LEADER, READ_COMMITTED, read, refused_early
 from kcore.broker.data.fetch_budget import NOTED_BYTES, FetchMemoryBudget
 from kcore.broker.data.fetch_session import (
@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from kcore_ext.broker.fetch_reader import Reading, SessionPartition
     from kcore_ext.runtime.purgatory import Purgatory
 
+MAX_WATCHED = 500_000
+"""The partitions of all parked operations above which a fetch with many of them gets its response at once. Each takes
+about 350 bytes."""
 COMMIT_WAIT_MS = 30_000
 """The timeout of a fetch with `max_wait_ms` 0 that must wait for a commit. A commit takes milliseconds, so only a
 hanging
@@ -71,6 +74,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
     Attributes:
         sessions: the node's fetch sessions.
         room: the memory for responses.
+        long_fetches: parked fetches with many partitions that are due for another try.
         reader: reads partitions; `tests.reference.fetch_reader.ReferenceReader` defines its behaviour.
     """
 
@@ -82,6 +86,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         "_partitions",
         "_purgatory",
         "_quotas",
+        "long_fetches",
         "reader",
         "room",
         "sessions",
@@ -107,6 +112,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
     ) -> None:
         self._partitions = partitions
         self._purgatory = purgatory
+        self.long_fetches = LongFetches(partitions.slices)
         self._now = now
         self._cluster = cluster
         self._node_id = -1 if cluster is None else cluster.node_id
@@ -241,6 +247,10 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
     ) -> FetchResponse | FetchPending:
         pending = FetchPending(self, context, request)
         operation = DelayedFetch(self, pending, items, params, fetch_context, pending_appends)
+        count = len(operation.partitions)
+        if count > MAX_AT_ONCE and self._purgatory.num_watched + count > MAX_WATCHED:
+            operation.force_complete()
+            return pending.response if pending.done else pending
         wait_ms = params.max_wait_ms if params.max_wait_ms > 0 else COMMIT_WAIT_MS
         if self._purgatory.try_complete_else_watch(operation, operation.partitions, self._now.now_ms + wait_ms):
             response: FetchResponse = pending.response

@@ -39,7 +39,7 @@ from kcore_ext.batch import CorruptBatchError, iter_entries
 from kcore_ext.broker.produce import ProduceFastPath
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Generator, Iterable
 
     from kcore.broker.data.client_quotas import ClientQuotas
     from kcore.broker.data.partition import Partition
@@ -291,10 +291,14 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
 
     def append_item(
         self, context: RequestContext, item: ProduceItem, acks: int, budget: DecompressionBudget
-    ) -> PartitionProduceResponse:
-        """Appends the batch of one partition, and makes its response."""
+    ) -> Generator[int, None, PartitionProduceResponse]:
+        """Appends the batch of one partition, and makes its response.
+
+        Yields:
+            The cost of each step in microseconds, before anything changes.
+        """
         by_admin = context.client_id == ADMIN_CLIENT_ID and self._authorizer is not None
-        response = self._append(item, acks, by_admin, budget)
+        response = yield from self._append(item, acks, by_admin, budget)
         if response.error_code:
             self._name_leader(context, item.partition, response)
         return response
@@ -325,7 +329,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
 
     def _append(
         self, item: ProduceItem, acks: int, by_admin: bool, budget: DecompressionBudget
-    ) -> PartitionProduceResponse:
+    ) -> Generator[int, None, PartitionProduceResponse]:
         """Appends the batch of one partition unless it is refused."""
         partition, header = item.partition, item.header
         index = item.data.index
@@ -347,11 +351,11 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
             if fault is not None:
                 return refused(index, ErrorCode.INVALID_RECORD, fault)
         try:
-            base_offset, append_time_ms = append(
+            base_offset, append_time_ms = yield from append(
                 partition,
                 item.data.records or b"",
                 header,
-                self._now.wall_ms,
+                self._now,
                 item.guard,
                 self.verify_transactions,
                 budget.decompress,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NoReturn
 
+from kcore.broker.data.decompression import BYTES_A_MICROSECOND, CountedDecompression
 from kcore.broker.data.recompress import rebuild
 from kcore.errors import KafkaError
 from kcore.protocol.compression import decompress
@@ -17,11 +18,12 @@ from kcore_ext.batch.crc32c import crc32c
 from kcore_ext.batch.survey import survey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from kcore.broker.configs.log_config import LogConfig
     from kcore.broker.data.partition import Partition
     from kcore.broker.data.producer_state import Verification
+    from kcore.clock import Now
     from kcore.protocol.compression import Buffer
     from kcore_ext.batch import BatchHeader
 
@@ -42,6 +44,10 @@ _CODEC = 0x07
 _LOG_APPEND_TIME = 0x08
 
 
+CHECKED_BYTES_A_MICROSECOND = 200
+RECORDS_A_STEP = 10_000
+RECORDS_A_MICROSECOND = 2
+"""The speed of a second look at records, about."""
 MAX_RECORD_ERRORS = 1_000
 """Invalid records of one batch that a response lists."""
 
@@ -116,21 +122,24 @@ def append(
     partition: Partition,
     records: bytes,
     header: BatchHeader,
-    wall_ms: int,
+    now: Now,
     guard: Verification | None = None,
     verify: bool = False,
     unpack: Callable[[int, Buffer, int], bytes] = decompress,
-) -> tuple[int, int]:
-    """Checks a client's batch and stages it.
+) -> Generator[int, None, tuple[int, int]]:
+    """Checks a client's batch and stages it. Nothing follows the staging.
 
     Args:
         partition: the target partition.
         records: the request's bytes; bytes behind the batch are dropped.
         header: the batch's header.
-        wall_ms: the present time, ms since the epoch.
+        now: the time of the round.
         guard: the guard of a verified transactional batch; None if it was not verified.
         verify: transactional batches need a guard.
         unpack: decompresses the records, as `kcore.protocol.compression.decompress`.
+
+    Yields:
+        The cost of each step in microseconds, if the batch must be converted. Nothing has changed yet.
 
     Returns:
         (base offset, time of the append in ms or -1 for create times). A duplicate batch has those of the first.
@@ -139,7 +148,9 @@ def append(
         KafkaError: the batch is refused.
         LogError: the batch could not be staged.
     """
-    batch, max_timestamp_ms, append_time_ms = _checked(records, header, partition.config, wall_ms, unpack)
+    batch, max_timestamp_ms, append_time_ms = yield from _checked(records, header, partition.config, now, unpack)
+    if partition.recovering or partition.closed:  # since the first step
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     producer_id = header.producer_id
     transactional = header.is_transactional
     if producer_id >= 0:
@@ -170,10 +181,13 @@ def _checked(
     records: bytes,
     header: BatchHeader,
     config: LogConfig,
-    wall_ms: int,
+    now: Now,
     unpack: Callable[[int, Buffer, int], bytes],
-) -> tuple[bytes | bytearray, int, int]:
+) -> Generator[int, None, tuple[bytes | bytearray, int, int]]:
     """Checks everything about a batch except its producer, and converts it to the form that the log stores.
+
+    Yields:
+        The cost of each step in microseconds.
 
     Returns:
         (batch, its largest timestamp, the time of the append or -1).
@@ -187,11 +201,13 @@ def _checked(
     if size > config.max_message_bytes:
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
     batch: bytes | bytearray = records if size == len(records) and type(records) is bytes else bytes(records[:size])
+    counter = CountedDecompression(unpack) if header.compression else None
     try:
-        earliest_ms, max_timestamp_ms, keyless, consecutive = survey(batch, decompress=unpack)
+        earliest_ms, max_timestamp_ms, keyless, consecutive = survey(batch, decompress=counter or unpack)
     except CorruptBatchError as error:
         refused = ErrorCode.CORRUPT_MESSAGE if error.fault in {"crc", "size", "magic"} else ErrorCode.INVALID_RECORD
         raise KafkaError(refused) from error
+    wall_ms = now.wall_ms
     last_delta = header.last_offset_delta
     codec = header.compression
     if (
@@ -210,18 +226,20 @@ def _checked(
             or max_timestamp_ms > wall_ms + config.timestamp_after_max_ms
         )
     if suspect or (keyless and config.compact):
-        _refuse_records(batch, header, config, wall_ms)
+        yield from _refuse_records(batch, header, config, wall_ms)
     target = codec if config.compression is None else config.compression
     if target != codec or not consecutive:
         # Offsets may not be consecutive: some old clients number the records of compressed batches wrongly.
-        batch = rebuild(batch, header, target, config, wall_ms)
+        if counter is not None:
+            yield size // CHECKED_BYTES_A_MICROSECOND + counter.size_bytes // BYTES_A_MICROSECOND
+        batch = yield from rebuild(batch, header, target, config, wall_ms)
         if len(batch) > config.max_message_bytes:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
     append_time_ms = NO_TIMESTAMP
     if config.log_append_time:
-        append_time_ms = max_timestamp_ms = wall_ms
+        append_time_ms = max_timestamp_ms = now.wall_ms
         batch = bytearray(batch)
-        stamp_append_time(batch, wall_ms)
+        stamp_append_time(batch, append_time_ms)
     elif max_timestamp_ms != header.max_timestamp_ms or header.is_log_append_time:
         batch = bytearray(batch)
         _correct_max_timestamp(batch, max_timestamp_ms)
@@ -230,8 +248,13 @@ def _checked(
     return batch, max_timestamp_ms, append_time_ms
 
 
-def _refuse_records(batch: bytes | bytearray, header: BatchHeader, config: LogConfig, wall_ms: int) -> NoReturn:
+def _refuse_records(
+    batch: bytes | bytearray, header: BatchHeader, config: LogConfig, wall_ms: int
+) -> Generator[int, None, NoReturn]:
     """Refuses a batch and lists the records with invalid keys or timestamps.
+
+    Yields:
+        The cost of each step in microseconds.
 
     Raises:
         RecordsRefusedError: INVALID_TIMESTAMP if a timestamp is invalid, else INVALID_RECORD.
@@ -253,6 +276,8 @@ def _refuse_records(batch: bytes | bytearray, header: BatchHeader, config: LogCo
             errors.append((index, "a producer must not set the append time"))
         if len(errors) >= MAX_RECORD_ERRORS:
             break
+        if index % RECORDS_A_STEP == RECORDS_A_STEP - 1:
+            yield RECORDS_A_STEP // RECORDS_A_MICROSECOND
     assert errors, "the survey of the batch found an invalid record"
     message = f"{len(errors)} of {header.record_count} records are refused: {errors[0][1]}"
     raise RecordsRefusedError(code, message, errors)

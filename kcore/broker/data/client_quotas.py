@@ -7,6 +7,7 @@ connection until that time has passed. Nothing is measured while no quota is set
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from kcore.broker.data.rates import Rate, TokenBucket
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 MAX_RATES = 10_000
 """Number of measured rates above which idle ones are dropped."""
+
+MAX_NAME_LENGTH = 64
+"""Characters of a name that is measured as it is. The digest of a longer one has twice as many."""
 
 PRODUCER_BYTE_RATE = "producer_byte_rate"
 CONSUMER_BYTE_RATE = "consumer_byte_rate"
@@ -230,14 +234,14 @@ class ClientQuotas(MetadataListener):
             for named_client in clients:
                 own = quotas.get(((CLIENT_ID, named_client), (USER, named_user)))
                 if own is not None and quota in own:
-                    return ((CLIENT_ID, client_id), (USER, user)), own[quota]
+                    return ((CLIENT_ID, measured_name(client_id)), (USER, measured_name(user))), own[quota]
             own = quotas.get(((USER, named_user),))
             if own is not None and quota in own:
-                return ((USER, user),), own[quota]
+                return ((USER, measured_name(user)),), own[quota]
         for named_client in clients:
             own = quotas.get(((CLIENT_ID, named_client),))
             if own is not None and quota in own:
-                return ((CLIENT_ID, client_id),), own[quota]
+                return ((CLIENT_ID, measured_name(client_id)),), own[quota]
         return None
 
     def _drop_idle(self) -> None:
@@ -251,6 +255,16 @@ class ClientQuotas(MetadataListener):
         self._rates = {key: rate for key, rate in self._rates.items() if not rate.is_idle(*idle)}
         self._buckets = {entity: bucket for entity, bucket in self._buckets.items() if not bucket.is_idle(*idle)}
         self._max_rates = max(MAX_RATES, 2 * (len(self._rates) + len(self._buckets)))
+
+
+def measured_name(name: str) -> str:
+    """Returns the name under which a client is measured: a digest of a long one, which may have 32 KB.
+
+    No name that is measured as it is begins with a null character and has the length of a digest.
+    """
+    if len(name) <= MAX_NAME_LENGTH:
+        return name
+    return "\0" + blake2b(name.encode("utf-8", "surrogatepass"), digest_size=MAX_NAME_LENGTH).hexdigest()
 
 
 def record_mutations(mutations: Mutations | None, partitions: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kcore.errors import KafkaError
 from kcore.protocol import compression
 from kcore.protocol.compression import Buffer, OutputTooLargeError
@@ -57,4 +59,27 @@ class DecompressionBudget:
                 ErrorCode.MESSAGE_TOO_LARGE, f"a batch has more than {limit_bytes} bytes of records when decompressed"
             ) from error
         self.spent_bytes += len(records)
+        return records
+
+
+class CountedDecompression:
+    """Decompresses records and counts them.
+
+    Args:
+        unpack: decompresses records, as `kcore.protocol.compression.decompress`.
+
+    Attributes:
+        size_bytes: the decompressed bytes.
+    """
+
+    __slots__ = ("_unpack", "size_bytes")
+
+    def __init__(self, unpack: Callable[[int, Buffer, int], bytes]) -> None:
+        self._unpack = unpack
+        self.size_bytes = 0
+
+    def __call__(self, codec: int, data: Buffer, max_size_bytes: int) -> bytes:
+        """Decompresses the records of a batch; raises as the given function."""
+        records = self._unpack(codec, data, max_size_bytes)
+        self.size_bytes += len(records)
         return records

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
 
 from kcore.broker.data.after_commit import complete_with
 from kcore.broker.data.fetch import available_bytes, divergence, refusal
+from kcore.process_logging import log_failure
 from kcore.runtime.pending import Pending
 from kcore_ext.runtime.purgatory import DelayedOperation
 
@@ -14,7 +17,57 @@ if TYPE_CHECKING:
     from kcore.broker.data.fetch_session import FetchContext
     from kcore.broker.data.partition import Partition
     from kcore.runtime.api import RequestContext
+    from kcore.runtime.slices import Slices
     from kcore_ext.broker.fetch_reader import FetchItem, FetchParams
+
+
+MAX_AT_ONCE: Final = 100
+"""Partitions of a fetch that is tried as soon as one of them has progress; longer ones are tried in slices."""
+
+logger = logging.getLogger(__name__)
+
+
+class LongFetches:
+    """Parked fetches with many partitions that are due for another try.
+
+    A try looks at every partition: an append to one that a thousand long fetches wait for would hold the event loop for
+    seconds. So each of them is tried in a slice of its own, once for all appends until then.
+
+    Args:
+        slices: runs the slices.
+    """
+
+    __slots__ = ("_due", "_running", "_slices")
+
+    def __init__(self, slices: Slices) -> None:
+        self._slices = slices
+        self._running = False
+        self._due: dict[DelayedFetch, None] = {}
+
+    def defer(self, operation: DelayedFetch) -> bool:
+        """Defers a try. Returns False if it must take place at once, because no event loop runs slices."""
+        if not self._slices.requests.enabled:
+            return False
+        if not self._running:
+            self._slices.add(self._try_all())
+            self._running = True
+        self._due[operation] = None
+        return True
+
+    def _try_all(self) -> Iterator[None]:
+        try:
+            while self._due:
+                operation = next(iter(self._due))
+                del self._due[operation]
+                try:
+                    if operation.watched:
+                        operation.try_now()
+                except Exception as error:
+                    log_failure(logger, error, "a parked fetch could not be tried; it waits for its timeout")
+                yield
+        finally:
+            self._running = False
+            self._due.clear()  # after an error: the next append begins again
 
 
 class FetchPending(Pending):
@@ -87,6 +140,12 @@ class DelayedFetch(DelayedOperation):
             self._unwatch()
 
     def try_complete(self) -> bool:
+        """Tries the fetch now, or in a slice if it has many partitions and was tried before."""
+        if len(self.items) > MAX_AT_ONCE and self.watched and self.api.long_fetches.defer(self):
+            return False
+        return self.try_now()
+
+    def try_now(self) -> bool:
         """Completes the fetch if a partition has an error, or if all partitions together have enough bytes."""
         if self.pending_appends:
             for awaited, end_offset in self.pending_appends:

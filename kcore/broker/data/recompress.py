@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Final
 
-from kcore.protocol.compression import Buffer, CompressionType, compress, decompress
+from kcore.broker.data.decompression import BYTES_A_MICROSECOND as DECOMPRESSED_BYTES_A_MICROSECOND
+from kcore.broker.data.decompression import CountedDecompression
+from kcore.protocol.compression import (
+    PIECE_BYTES,
+    Buffer,
+    CompressionType,
+    compress,
+    compress_in_steps,
+    decompress,
+)
 from kcore_ext.batch import BatchBuilder, iter_records
 
 if TYPE_CHECKING:
@@ -28,24 +37,61 @@ zstd 22."""
 DEFAULT_LEVELS: Final = {CompressionType.GZIP: 6, CompressionType.LZ4: 9, CompressionType.ZSTD: 3}
 
 
-def compress_soon(level: int | None, codec: int, data: Buffer) -> bytes:
-    """Compresses records at a level, or at the fastest one if they would hold the event loop for too long.
+RECORDS_A_STEP: Final = 2_000
+BYTES_A_STEP: Final = 262_144
+"""The records, and their bytes, that one step copies."""
+RECORD_COST: Final = 2
+BYTES_A_MICROSECOND: Final = 100
+"""The time of a copy: microseconds for each record, and bytes in a microsecond."""
+PACKED_BYTES_A_MICROSECOND: Final = 30
+"""The speed of compression at the fastest level of the slowest codec, about."""
+
+
+def level_for(level: int | None, codec: int, size_bytes: int) -> int | None:
+    """Returns the level for records: the wished one, or the fastest one if that would take too long.
 
     Args:
         level: the topic's level; None: the codec's default.
         codec: a CompressionType.
-        data: the records of a batch.
+        size_bytes: the size of the records of a batch.
     """
     limits = LEVEL_LIMITS.get(CompressionType(codec))
     if limits is not None:
         wished = DEFAULT_LEVELS[CompressionType(codec)] if level is None or level < 0 else level
         limit = next((size for highest, size in limits if wished <= highest), limits[-1][1])
-        if memoryview(data).nbytes > limit:
-            level = FASTEST_LEVEL
-    return compress(codec, data, level)
+        if size_bytes > limit:
+            return FASTEST_LEVEL
+    return level
 
 
-def rebuild(batch: bytes | bytearray, header: BatchHeader, codec: int, config: LogConfig, wall_ms: int) -> bytearray:
+def pack(level: int | None, codec: int, data: Buffer) -> Generator[int, None, bytes]:
+    """Compresses records at the level of `level_for`. Long ones are compressed in steps.
+
+    Args:
+        level: the topic's level; None: the codec's default.
+        codec: a CompressionType.
+        data: the records of a batch.
+
+    Yields:
+        The cost of each step in microseconds.
+    """
+    size_bytes = memoryview(data).nbytes
+    level = level_for(level, codec, size_bytes)
+    if size_bytes <= PIECE_BYTES or codec == CompressionType.NONE:
+        return compress(codec, data, level)
+    steps = compress_in_steps(codec, data, level)
+    while True:
+        try:
+            piece_bytes = next(steps)
+        except StopIteration as end:
+            packed: bytes = end.value
+            return packed
+        yield piece_bytes // PACKED_BYTES_A_MICROSECOND
+
+
+def rebuild(
+    batch: bytes | bytearray, header: BatchHeader, codec: int, config: LogConfig, wall_ms: int
+) -> Generator[int, None, bytearray]:
     """Builds a batch with the same records and producer, in another codec and numbered from 0.
 
     Args:
@@ -54,9 +100,15 @@ def rebuild(batch: bytes | bytearray, header: BatchHeader, codec: int, config: L
         codec: the new codec; 0 for none.
         config: the topic's settings.
         wall_ms: the time of the append, for topics with append times.
+
+    Yields:
+        The cost of each step in microseconds, if the batch is long. No step takes longer than about 40 ms.
     """
     builder = None
-    for record in iter_records(batch, decompress=decompress):
+    packed = b""
+    step_bytes = 0
+    counter = CountedDecompression(decompress)
+    for count, record in enumerate(iter_records(batch, decompress=counter), 1):
         if builder is None:
             builder = BatchBuilder(
                 LARGEST_BATCH_BYTES,
@@ -66,10 +118,16 @@ def rebuild(batch: bytes | bytearray, header: BatchHeader, codec: int, config: L
                 base_sequence=header.base_sequence,
                 transactional=header.is_transactional,
                 compression=codec,
-                compress=partial(compress_soon, config.compression_level),
+                compress=lambda codec, data: packed,
                 log_append_time=config.log_append_time,
             )
+            if counter.size_bytes > BYTES_A_STEP:
+                yield counter.size_bytes // DECOMPRESSED_BYTES_A_MICROSECOND
         taken = builder.append(record.timestamp_ms, record.key, record.value, record.headers)
         assert taken, "the records of a batch fit into one batch"
+        if count % RECORDS_A_STEP == 0 or builder.size_bytes - step_bytes >= BYTES_A_STEP:
+            yield RECORD_COST * RECORDS_A_STEP + (builder.size_bytes - step_bytes) // BYTES_A_MICROSECOND
+            step_bytes = builder.size_bytes
     assert builder is not None, "a checked batch has records"
+    packed = yield from pack(config.compression_level, codec, builder.record_bytes())
     return bytearray(builder.build())

@@ -142,6 +142,8 @@ class WriteTxnMarkersApi(Api[WriteTxnMarkersRequest, WriteTxnMarkersResponse]):
         return pending
 
     def _write(self, entry: WritableTxnMarker) -> WritableTxnMarkerResult:
+        if entry.producer_id < 0:  # as in Kafka, whose log refuses to write such a marker
+            return _result(entry, lambda topic, index: ErrorCode.UNKNOWN_SERVER_ERROR)
         marker = Marker(
             entry.producer_id,
             entry.producer_epoch,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kcore.broker.data.delayed_fetch import FetchPending
+from kcore.broker.data.delayed_fetch import MAX_AT_ONCE, DelayedFetch, FetchPending
 from kcore.log import FailureReason, LogError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.fetch import (
@@ -343,3 +343,69 @@ def test_a_coordinators_topic_is_read_like_any_other() -> None:
     records = data_of(pending.response).records
     assert (values_in(records), parse_header(records).partition_leader_epoch) == ([(0, b"fact")], 4)
     assert [base for base, _ in partition.log.batches()] == [0]
+
+
+def test_long_fetches_are_tried_in_slices_once_for_all_appends() -> None:
+    """Each append tried all of them at once: 0.4 s for 300 fetches of 5,000 partitions."""
+    plane = DataPlane()
+    plane.topic("t", partitions=MAX_AT_ONCE + 1)
+    plane.slices.requests.enabled = True
+    entries = [entry(0, index) for index in range(MAX_AT_ONCE + 1)]
+    size = len(batch_of(b"v"))
+    few = plane.send(fetch(*entries[:MAX_AT_ONCE], wait_ms=500, min_bytes=2 * size), 12)
+    long = [plane.send(fetch(*entries, wait_ms=500, min_bytes=2 * size), 12) for _ in range(3)]
+    produce(plane, batch_of(b"v"))
+    produce(plane, batch_of(b"v"))
+    assert [pending.done for pending in (few, *long)] == [True, False, False, False]
+    done = []
+    while plane.slices.step():
+        done.append(sum(pending.done for pending in long))
+    assert done == [1, 2, 3]
+    assert (len(plane.purgatory), plane.partition("t").watched) == (0, 0)
+    late = plane.send(
+        fetch(*[entry(2 if not index else 0, index) for index in range(MAX_AT_ONCE + 1)], wait_ms=500), 12
+    )
+    produce(plane, batch_of(b"v"))
+    while plane.slices.step():
+        pass
+    assert late.done
+
+
+def test_a_long_fetch_that_fails_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    plane = DataPlane()
+    plane.topic("t", partitions=MAX_AT_ONCE + 1)
+    plane.slices.requests.enabled = True
+    entries = [entry(0, index) for index in range(MAX_AT_ONCE + 1)]
+    pending = [plane.send(fetch(*entries, wait_ms=500), 12) for _ in range(2)]
+    tries = []
+
+    def try_now(operation: DelayedFetch) -> bool:
+        tries.append(operation)
+        if len(tries) == 1:
+            raise MemoryError
+        return operation.force_complete()
+
+    monkeypatch.setattr(DelayedFetch, "try_now", try_now)
+    produce(plane, batch_of(b"v"))
+    while plane.slices.step():
+        pass
+    assert [one.done for one in pending] == [False, True]
+    monkeypatch.undo()
+    produce(plane, batch_of(b"v"))
+    while plane.slices.step():
+        pass
+    assert pending[0].done
+
+
+def test_a_long_fetch_beyond_the_memory_of_parked_ones_gets_its_response_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kcore.broker.apis.fetch.MAX_WATCHED", 2 * MAX_AT_ONCE + 3)
+    plane = DataPlane()
+    plane.topic("t", partitions=MAX_AT_ONCE + 1)
+    entries = [entry(0, index) for index in range(MAX_AT_ONCE + 1)]
+    parked = [plane.send(fetch(*entries, wait_ms=500), 12) for _ in range(2)]
+    response = plane.call(fetch(*entries, wait_ms=500), 12)
+    assert [one.error_code for topic in response.responses for one in topic.partitions] == [0] * (MAX_AT_ONCE + 1)
+    assert [one.done for one in parked] == [False, False]
+    assert not plane.send(fetch(entry(0), wait_ms=500), 12).done

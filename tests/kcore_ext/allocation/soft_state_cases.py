@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kcore_ext.runtime.purgatory import DelayedOperation, Purgatory
 from kcore_ext.runtime.timer_wheel import TimerWheel
+from kcore_ext.share.states import ShareState, ShareStates
 from tests.kcore_ext.allocation.sweep import Attempt
 
 
@@ -66,5 +67,29 @@ def purgatory() -> Attempt:
         assert delayed.num_watched == 0
         assert all(operation.expirations <= operation.completions <= 1 for operation in operations)
         assert not succeeded or all(operation.expirations for operation in operations)
+
+    return Attempt(action, check)
+
+
+def share_states() -> Attempt:
+    """Adds and removes states of share partitions; the table grows."""
+    states = ShareStates()
+    keys = [(f"g{n % 3}", bytes(16), n) for n in range(40)]
+
+    def action() -> None:
+        for n, key in enumerate(keys):
+            states.put(key, ShareState())
+            if n % 4 == 3:
+                states.discard(keys[n - 1])
+
+    def check(succeeded: bool) -> None:
+        found = {(state.group_id, state.topic_id, state.partition): state for state in states.values()}
+        assert len(found) == len(states)
+        assert all(states.get(key) is state for key, state in found.items())
+        assert set(found) <= set(keys)
+        assert not succeeded or len(found) == 30
+        for key in keys:
+            states.discard(key)
+        assert (len(states), states.values()) == (0, [])
 
     return Attempt(action, check)
