@@ -280,7 +280,7 @@ class LeadershipKeeper(MetadataListener):
     def _recover_later(self, key: PartitionKey) -> None:
         """Gives a partition up soon and adopts it again, so that it is recovered from the start."""
         topic, epoch = self._led[key]
-        logger.warning("cluster: %s-%d is recovered again in %d ms", topic, key.partition, RECOVER_AGAIN_MS)
+        logger.warning("cluster: %s-%d cannot be recovered; retrying in %d ms", topic, key.partition, RECOVER_AGAIN_MS)
 
         def again() -> None:
             if self._led.get(key, ("", -1))[1] == epoch:

@@ -72,7 +72,7 @@ class Transactions:
         return sorted((row for rows in listed for row in rows), key=lambda row: row.transactional_id)
 
     def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription | KafkaError]:
-        """Returns the state of each transactional id; for an id that cannot be described, the error."""
+        """Returns the state of each transactional id, or the error of an id that cannot be described."""
         described: dict[str, TransactionDescription | KafkaError] = {}
         for own in (self._by_coordinator(transactional_ids)).values():
             described |= self._calls.call(DescribeTransactionsRequest(transactional_ids=own), _descriptions)
