@@ -130,7 +130,7 @@ class ShareSessions:
         return session
 
     def update(self, session: ShareSession, added: list[TopicIdPartition], removed: Iterable[TopicIdPartition]) -> bool:
-        """Adds and removes partitions, as a request says; returns False, and adds none, if there are too many."""
+        """Adds and removes partitions, as requested; returns False, and adds none, if there are too many."""
         if added:
             new = [partition for partition in added if partition not in session.partitions]
             if new and not self._make_room(session.client, {**session.partitions, **dict.fromkeys(new)}, session):

@@ -116,7 +116,7 @@ class Transactions:
     def abort(self, producer: ProducerState) -> None:
         """Writes an abort marker for a producer's open transaction into one partition, without the coordinator.
 
-        That is for a transaction which no coordinator knows any more, and which holds readers back for ever.
+        Use it for a transaction that no coordinator knows any more: it would hold readers back for ever.
 
         Args:
             producer: an element of the result of `producers`.
