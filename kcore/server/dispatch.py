@@ -143,9 +143,9 @@ class Dispatch:
                 max_request_elements=config.kcore_max_request_elements,
                 slice_bytes=0 if fetches else SLICE_BYTES,  # a fetch copies records, which is fast
             )
-            guarded = self.engine.guarded(served.api)
-            if guarded is not None:
-                served.fast, served.handle = guarded
+            guard = self.engine.guard(served.api)
+            if guard is not None:
+                served.fast, served.handle, served.lease, served.checked = guard
             if self._counts_errors:
                 served.walk = error_walk(served.api.response_type)
             if self._times_requests:

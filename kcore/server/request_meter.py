@@ -47,9 +47,7 @@ class RequestMeter:
         """Serves a request; returns its response, a `Pending`, or None."""
         began_ns = time.perf_counter_ns()
         try:
-            response = None if entry.fast is None else entry.fast(context, request)
-            if response is None:
-                response = entry.handle(context, request)
+            response = entry.decide(context, request)
         except Exception as error:
             response = self._failed(entry.api, context, request, error)
         duration_ns = time.perf_counter_ns() - began_ns

@@ -4,6 +4,7 @@ from cpython.object cimport PyObject
 
 from kcore_ext.codec.plan cimport Schema
 from kcore_ext.server.api_times cimport ApiTimes
+from kcore_ext.server.decider cimport Decider
 
 cdef enum:
     MAX_KEPT_FRAME = 1024       # longest frame that is kept for the next equal response
@@ -15,10 +16,8 @@ cdef struct CachedFrame:                # a response that may be sent again
     int version
 
 
-cdef class ApiEntry:
+cdef class ApiEntry(Decider):
     cdef readonly object api
-    cdef public object fast             # the fast path, with the same arguments; None without one
-    cdef public object handle           # (context, request) -> response, `Pending` or None
     cdef public object meter            # measures requests: (entry, context, request) -> as `handle`; or None
     cdef public ApiTimes times          # records the time of requests; None: it is not measured
     cdef readonly int key

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kcore_ext.server.api_times import ApiTimes
+from kcore_ext.server.decider import Decider
 
-class ApiEntry:
+class ApiEntry(Decider):
     """An API as a server serves it.
 
     Args:
@@ -24,9 +25,7 @@ class ApiEntry:
 
     Attributes:
         api: the API.
-        fast: the API's fast path, called with the same arguments before `handle`; None if it has none.
-        handle: the decision: (context, request) -> a response, a `Pending`, or None for no response.
-        meter: serves requests in place of `fast` and `handle`, which it calls, and measures them; usually None.
+        meter: serves requests by `decide` and measures them; usually None.
         times: records the time of each request; None: it is not measured, which costs nothing.
         caches_requests: as `kcore.runtime.Api.caches_requests`.
         small_responses: as `kcore.runtime.Api.small_responses`.
@@ -37,8 +36,6 @@ class ApiEntry:
     """
 
     api: Any
-    fast: Callable[[Any, Any], Any] | None
-    handle: Callable[[Any, Any], Any]
     meter: Callable[[ApiEntry, Any, Any], Any] | None
     times: ApiTimes | None
     key: int

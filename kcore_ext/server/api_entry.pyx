@@ -9,6 +9,7 @@ from kcore_ext.codec.plan import EncodeError, MessageTooLargeError
 from kcore_ext.codec.frames cimport encode_response_frame, frame_with_id
 from kcore_ext.codec.plan cimport Plan, schema_of
 from kcore_ext.codec.read cimport UNLIMITED, read_message
+from kcore_ext.server.decider cimport Decider
 
 cdef Py_ssize_t LONGEST_FRAME = 0x7FFFFFFF + 4
 
@@ -17,7 +18,7 @@ cdef enum:
     MAX_SENT = 256              # responses whose frames are cached per API, if it caches responses
 
 
-cdef class ApiEntry:
+cdef class ApiEntry(Decider):
     """An API as a server serves it; the stub documents it."""
 
     def __init__(

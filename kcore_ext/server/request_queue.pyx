@@ -327,10 +327,7 @@ cdef class RequestQueue:
         cdef int64_t began_ns = 0 if times is None else (self._mark_ns or times.now_ns())
         route.requests += 1
         try:
-            if route.meter is not None:
-                response = route.meter(route, context, request)
-            elif route.fast is None or (response := route.fast(context, request)) is None:
-                response = route.handle(context, request)
+            response = route.decided(context, request) if route.meter is None else route.meter(route, context, request)
         except Exception as error:
             response = self._owner.failed(route, context, request, error)
         if isinstance(response, Pending):
