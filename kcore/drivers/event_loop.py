@@ -248,7 +248,7 @@ class AsyncDriver:
             ended.set_result(None)
 
     def _pause(self) -> None:
-        """Begins a pause, unless there is one. If a callback raises, there is none."""
+        """Begins a pause, unless one has begun. If a callback raises, no pause begins."""
         if not self._paused:
             for callback in self._pauses:
                 callback(True)

@@ -43,7 +43,7 @@ class CommitOffloadPolicy:
         self._served += 1
 
     def should_offload(self, now_s: float) -> bool:
-        """Returns whether an inline commit of the round at `now_s` (of any clock) would delay too many requests."""
+        """Returns True if an inline commit of the round at `now_s` (of any clock) would delay too many requests."""
         too_many = self._served * self.average_write_s > self._max_blocked_requests * (now_s - self._since_s)
         self._served = 0
         self._since_s = now_s

@@ -332,7 +332,7 @@ class ThreadDriver:
             self.turn()
 
     def advance(self, ms: int) -> None:
-        """Moves a manual clock, and wakes the callers whose requests complete by that.
+        """Moves a manual clock, and wakes the callers whose requests this completes.
 
         Raises:
             EngineClosedError, EngineInterruptedError, ReentrantCallError: as in `submit`.

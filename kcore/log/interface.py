@@ -155,8 +155,8 @@ class PartitionLog(ABC):
         Begins with the batch that contains `start` (None: the log start) and ends before the first batch whose base
         offset is at or above `stop` (None: the high watermark when the iteration begins). The storage is read in
         bounded slices, and no transaction stays open between them. Continuity is always checked, the CRC unless
-        `check_crc` is False. If the log is compacted during the iteration, a batch may be one into which several were
-        merged, and its first records may repeat those of an earlier batch.
+        `check_crc` is False. If the log is compacted during the iteration, a returned batch may be merged from several,
+        and its first records may repeat records of an earlier batch.
         Raises CorruptLogError at the first damaged batch, and OffsetOutOfRangeError as `read` does (also during the
         iteration, if retention overtakes it).
         """

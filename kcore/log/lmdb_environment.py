@@ -57,7 +57,9 @@ def file_error(error: OSError, doing: str) -> LogError:
 
 
 def _no_room(path: str, size_bytes: int) -> bool:
-    """Returns whether a file cannot grow by `size_bytes`: the file system is full, or the process limit is reached."""
+    """Returns True if a file cannot grow by `size_bytes`, because the file system is full or the process limit is
+    reached.
+    """
     try:
         disk = os.statvfs(path)
         limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]

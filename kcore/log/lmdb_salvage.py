@@ -359,7 +359,10 @@ class Salvage:
         return bool(found == base and length == size - 12 and magic == 2)
 
     def _take_round(self, name: str, position: int, round_size: int, tier: Tier, journal: bool) -> None:
-        """Adds the batches of a round of the journal, each of which follows its number, base offset and size."""
+        """Adds the batches of a round of the journal.
+
+        Each is preceded by its partition number, base offset and size.
+        """
         data = self.read(position, round_size)
         at = 0
         while at + BATCH_HEAD.size <= len(data):

@@ -186,7 +186,7 @@ class Server:
         return queue
 
     def _follow_quotas(self) -> None:
-        """Measures the time of requests while any client has a quota of it."""
+        """Measures the time of requests while any client has the quota `request_percentage`."""
         quotas = self.engine.client_quotas
         meters = quotas.has(REQUEST_PERCENTAGE)
         self.dispatch.measure(RequestMeter(quotas, self.engine.failed) if meters else None)

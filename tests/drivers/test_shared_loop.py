@@ -387,7 +387,10 @@ async def test_clients_of_a_listener_do_not_block_the_loop(tmp_path: Path, monke
 async def test_requests_of_clients_wait_while_a_round_that_they_may_read_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    """Those of a client that comes meanwhile, too; a client that has sent its last request gets its response."""
+    """Requests of clients that connect meanwhile wait, too.
+
+    A client that has sent its last request gets its response.
+    """
     async with slow_device(monkeypatch) as device, kcore.open_async(tmp_path / "data", config=SETTINGS) as node:
         listening = await node.listen()
         creator, reader = [await Client.connected(listening.bootstrap) for _ in range(2)]

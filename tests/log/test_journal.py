@@ -337,7 +337,7 @@ def test_any_rounds_read_as_they_do_in_memory(seed: int, folder: Path, tmp_path:
 def test_nobody_writes_between_a_move_and_its_being_remembered(
     engine: LmdbLogEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Space is given back on any thread: a round that another one wrote meanwhile would be taken for moved."""
+    """Any thread may free space. A round that another thread writes meanwhile must not count as moved."""
     locked: list[bool] = []
     real = Journal.moved
 

@@ -210,7 +210,9 @@ class BrokerConfig(MetadataListener):
         return None
 
     def _locks_out(self, name: str) -> bool:
-        """Tests if 0 for this setting would refuse every client: then no client could change it back."""
+        """Returns True if the value 0 of this setting would refuse every client, so that no client could change it
+        back.
+        """
         if name == "max.connections.per.ip":
             return not self.config.max_connections_per_ip_overrides  # as in Kafka
         return name == "max.connections" or (name.startswith(LISTENER_PREFIX) and is_listener_limit(name))

@@ -249,8 +249,8 @@ class Sessions:
     def connect(self, role: str, durability: str = "fsync", check_schema: bool = True) -> Session:
         """Opens a connection to the primary and checks it.
 
-        libpq connects to the first host that accepts writes. An old primary that was started again does so, too, so a
-        host with an old timeline is skipped.
+        libpq connects to the first host that accepts writes. An old primary that was started again does, too, so this
+        method skips hosts with an old timeline.
 
         Args:
             role: its purpose, which PostgreSQL's views show to an operator.

@@ -80,7 +80,7 @@ class PostgresClusterStore(ClusterStore):
             cause = error.__cause__
             if not isinstance(cause, psycopg.Error) or cause.sqlstate != LOCK_TIMEOUT:
                 raise
-        logger.warning("node %s holds its lock during %s: ending its connections", node_id, doing)
+        logger.warning("cluster: node %s holds its lock too long; ending its connections for: %s", node_id, doing)
         self._call(lambda c: c.execute(END_BACKENDS, (f"kcore/{node_id}/writer", [])), doing)
         return self._call(work, doing)
 

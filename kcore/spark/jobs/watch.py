@@ -90,7 +90,7 @@ def options_of(options: argparse.Namespace) -> WatchOptions:
 
 
 def prepare(spark: SparkSession, given: set[str]) -> None:
-    """Sets what Spark's defaults make expensive, except the settings in `given`.
+    """Replaces expensive defaults of Spark, except for the settings in `given`.
 
     Each micro-batch runs a task per shuffle partition. The first run of a stream fixes their number.
     """

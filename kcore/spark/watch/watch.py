@@ -82,7 +82,7 @@ class Watch:
         self._alerting: set[tuple[str, str]] = set()
 
     def start(self) -> list[StreamingQuery]:
-        """Starts the queries. Those of an earlier stream with the same output continue where they ended."""
+        """Starts the queries. They continue where those of an earlier stream with the same output ended."""
         options = self._options
         hides_control = isinstance(self._source, KafkaCluster)
         events = events_of(self._spark, self._source, options.max_offsets)

@@ -229,7 +229,7 @@ def test_a_marker_is_removed_later_than_its_transaction() -> None:
 
 
 def test_fetch_omits_an_aborted_transaction_without_a_marker() -> None:
-    """Otherwise readers would drop the producer's later records, up to the next marker."""
+    """Without that, readers would drop the producer's later records, up to the next marker."""
     world = World()
     world.write([(b"a", b"1")], producer_id=1, transactional=True)
     world.end(1, False)
