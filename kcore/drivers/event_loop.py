@@ -12,7 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kcore.drivers.forks import refuse_in_child
-from kcore.drivers.offload import MAX_BLOCKED_REQUESTS, CommitOffloadPolicy, Gathering, Writer, call_on_thread
+from kcore.drivers.log_threads import JournalMover, Writer
+from kcore.drivers.offload import MAX_BLOCKED_REQUESTS, CommitOffloadPolicy, Gathering, call_on_thread
 from kcore.errors import EngineClosedError, EngineInterruptedError, ReentrantCallError
 from kcore.late_timers import LateTimers
 from kcore.metrics import RoundTimes
@@ -85,6 +86,7 @@ class AsyncDriver:
         self._offload_policy = CommitOffloadPolicy(max_blocked_requests)
         self._gathering = Gathering()
         self._writer: Writer | None = None
+        self._mover = JournalMover(engine.log)
         self._shared = shared
         self._paused = False
         self._written: BackgroundCommit | None = None  # until it is finished
@@ -545,6 +547,7 @@ class AsyncDriver:
         self._may_use_thread = False
         if writer is not None:
             await call_on_thread(writer.stop)
+        await call_on_thread(self._mover.stop)
 
     def close(self) -> None:
         """Commits the open round and stops. Parked requests get an EngineClosedError.
@@ -570,6 +573,7 @@ class AsyncDriver:
                 self._alarm.cancel()
             if self._writer is not None:
                 self._writer.stop()
+            self._mover.stop()
 
 
 class _WriteTask:
