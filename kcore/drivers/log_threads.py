@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from kcore.drivers.event_loop import AsyncDriver
     from kcore.log import LogEngine
+    from kcore.runtime.commit import BackgroundCommit
 
 logger = logging.getLogger(__name__)
+
+MEMORY_WAIT_S = 0.1  # pause before the writing thread tries again to notify the loop, after a MemoryError
 
 
 class Writer:
@@ -80,3 +86,31 @@ class JournalMover:
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.stop()
+
+
+class WriteTask:
+    """A background commit that the writing thread writes and the loop finishes."""
+
+    __slots__ = ("_driver", "_finish", "background_commit", "began_s", "since_s")
+
+    def __init__(self, driver: AsyncDriver, began_s: float) -> None:
+        self._driver = driver
+        self._finish = partial(driver.background_ended, self)
+        self.began_s = began_s
+        self.background_commit: BackgroundCommit | None = None
+        self.since_s: float | None = None  # None: the round is not measured
+
+    def write_in_background(self) -> None:
+        """Writes the round on the writing thread, then has the loop finish it."""
+        assert self.background_commit is not None, "only a started background commit is written"
+        self.background_commit.write()
+        while True:
+            try:
+                self._driver.loop.call_soon_threadsafe(self._finish)
+                return
+            except MemoryError:
+                time.sleep(MEMORY_WAIT_S)  # only this call notifies the loop, and every later round waits for it
+            except RuntimeError:
+                # the engine's `close` finishes the commit
+                logger.debug("driver: the event loop was closed before a background commit was finished")
+                return

@@ -86,6 +86,8 @@ def test_a_second_exception_while_the_first_one_is_handled_loses_nothing(
     [
         ("lmdb", "small", "in_place"),
         ("lmdb", "small", "in_background"),
+        ("lmdb, moved beside", "small", "in_place"),
+        pytest.param("lmdb, moved beside", "everything", "in_background", marks=pytest.mark.long),
         ("lmdb", "large", "in_place"),
         ("lmdb", "everything", "in_place"),
         ("lmdb", "everything", "in_background"),
@@ -98,6 +100,7 @@ def test_an_allocation_that_fails_in_a_commit_loses_nothing(
     pytest.importorskip("_testcapi", reason="this interpreter has no _testcapi, which makes allocations fail")
     folder = "-" if store == "memory" else str(tmp_path / "data")
     command = [sys.executable, "-X", "faulthandler", "-m", "tests.faults.log_memory", folder, change, commit]
+    command += ["beside"] if "beside" in store else []
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
     assert (done.returncode, done.stderr) == (0, "")
     assert int(done.stdout) > 20
