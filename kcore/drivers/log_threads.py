@@ -100,10 +100,19 @@ class WriteTask:
         self.background_commit: BackgroundCommit | None = None
         self.since_s: float | None = None  # None: the round is not measured
 
+    def write(self) -> None:
+        """Writes the round. If there is no memory for the call, waits for it: every later round waits for this one."""
+        assert self.background_commit is not None, "only a started background commit is written"
+        while True:
+            try:
+                self.background_commit.write()
+                return
+            except MemoryError:  # raised before the write began: a failed write is noted in the commit
+                time.sleep(MEMORY_WAIT_S)
+
     def write_in_background(self) -> None:
         """Writes the round on the writing thread, then has the loop finish it."""
-        assert self.background_commit is not None, "only a started background commit is written"
-        self.background_commit.write()
+        self.write()
         while True:
             try:
                 self._driver.loop.call_soon_threadsafe(self._finish)
