@@ -86,17 +86,16 @@ class Area:
         first_round: the round of its first entry.
         rounds: the number of entries.
         size_bytes: their size: the next entry begins behind them.
-        batch_bytes: the size of the batches with their heads.
         fresh: the newest write sets.
         sorted: the batches of the other ones.
     """
 
-    __slots__ = ("batch_bytes", "first_round", "fresh", "position", "rounds", "size_bytes", "sorted")
+    __slots__ = ("first_round", "fresh", "position", "rounds", "size_bytes", "sorted")
 
     def __init__(self, position: int, first_round: int) -> None:
         self.position = position
         self.first_round = first_round
-        self.rounds = self.size_bytes = self.batch_bytes = 0
+        self.rounds = self.size_bytes = 0
         self.fresh: list[WriteSet] = []
         self.sorted: Batches = {}
 
@@ -104,6 +103,11 @@ class Area:
     def next_round(self) -> int:
         """The round of the next entry, in this area or the other one."""
         return self.first_round + self.rounds
+
+    @property
+    def batch_bytes(self) -> int:
+        """The size of the batches with their heads."""
+        return self.size_bytes - self.rounds * ENTRY_HEAD.size
 
     @property
     def empty(self) -> bool:
@@ -218,14 +222,15 @@ class Journal:
         if not identity or write_set.metas or write_set.drops or write_set.next_number:
             return None
         area = self._areas[-1]
-        full = area.rounds >= MAX_ROUNDS or area.size_bytes >= MAX_SIZE_BYTES
+        rounds, size_bytes = area.rounds, area.size_bytes
+        full = rounds >= MAX_ROUNDS or size_bytes >= MAX_SIZE_BYTES
         if full and not self._may_begin_other():
             return None
-        number = area.first_round + area.rounds
+        number = area.first_round + rounds
         entry = journal_entry(write_set.partitions, MAX_ROUND_BYTES, identity, number, self._flags)
         if entry is None:
             return None
-        if full or len(entry) > AREA_BYTES - area.size_bytes:
+        if full or size_bytes + len(entry) > AREA_BYTES:
             if not self._may_begin_other():
                 return None
             other = Area(AREAS[0] + AREAS[1] - area.position, area.next_round)
@@ -246,13 +251,13 @@ class Journal:
                 journal before the next entry.
         """
         area = self._areas[-1]
-        self._file.write(entry, area.position + area.size_bytes)
+        size_bytes = area.size_bytes
+        self._file.write(entry, area.position + size_bytes)
         write_set.is_durable = True
         with self._lock:
             area.fresh.append(write_set)
             area.rounds += 1
-            area.size_bytes += len(entry)
-            area.batch_bytes += len(entry) - ENTRY_HEAD.size
+            area.size_bytes = size_bytes + len(entry)
 
     def restore(self, write_set: WriteSet) -> None:
         """Adds a durable write set again after an exception in `append`, so that the move that must follow has it.

@@ -371,7 +371,6 @@ def forget_a_round(one: Journal) -> None:
     area = one._areas[-1]
     size = sum(16 + len(data) for part in area.fresh.pop().partitions for data in part.batches)
     area.rounds -= 1
-    area.batch_bytes -= size
     area.size_bytes -= 32 + size
 
 
