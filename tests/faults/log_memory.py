@@ -2,8 +2,9 @@
 
     python -m tests.faults.log_memory FOLDER|- small|large|everything in_place|in_background [beside]
 
-`-` is a log in memory. With `beside`, every third commit is followed by the move of a full area of the journal. Prints how many allocations failed with an error. Any difference between the log and its model
-ends the program with a traceback; it is a program of its own because a mistake in compiled code may crash it.
+`-` is a log in memory. With `beside`, every third commit is followed by the move of a full area of the journal. Prints
+how many allocations failed with an error. Any difference between the log and its model ends the program with a
+traceback; it is a program of its own because a mistake in compiled code may crash it.
 """
 
 from __future__ import annotations
