@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Final, NoReturn
 
@@ -435,6 +436,10 @@ class StagedLogEngine(EngineCore, LogEngine):
                 known[dropped._number] = dropped.key
             findings.extend(self._storage.stray_entries(known))
         return findings
+
+    def move_beside(self, start: Callable[[Callable[[], None]], bool] | None) -> None:
+        """Implements `LogEngine.move_beside`."""
+        self._storage.move_beside(start)
 
     def sync(self) -> None:
         """Implements `LogEngine.sync`."""

@@ -14,7 +14,7 @@ from kcore.log.data_folder import DATA_NAME, LMDB_LOCK_NAME, DataFolder, open_pr
 from kcore.log.errors import DataFolderError, FailureReason, LogError
 from kcore.log.journal_file import JOURNAL_BYTES, JOURNAL_NAME, JournalDamagedError, load_entries, read_file
 from kcore.log.lmdb_environment import MAX_READERS, log_error
-from kcore.log.lmdb_layout import FORMAT_KEY, JOURNAL_KEY, LOG_DB, META_DB, SHARED_VERSION, SNAP_DB, U32
+from kcore.log.lmdb_layout import FORMAT_KEY, JOURNAL_KEY, LOG_DB, META_DB, SHARED_VERSIONS, SNAP_DB, U32
 from kcore.log.lmdb_pages import check_snapshot
 
 ATTEMPTS: Final = 20
@@ -115,7 +115,7 @@ def _refuse_shared(env: lmdb.Environment, source: str) -> None:
     """Refuses a folder with journals of several processes: they have no common state at one moment."""
     meta = env.open_db(META_DB, create=False)
     with env.begin() as txn:
-        if txn.get(FORMAT_KEY, db=meta) == U32.pack(SHARED_VERSION):
+        if txn.get(FORMAT_KEY, db=meta) in [U32.pack(one) for one in SHARED_VERSIONS]:
             raise DataFolderError(
                 source,
                 "several processes serve it, or have crashed: end them, and let one process open the folder once",
@@ -125,32 +125,36 @@ def _refuse_shared(env: lmdb.Environment, source: str) -> None:
 def _begin(env: lmdb.Environment, source: str) -> tuple[lmdb.Transaction, bytes | None]:
     """Begins a read transaction, and reads the journal that belongs to its state; None if no journal is in use.
 
-    While the server's file names the same journal before and after the file is read, no batch has left the journal.
+    While the server's file has the same reference to the journal before and after the file is read, no batch has left
+    the journal. Entries that are written meanwhile may be missing before others: then the file is read again.
 
     Raises:
         DataFolderError: the journal is damaged.
         LogError: the server moves its journal faster than it can be read.
     """
     meta = env.open_db(META_DB, create=False)
+    damage: JournalDamagedError | None = None
     for _ in range(ATTEMPTS):
         txn = env.begin()
         try:
-            identity = txn.get(JOURNAL_KEY, db=meta)
-            if identity is None:
+            stored = txn.get(JOURNAL_KEY, db=meta)
+            if stored is None:
                 return txn, None
             data = read_file(source)
             with env.begin() as later:
-                unchanged = later.get(JOURNAL_KEY, db=meta) == identity
+                unchanged = later.get(JOURNAL_KEY, db=meta) == stored
+            damage = None
             if unchanged:
-                load_entries(data, identity)
+                load_entries(data, stored)
                 return txn, data
         except JournalDamagedError as error:
-            txn.abort()
-            raise DataFolderError(source, str(error), JOURNAL_NAME) from error
+            damage = error
         except BaseException:
             txn.abort()
             raise
         txn.abort()
+    if damage is not None:
+        raise DataFolderError(source, str(damage), JOURNAL_NAME) from damage
     raise LogError(f"{source}: the server writes faster than its journal can be read")
 
 

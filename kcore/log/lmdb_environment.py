@@ -209,8 +209,8 @@ class LmdbEnvironment:
             self._close()
             return int(self.env.info()["last_txnid"])
 
-    def stored_identity(self) -> bytes:
-        """Returns the identity of the journal in use, as the file has it; empty if none is in use."""
+    def stored_reference(self) -> bytes:
+        """Returns the reference to the journal in use, as the file has it; empty if none is in use."""
         try:
             with self.gate:
                 txn = self.begin_read(META_DB)
@@ -219,7 +219,7 @@ class LmdbEnvironment:
                 finally:
                     txn.abort()
         except lmdb.Error as error:
-            raise log_error(error, "reading the journal's identity") from error
+            raise log_error(error, "reading the reference to the journal") from error
 
     def begin_read(self, database: bytes, *, buffers: bool = True) -> Any:
         """Begins a read transaction that returns buffers, or copies.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import lmdb
 
 from kcore.log.journal import move_file
-from kcore.log.journal_file import IDENTITY_BYTES
+from kcore.log.journal_file import IDENTITY_BYTES, Reference
 from kcore.log.lmdb_layout import (
     CLUSTER_DB,
     CLUSTER_EPOCH_KEY,
@@ -74,14 +74,15 @@ def move_node_journal(txn: Any, environment: LmdbEnvironment, path: str, node_id
         JournalDamagedError: acknowledged batches are missing or damaged.
     """
     key = node_journal_key(node_id)
-    identity = txn.get(key, db=environment.meta_db)
-    if identity is None:
+    stored = txn.get(key, db=environment.meta_db)
+    if stored is None:
         return False
-    entries = move_file(txn, environment, node_folder(path, node_id), bytes(identity))
+    entries = move_file(txn, environment, node_folder(path, node_id), bytes(stored))
     if end:
         txn.delete(key, db=environment.meta_db)
     elif entries:
-        require_put(txn.put(key, os.urandom(IDENTITY_BYTES), db=environment.meta_db))
+        reference = Reference(os.urandom(IDENTITY_BYTES), 0)
+        require_put(txn.put(key, reference.encode(), db=environment.meta_db))
     return entries > 0
 
 

@@ -63,7 +63,7 @@ class Pair:
         storage = self.second.shared
         assert isinstance(storage, LocalStorage)
         data = journal_file.read_file(node_folder(str(self.shared.path), 2))
-        return len(journal_file.read_entries(data, storage._journal.identity)[0])
+        return len(journal_file.read_entries(data, storage._journal.reference)[0])
 
 
 @pytest.fixture
