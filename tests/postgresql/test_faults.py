@@ -294,3 +294,19 @@ def test_an_exception_at_every_statement_loses_nothing(
     shared: PostgresShared, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], after: bool
 ) -> None:
     assert interrupted(shared, monkeypatch, error, after, 1) >= WAITS
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("error", INTERRUPTS)
+def test_a_connection_is_used_no_more_after_an_interrupted_begin(
+    shared: PostgresShared, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], after: bool
+) -> None:
+    """psycopg counts a transaction whose BEGIN was interrupted, and refuses the next one at another nesting level."""
+    store = shared.open()
+    lease = store.register(1, description(), TTL_MS)
+    waits = Interrupted(monkeypatch, error, after=after)
+    for nth in (1, 2, 3):
+        waits.waits, waits.nth = 0, nth
+        with pytest.raises(error):
+            store.renew([lease], TTL_MS)
+        assert store.renew([lease], TTL_MS) == [True]
