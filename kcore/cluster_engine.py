@@ -18,6 +18,7 @@ from kcore.broker.cluster.membership import ClusterSight, Membership, Runner, Ti
 from kcore.broker.cluster.producer_ids import AllocateProducerIdsApi, SharedProducerIds
 from kcore.broker.cluster.reassignment import MovingReassignmentsApi, PlannedMovesApi, RebalancingApi
 from kcore.broker.cluster.view import SharedClusterView
+from kcore.broker.data.recovery_retry import RecoveryRetry
 from kcore.broker.data.shared_partitions import SharedPartitions
 from kcore.cluster.store import METADATA, ClusterStore
 from kcore.engine import Engine, random_uuid
@@ -150,7 +151,9 @@ class ClusterEngine(Engine):
         return log
 
     def _make_partitions(self) -> Partitions:
-        partitions = SharedPartitions(self.log, self.pipeline, self.slices, self.control.topic_configs.effective)
+        recover = RecoveryRetry(self.wheel, self.slices, self.now).recover
+        effective = self.control.topic_configs.effective
+        partitions = SharedPartitions(self.log, self.pipeline, self.slices, effective, recover=recover)
         self.releases = Releases(self.membership, self.topics, self.cluster, self, self.wheel)
         self.leadership = LeadershipKeeper(
             self.log,

@@ -17,6 +17,7 @@ from kcore.broker.data.fetch_budget import FetchMemoryBudget
 from kcore.broker.data.fetch_session import FetchSessions
 from kcore.broker.data.log_dirs import EngineLogDirs
 from kcore.broker.data.partitions import Partitions
+from kcore.broker.data.recovery_retry import RecoveryRetry
 from kcore.broker.data.retention import Housekeeping, Periodic
 from kcore.broker.data.transaction_verifier import PartitionVerifier
 from kcore.broker.metadata.cluster_id import stored_cluster_id
@@ -291,7 +292,9 @@ class Engine:
 
     def _make_partitions(self) -> Partitions:
         effective = self.control.topic_configs.effective
-        return Partitions(self.log, self.pipeline, self.slices, effective, leader_epoch=self.log.node_epoch)
+        recover = RecoveryRetry(self.wheel, self.slices, self.now).recover
+        epoch = self.log.node_epoch
+        return Partitions(self.log, self.pipeline, self.slices, effective, leader_epoch=epoch, recover=recover)
 
     def _ensure_offsets_topic(self) -> None:
         if not self.control.internal_topics.ensure(CONSUMER_OFFSETS):
@@ -500,8 +503,12 @@ class Engine:
         """Returns the monotonic time in ms at which the next timer is due, or -1 if none is armed."""
         return self.wheel.next_deadline_ms()
 
-    def fire_timers(self) -> None:
-        """Reads the clock and fires every due timer."""
+    def fire_timers(self, is_enough: Callable[[], bool] | None = None) -> None:
+        """Reads the clock and fires the due timers.
+
+        Args:
+            is_enough: returns True if no further timer shall fire now. The others stay due. None: all of them fire.
+        """
         for timer in self.wheel.advance(self.now.update()):
             try:
                 timer.payload()
@@ -510,6 +517,8 @@ class Engine:
                     # The timer may not have run at all. It checks the state when it fires, so it may fire twice.
                     timer.extend(self.now.now_ms + TIMER_RETRY_MS)
                 log_failure(logger, error, "engine: the timer %r failed", timer.payload)
+            if is_enough is not None and is_enough():
+                break
 
     def turn(self) -> None:
         """Reads the clock, fires due timers and finishes all long work, for a driver whose callers block anyway."""

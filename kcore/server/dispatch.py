@@ -13,8 +13,8 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.server.errors import error_walk, shorten_messages
 from kcore.server.long_response import SLICE_BYTES
 from kcore.server.request_meter import EXEMPT
+from kcore_ext.server.api_entry import ApiEntry
 from kcore_ext.server.api_times import ApiTimes
-from kcore_ext.server.request_queue import ApiEntry
 
 if TYPE_CHECKING:
     from kcore.config.node import Config

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from kcore.broker.data.client_quotas import ClientQuotas
     from kcore.runtime.api import Api, RequestContext
-    from kcore_ext.server.request_queue import ApiEntry
+    from kcore_ext.server.api_entry import ApiEntry
 
 EXEMPT = frozenset({ApiKey.WRITE_TXN_MARKERS})
 """APIs whose time does not count: in Kafka those that brokers send to each other."""

@@ -22,7 +22,8 @@ from kcore_ext.codec.frames import decode_request_header, encode_response
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kcore_ext.server.request_queue import ApiEntry, Owner
+    from kcore_ext.server.api_entry import ApiEntry
+    from kcore_ext.server.request_queue import Owner
 
 
 KEY_BYTES = 2
