@@ -1,4 +1,4 @@
-"""The death of a node of a cluster: the time until the other nodes answer for all its groups.
+"""The death of a node of a cluster: the time until the other nodes serve all its groups.
 
 python -m bench.failover [--processes] [--offsets N]
 
@@ -85,14 +85,14 @@ class Cluster:
         return complete
 
     def kill(self, victim: int, groups: list[str]) -> tuple[float, int]:
-        """Kills a node; returns the time in s until the others have answered for its groups, and their number."""
+        """Kills a node; returns the time in s until the others serve its groups, and their number."""
         others = [node_id for node_id in self.ports if node_id != victim]
         owners = self.coordinators(others[0], groups)
         mine = [group for group in groups if owners[group] == victim]
         os.kill(self.pids[victim], signal.SIGKILL)
         began_s = time.perf_counter()
         while mine:
-            assert time.perf_counter() < began_s + LIMIT_S, f"{len(mine)} groups are not answered"
+            assert time.perf_counter() < began_s + LIMIT_S, f"{len(mine)} groups are not served"
             answered = self.fetched(others, mine)
             mine = [group for group in mine if group not in answered]
         return time.perf_counter() - began_s, sum(owner == victim for owner in owners.values())

@@ -7,7 +7,7 @@ import os
 import shutil
 import struct
 import sys
-from typing import Final
+from typing import Any, Final
 
 import lmdb
 
@@ -154,7 +154,7 @@ def _begin(env: lmdb.Environment, source: str) -> tuple[lmdb.Transaction, bytes 
 
 
 def _begin_shared(
-    env: lmdb.Environment, meta: object, source: str
+    env: lmdb.Environment, meta: Any, source: str
 ) -> tuple[lmdb.Transaction, bytes | None, dict[int, bytes]]:
     """Begins a read transaction as `_begin`, if several processes serve the folder."""
     txn, node_journals = begin_shared(env, meta, source)

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Final
+from typing import Any, Final
 
 import lmdb
 
@@ -28,7 +28,7 @@ PAUSE_S: Final = 0.000_5
 ATTEMPTS: Final = 20
 
 
-def begin_shared(env: lmdb.Environment, meta: object, source: str) -> tuple[lmdb.Transaction, dict[int, bytes]]:
+def begin_shared(env: lmdb.Environment, meta: Any, source: str) -> tuple[lmdb.Transaction, dict[int, bytes]]:
     """Begins a read transaction, and reads the journals of all nodes at that moment.
 
     A node writes its journal, and others move it, only under the node's lock. So the locks of all nodes together stop
@@ -52,7 +52,7 @@ def begin_shared(env: lmdb.Environment, meta: object, source: str) -> tuple[lmdb
             txn = env.begin()
             try:
                 owners = journal_owners(txn, meta)
-                identities = {node_id: bytes(txn.get(node_journal_key(node_id), db=meta)) for node_id in owners}
+                identities = {node_id: bytes(txn.get(node_journal_key(node_id), b"", db=meta)) for node_id in owners}
                 complete = identities.keys() <= set(nodes)  # else a node has registered meanwhile
                 if complete:
                     journals = {node_id: _read(source, node_id) for node_id in identities}

@@ -1,4 +1,4 @@
-"""A killed node with many committed offsets: the others answer for all its groups, with the offsets it acknowledged."""
+"""A killed node with many committed offsets: the others serve all its groups, with the offsets it acknowledged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OFFSETS = 100_000
 
 
 @pytest.mark.parametrize("cluster_of", [postgresql_cluster, process_cluster])
-def test_all_groups_of_a_killed_node_are_answered(cluster_of: object, tmp_path: Path) -> None:
+def test_all_groups_of_a_killed_node_are_served(cluster_of: object, tmp_path: Path) -> None:
     """`bench.failover` measures the time; here only its limit of a minute counts."""
     with cluster_of(tmp_path) as cluster:  # type: ignore[operator]
         groups = cluster.fill(OFFSETS)
