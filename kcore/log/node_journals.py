@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 CLUSTER_FOLDER: Final = "cluster"
 """The folder with the files of the processes, within the data folder."""
+LOCK_NAME: Final = "lock"
+"""The lock of a node, in the node's folder."""
 _NODE_PREFIX: Final = "node-"
 _NODE_ID: Final = struct.Struct(">i")
 
@@ -97,7 +99,7 @@ def fold(txn: Any, environment: LmdbEnvironment, path: str) -> None:
         struct.error: a number has the wrong size.
     """
     meta = environment.meta_db
-    for node_id in journal_owners(txn, environment):
+    for node_id in journal_owners(txn, meta):
         move_node_journal(txn, environment, path, node_id, end=True)
     with contextlib.suppress(lmdb.NotFoundError):
         txn.drop(environment.env_for_write.open_db(CLUSTER_DB, txn=txn, create=False))
@@ -108,10 +110,10 @@ def fold(txn: Any, environment: LmdbEnvironment, path: str) -> None:
     require_put(txn.put(FORMAT_KEY, U32.pack(FORMAT_VERSION), db=meta))
 
 
-def journal_owners(txn: Any, environment: LmdbEnvironment) -> list[int]:
-    """Returns the ids of the nodes whose journals are in use."""
+def journal_owners(txn: Any, meta: Any) -> list[int]:
+    """Returns the ids of the nodes whose journals are in use, as the database of metadata has them."""
     owners = []
-    cursor = txn.cursor(environment.meta_db)
+    cursor = txn.cursor(meta)
     if cursor.set_range(NODE_JOURNAL_PREFIX):
         for name, _ in cursor.iternext():
             if bytes(name[: len(NODE_JOURNAL_PREFIX)]) != NODE_JOURNAL_PREFIX:

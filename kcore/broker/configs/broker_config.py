@@ -121,6 +121,13 @@ class BrokerConfig(MetadataListener):
         }
         topics.listen(self)
 
+    def is_registered(self, name: str) -> bool:
+        """Returns True if a resource's name is the id of a registered broker of the cluster.
+
+        The controller changes the settings of any broker, because brokers forward such requests to it.
+        """
+        return name.isdecimal() and int(name) in self._topics.image.brokers
+
     def own(self) -> Mapping[str, str]:
         """Returns the settings that were changed at run time for this broker."""
         return self._topics.settings_of(ConfigType.BROKER, self.node_name)

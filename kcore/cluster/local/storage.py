@@ -23,7 +23,7 @@ from kcore.log.lmdb_put import put_batches, put_metas
 from kcore.log.lmdb_reader import LmdbReader
 from kcore.log.lmdb_reclaim import reclaim_tasks
 from kcore.log.lmdb_recovery import load_numbers, load_partition, load_partitions, stray_numbers
-from kcore.log.node_journals import move_node_journal, node_folder, node_journal_key
+from kcore.log.node_journals import LOCK_NAME, move_node_journal, node_folder, node_journal_key
 from kcore.log.storage import Leadership, ReclaimTask, SharedStorage
 from kcore.log.write_set import StoredPartition, WriteSet
 
@@ -78,7 +78,7 @@ class NodeLocks:
     def _lock(self, node_id: int) -> FileLock:
         lock = self._locks.get(node_id)
         if lock is None:
-            path = os.path.join(node_folder(self._path, node_id), "lock")
+            path = os.path.join(node_folder(self._path, node_id), LOCK_NAME)
             lock = self._locks.setdefault(node_id, FileLock(path, NODE_LIMIT_S))
         return lock
 

@@ -243,7 +243,7 @@ class RoundWriter:
         bases = round_.expected_bases()
         self._tokens.append(token)
         connection = session.connection
-        with connection.transaction():
+        with session.transaction():
             connection.execute("SET LOCAL synchronous_commit = on")
             tokens = self._tokens[:-1]
             found = session.execute(sql.NEW_SESSION, (token, node_id, epoch, tokens)).fetchone()
