@@ -60,8 +60,8 @@ class TableStorage(ABC):
     """Creates, reads and writes tables. Tables have names with slashes, like `state/offsets`."""
 
     @abstractmethod
-    def create(self, table: str, ddl: str, partitioned: Sequence[str]) -> None:
-        """Creates a table, unless it exists.
+    def create(self, table: str, ddl: str, partitioned: Sequence[str]) -> bool:
+        """Creates a table, unless it exists; returns True if it did not exist.
 
         Args:
             table: its name.
@@ -112,10 +112,12 @@ class ParquetTables(TableStorage):
         self._files = files
         self._present = files.sizes().keys()
 
-    def create(self, table: str, ddl: str, partitioned: Sequence[str]) -> None:
+    def create(self, table: str, ddl: str, partitioned: Sequence[str]) -> bool:
         """Implements `TableStorage.create`."""
-        if f"{table}/{MARK}" not in self._present:
-            self._files.write(f"{table}/{MARK}", b"")
+        if f"{table}/{MARK}" in self._present:
+            return False
+        self._files.write(f"{table}/{MARK}", b"")
+        return True
 
     def read(self, table: str, ddl: str, batch_id: int | None = None) -> DataFrame:
         """Implements `TableStorage.read`."""
@@ -162,11 +164,13 @@ class LakeTables(TableStorage):
     def overwrite(self, table: str, rows: DataFrame, condition: str) -> None:
         """Replaces the rows of a table that satisfy an SQL condition, which new rows must satisfy, too."""
 
-    def create(self, table: str, ddl: str, partitioned: Sequence[str]) -> None:
+    def create(self, table: str, ddl: str, partitioned: Sequence[str]) -> bool:
         """Implements `TableStorage.create`."""
-        if not self.exists(table):
-            columns = f"{ddl}, {BATCH} bigint" if BATCH in partitioned else ddl
-            self.create_from(table, self._spark.createDataFrame([], columns), partitioned)
+        if self.exists(table):
+            return False
+        columns = f"{ddl}, {BATCH} bigint" if BATCH in partitioned else ddl
+        self.create_from(table, self._spark.createDataFrame([], columns), partitioned)
+        return True
 
     def read(self, table: str, ddl: str, batch_id: int | None = None) -> DataFrame:
         """Implements `TableStorage.read`."""

@@ -78,9 +78,10 @@ class WatchTables:
     ) -> None:
         self._publish = publish
         self._storage = table_storage(spark, place, form)
-        for table, ddl in DDLS.items():
-            self._storage.create(table, ddl, _partitioned(table))
-        self._empty: set[TablePart] = set()  # partitions without rows, as far as this run knows
+        created = {table for table, ddl in DDLS.items() if self._storage.create(table, ddl, _partitioned(table))}
+        self._unknown = DDLS.keys() - created  # tables that may have rows of an earlier run
+        self._filled: set[TablePart] = set()
+        self._empty: set[TablePart] = set()
 
     def table(self, name: str) -> DataFrame:
         """Returns the rows of a table as of now."""
@@ -119,15 +120,20 @@ class WatchTables:
     def _replace(self, watched_rows: DataFrame, found: Iterable[TablePart]) -> None:
         """Replaces the rows of partitions in the tables of the state, also where they have no rows any more."""
         filled = {part for part in found if part.table not in GROWING}
-        emptied = possible_parts({(part.topic, part.partition) for part in found}) - filled
-        for table in sorted({part.table for part in filled | (emptied - self._empty)}):
+        empty = possible_parts({(part.topic, part.partition) for part in found}) - filled
+        emptied = {part for part in empty if self._may_have_rows(part)}
+        for table in sorted({part.table for part in filled | emptied}):
             self._storage.replace(
                 table,
                 rows_of(watched_rows, table, DDLS[table]),
                 sorted(part for part in filled if part.table == table),
-                sorted(part for part in emptied - self._empty if part.table == table),
+                sorted(part for part in emptied if part.table == table),
             )
-        self._empty = (self._empty | emptied) - filled
+        self._filled = (self._filled | filled) - empty
+        self._empty = (self._empty | empty) - filled
+
+    def _may_have_rows(self, part: TablePart) -> bool:
+        return part in self._filled or (part.table in self._unknown and part not in self._empty)
 
 
 def possible_parts(places: Iterable[tuple[str, int]]) -> set[TablePart]:
