@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.broker.cluster.controller import Controller
 from kcore.broker.cluster.follower import MetadataFollower
-from kcore.broker.cluster.forwarding import FORWARDED, EnvelopeApi, Forwarder
+from kcore.broker.cluster.forwarding import EnvelopeApi, Forwarder
 from kcore.broker.cluster.handover import AlterPartitionApi, BrokerHeartbeatApi, Farewell, Releases
 from kcore.broker.cluster.internal_topics import SharedInternalTopics
 from kcore.broker.cluster.leadership import LeadershipKeeper
+from kcore.broker.cluster.lease_guard import LeaseGuard
 from kcore.broker.cluster.membership import ClusterSight, Membership, Runner, Timing, run_inline
 from kcore.broker.cluster.producer_ids import AllocateProducerIdsApi, SharedProducerIds
 from kcore.broker.cluster.reassignment import MovingReassignmentsApi, PlannedMovesApi, RebalancingApi
 from kcore.broker.cluster.view import SharedClusterView
+from kcore.broker.data.recovery_retry import RecoveryRetry
 from kcore.broker.data.shared_partitions import SharedPartitions
 from kcore.cluster.store import METADATA, ClusterStore
 from kcore.engine import Engine, random_uuid
-from kcore.errors import CloseConnectionError, KcoreError
+from kcore.errors import KcoreError
 from kcore.log.errors import LogError, StoreUnavailableError
 from kcore.log.interface import PartitionKey
 from kcore.log.shared_engine import SharedLogEngine
@@ -31,7 +33,6 @@ from kcore.protocol.records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACT
 from kcore.runtime.cluster import Leader
 from kcore.runtime.deferred import DeferredApi
 from kcore.runtime.peers import NoPeers, Peers
-from kcore.runtime.pending import Pending
 from kcore.runtime.shard import ShardState
 from kcore.share.node import start_share_coordinator
 from kcore.share.shared import SharedPersister
@@ -48,8 +49,8 @@ if TYPE_CHECKING:
     from kcore.cluster.store import Lease
     from kcore.config.node import Config
     from kcore.log.interface import PartitionLog
-    from kcore.protocol.messages.metadata import MetadataRequest
     from kcore.runtime import Api, RequestContext
+    from kcore.runtime.api import Guard
     from kcore.runtime.shards import Shards
     from kcore.share.coordinator import ShareCoordinator
     from kcore.share.persister import Persister
@@ -57,24 +58,6 @@ if TYPE_CHECKING:
     from kcore.transaction.verification import TransactionVerifier
 
 logger = logging.getLogger(__name__)
-
-Handler = Callable[["RequestContext", Any], Any]
-
-LEASELESS = frozenset(
-    {
-        ApiKey.API_VERSIONS,
-        ApiKey.SASL_HANDSHAKE,
-        ApiKey.SASL_AUTHENTICATE,
-        ApiKey.METADATA,
-        ApiKey.FIND_COORDINATOR,
-        ApiKey.DESCRIBE_CLUSTER,
-    }
-)
-"""APIs that a node serves without a certain lease: they show no state that another node may have changed, but how to
-reach the cluster."""
-
-FIRST_WITH_CHOICE = 4
-"""The first version of Metadata whose requests say if missing topics are created."""
 
 
 class ClusterEngine(Engine):
@@ -168,7 +151,9 @@ class ClusterEngine(Engine):
         return log
 
     def _make_partitions(self) -> Partitions:
-        partitions = SharedPartitions(self.log, self.pipeline, self.slices, self.control.topic_configs.effective)
+        recover = RecoveryRetry(self.wheel, self.slices, self.now).recover
+        effective = self.control.topic_configs.effective
+        partitions = SharedPartitions(self.log, self.pipeline, self.slices, effective, recover=recover)
         self.releases = Releases(self.membership, self.topics, self.cluster, self, self.wheel)
         self.leadership = LeadershipKeeper(
             self.log,
@@ -183,6 +168,13 @@ class ClusterEngine(Engine):
         )
         self.pipeline.on_fenced = self.leadership.refused
         self.forwarder = Forwarder(self.cluster, self)
+        self._guard = LeaseGuard(
+            self.membership.local,
+            self.decides,
+            self.forwarder,
+            self.topics,
+            creates_topics=self.config.auto_create_topics_enable,
+        )
         self.control.internal_topics = SharedInternalTopics(
             self.control.shard, self.control.creation, lambda: self.forwarder, self.now
         )
@@ -359,87 +351,19 @@ class ClusterEngine(Engine):
 
     def submit(self, context: RequestContext, request: Any) -> Any:
         """Decides one request as `Engine.submit`, if this node's lease is certain before and after it."""
-        api = self.apis[request.API_KEY]
-        response = self._before(api, context, request)
-        if response is None:
-            response = self._after(api, context, request, super().submit(context, request))
-        return response
 
-    def guarded(self, api: Api[Any, Any]) -> tuple[Handler | None, Handler]:
-        """Returns the fast path of an API and its `handle`, with the checks of `submit`."""
-        fast, handle = api.fast, api.handle
+        def decide(context: RequestContext, request: Any) -> Any:
+            return super(ClusterEngine, self).submit(context, request)
 
-        def guarded_handle(context: RequestContext, request: Any) -> Any:
-            response = self._before(api, context, request)
-            if response is None:
-                response = self._after(api, context, request, handle(context, request))
-            return response
+        return self._guard.decide(self.apis[request.API_KEY], decide, context, request)
 
-        if fast is None or api.key in FORWARDED or api.key in LEASELESS:
-            return None, guarded_handle
-
-        def guarded_fast(context: RequestContext, request: Any) -> Any:
-            if not self.membership.is_serving():
-                return None
-            response = fast(context, request)
-            return None if response is None else self._after(api, context, request, response)
-
-        return guarded_fast, guarded_handle
-
-    def _before(self, api: Api[Any, Any], context: RequestContext, request: Any) -> Any:
-        """Returns the response to a request that this node may not decide itself; None if it may."""
-        if not self.membership.is_serving() and request.API_KEY not in LEASELESS:
-            return self._refuse(api, context, request)
-        if not self._deciding:
-            if request.API_KEY in FORWARDED:
-                return self.forwarder.forward(api, context, request)
-            if request.API_KEY == ApiKey.METADATA:
-                self._request_topics(context, request)
-        return None
-
-    def _after(self, api: Api[Any, Any], context: RequestContext, request: Any, response: Any) -> Any:
-        """Returns a response, or an error if the lease has ended meanwhile: another node may have other state.
-
-        A `Pending` that waits for a commit needs no check: the store refuses the commit then.
-        """
-        if isinstance(response, Pending):
-            return self._checked_later(api, context, request, response) if response.parked else response
-        if self.membership.is_serving() or request.API_KEY in LEASELESS:
-            return response
-        return self._refuse(api, context, request)
-
-    def _checked_later(self, api: Api[Any, Any], context: RequestContext, request: Any, response: Pending) -> Pending:
-        """Returns the `Pending` of a response that is replaced by an error if the lease has ended at its completion."""
-        checked = Pending(api, context, request, parked=True)
-
-        def arrived(value: Any) -> None:
-            if self.membership.is_serving():
-                checked.complete(value)
-            else:
-                checked.fail(api.storage_error)
-
-        response.on_complete(arrived)
-        return checked
-
-    def _request_topics(self, context: RequestContext, request: MetadataRequest) -> None:
-        """Has the controller create the missing topics of a Metadata request, if the request allows that."""
-        if not self.config.auto_create_topics_enable or not request.topics:
-            return
-        if context.api_version >= FIRST_WITH_CHOICE and not request.allow_auto_topic_creation:
-            return
-        if any(topic.name is not None and self.topics.by_name(topic.name) is None for topic in request.topics):
-            self.forwarder.notify(context, request)
+    def guard(self, api: Api[Any, Any]) -> Guard:
+        """Returns the functions by which a server decides an API's requests, with the checks of `submit`."""
+        return self._guard.guard(api)
 
     def send(self, node_id: int, request: Any, version: int, done: Callable[[Any | None], None]) -> None:
         """Sends a request to another node (`Peers`)."""
         self.peers.send(node_id, request, version, done)
-
-    def _refuse(self, api: Api[Any, Any], context: RequestContext, request: Any) -> Any:
-        """Returns a retriable error: the lease has ended, so that another node may serve."""
-        response = api.error(context, request, api.storage_error)
-        if response is None:
-            raise CloseConnectionError("this node's lease has ended")
-        return response
 
     # ---- the end
 

@@ -17,6 +17,7 @@ from kcore.broker.data.fetch_budget import FetchMemoryBudget
 from kcore.broker.data.fetch_session import FetchSessions
 from kcore.broker.data.log_dirs import EngineLogDirs
 from kcore.broker.data.partitions import Partitions
+from kcore.broker.data.recovery_retry import RecoveryRetry
 from kcore.broker.data.retention import Housekeeping, Periodic
 from kcore.broker.data.transaction_verifier import PartitionVerifier
 from kcore.broker.metadata.cluster_id import stored_cluster_id
@@ -40,6 +41,7 @@ from kcore.process_logging import log_failure
 from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.protocol.uuids import to_hex, version_4
 from kcore.runtime import Api, CommitPipeline, RequestContext, Shard, Shards, ShardState, Slices
+from kcore.runtime.api import Guard
 from kcore.runtime.cluster import AdvertisedCluster, SingleNodeCluster
 from kcore.runtime.deferred import DeferredApi, ServedApis
 from kcore.runtime.failed_requests import error_response
@@ -290,7 +292,9 @@ class Engine:
 
     def _make_partitions(self) -> Partitions:
         effective = self.control.topic_configs.effective
-        return Partitions(self.log, self.pipeline, self.slices, effective, leader_epoch=self.log.node_epoch)
+        recover = RecoveryRetry(self.wheel, self.slices, self.now).recover
+        epoch = self.log.node_epoch
+        return Partitions(self.log, self.pipeline, self.slices, effective, leader_epoch=epoch, recover=recover)
 
     def _ensure_offsets_topic(self) -> None:
         if not self.control.internal_topics.ensure(CONSUMER_OFFSETS):
@@ -441,8 +445,8 @@ class Engine:
 
     # ---- requests
 
-    def guarded(self, api: Api[Any, Any]) -> tuple[Callable[..., Any] | None, Callable[..., Any]] | None:
-        """Returns the fast path and `handle` with which a server replaces those of an API; None: they are not."""
+    def guard(self, api: Api[Any, Any]) -> Guard | None:
+        """Returns the functions by which a server decides an API's requests in place of its own; None: its own."""
         return None
 
     def connection_closed(self, connection_id: int) -> None:
@@ -499,8 +503,12 @@ class Engine:
         """Returns the monotonic time in ms at which the next timer is due, or -1 if none is armed."""
         return self.wheel.next_deadline_ms()
 
-    def fire_timers(self) -> None:
-        """Reads the clock and fires every due timer."""
+    def fire_timers(self, is_enough: Callable[[], bool] | None = None) -> None:
+        """Reads the clock and fires the due timers.
+
+        Args:
+            is_enough: returns True if no further timer shall fire now. The others stay due. None: all of them fire.
+        """
         for timer in self.wheel.advance(self.now.update()):
             try:
                 timer.payload()
@@ -509,6 +517,8 @@ class Engine:
                     # The timer may not have run at all. It checks the state when it fires, so it may fire twice.
                     timer.extend(self.now.now_ms + TIMER_RETRY_MS)
                 log_failure(logger, error, "engine: the timer %r failed", timer.payload)
+            if is_enough is not None and is_enough():
+                break
 
     def turn(self) -> None:
         """Reads the clock, fires due timers and finishes all long work, for a driver whose callers block anyway."""

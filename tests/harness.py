@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from kcore.clock import ManualClock
 from kcore.config.node import Config
+from kcore.drivers.threads import ThreadDriver
 from kcore.engine import Engine
 from kcore.log import FailureReason, LogEngine, LogError
 from kcore.log.memory_engine import MemoryLogEngine
@@ -70,10 +71,19 @@ class EngineHarness:
 
     def boot(self) -> None:
         """Opens an engine on the log."""
-        self.engine = Engine(self.log, Config.of(self.settings), self.clock, self._new_uuid)
+        self.engine = Engine(self.log, Config.of(self.settings), self.clock, self.new_uuid)
         self.engine.cluster.advertise("PLAINTEXT", "localhost", 9092)
 
-    def _new_uuid(self) -> bytes:
+    def close(self) -> None:
+        """Closes the engine and its log."""
+        self.engine.close()
+
+    def open(self, log: LogEngine) -> None:
+        """Opens an engine on a log, after the earlier one is closed."""
+        self.log = log
+        self.boot()
+
+    def new_uuid(self) -> bytes:
         """Returns numbered UUIDs in place of random ones."""
         self._uuids += 1
         return b"\x10" + self._uuids.to_bytes(15, "big")
@@ -96,15 +106,21 @@ class EngineHarness:
         """Advances the time by `ms`: timers fire at their own times."""
         self.engine.advance(ms)
 
-    def start(self, request: Any, version: int) -> Any:
+    def start(self, request: Any, version: int, **context: Any) -> Any:
         """Decides a request, encoded and decoded as on the wire, without a commit.
+
+        Args:
+            request: the request.
+            version: its version.
+            context: fields of its `RequestContext`, such as `principal`.
 
         Returns:
             The response or a `Pending`.
         """
         request = type(request).decode(request.encode(version), version)
         self.engine.now.update()
-        return self.engine.submit(RequestContext(version, "test", connection_id=self.connection_id), request)
+        about = RequestContext(version, "test", connection_id=self.connection_id, **context)
+        return self.engine.submit(about, request)
 
     def received(self, response: Any, version: int) -> Any:
         """Commits; returns the response of `start` as a client decodes it."""
@@ -129,3 +145,44 @@ class EngineHarness:
         topic = self.engine.topics.by_name(name)
         assert topic is not None
         return topic.topic_id
+
+
+class DrivenHarness(EngineHarness):
+    """A node whose requests a driver commits, and whose parked requests wait in virtual time.
+
+    Attributes:
+        driver: the driver; another one after each restart.
+    """
+
+    WAITS_MS = (10, 10, 10, 100, 1_000, 30_000, 60_000, 0)
+    """The advances while a request is parked; the longest outlast the sessions of members."""
+
+    def boot(self) -> None:
+        super().boot()
+        self.driver = ThreadDriver(self.engine)
+        self.driver.run()
+
+    def advance(self, ms: int) -> None:
+        self.driver.advance(ms)
+
+    def settle(self) -> None:
+        """Commits and runs slices until none is left."""
+        self.driver.run()
+        while self.engine.slices:
+            self.driver.run()
+
+    def begin(self, request: Any, version: int | None = None) -> Any:
+        """Sends a request; returns its response, or a `Pending` if it is parked. None: the newest version."""
+        version = self.engine.newest_version(request) if version is None else version
+        return self.driver.start(RequestContext(version, "client"), request)
+
+    def send(self, request: Any, version: int | None = None) -> Any:
+        """Sends a request and returns its response; advances the time while it is parked."""
+        response = self.begin(request, version)
+        for wait_ms in self.WAITS_MS:
+            if not isinstance(response, Pending):
+                return response
+            if response.done:
+                return response.response
+            self.advance(wait_ms)
+        raise AssertionError(f"{type(request).__name__} never gets a response")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcore import process_logging
+from kcore.cli.collector import COLLECTOR
 from kcore.cli.properties import make_config
 from kcore.config.node import Config
 from kcore.errors import ConfigError, EngineInterruptedError
@@ -151,24 +152,13 @@ def place_of_listeners(config: Config) -> str:
 
 def recovered(engine: Engine) -> None:
     """Prints the recovery result, and excludes the loaded state from garbage collection."""
-    gc.freeze()
+    COLLECTOR.freeze()
     found = engine.recovery
     print(
         f"kcore: recovered {found.topics} topics, {found.groups} groups and {found.records} records of "
         f"{found.shards} coordinator partitions in {found.elapsed_ms} ms",
         flush=True,
     )
-
-
-def tune_collector() -> None:
-    """Excludes long-lived state from garbage collection.
-
-    Groups and offsets are not in cycles, and a full collection of millions of objects would delay every request.
-    Objects of a request are freed when it ends.
-    """
-    gc.freeze()  # imported modules; `recovered` does the same for loaded state
-    gc.enable()
-    gc.set_threshold(20_000, 50, 10)  # default 700, 10, 10, which would take a fifth of a busy server's time
 
 
 async def _serve(config: Config, forgetful: bool) -> int:
@@ -186,7 +176,7 @@ async def _serve(config: Config, forgetful: bool) -> int:
         logger.warning("these settings of Apache Kafka have no effect in kcore: %s", ", ".join(ignored))
     if forgetful:
         logger.warning("no data folder (--data DIR): all data is in memory and will be lost when this process ends")
-    tune_collector()
+    COLLECTOR.start()
     engine = Engine.open(config, wait=False)
     loop = asyncio.get_running_loop()
     driver = AsyncDriver(engine, loop)

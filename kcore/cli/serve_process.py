@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import io
 import json
 import logging
@@ -20,8 +19,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from kcore import process_logging
+from kcore.cli.collector import COLLECTOR
 from kcore.cli.properties import make_config
-from kcore.cli.serve import run_loop, tune_collector
+from kcore.cli.serve import run_loop
 from kcore.cli.serve_cluster import Stop, serve_node
 from kcore.errors import KcoreError
 
@@ -76,10 +76,10 @@ async def _serve(start: dict[str, Any]) -> int:
     stop = Stop()
     loop = asyncio.get_running_loop()
     threading.Thread(target=_watch, args=(loop, stop), name="kcore-supervisor", daemon=True).start()
-    tune_collector()
+    COLLECTOR.start()
 
     def ready() -> None:
-        gc.freeze()
+        COLLECTOR.freeze()
         with contextlib.suppress(OSError):  # the supervisor has died
             os.write(start["ready"], b"\0")
 

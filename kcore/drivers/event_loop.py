@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MEMORY_WAIT_S = 0.1  # pause before the writing thread tries again to notify the loop, after a MemoryError
+MAX_TIMERS_S = 0.02  # the time of due timers in one turn of the loop
 
 
 class AsyncDriver:
@@ -337,7 +338,7 @@ class AsyncDriver:
             writer.do(task.write_in_background)
         except Exception as error:
             log_failure(logger, error, "driver: a commit could not be passed to its thread and is written inline")
-            task.background_commit.write()
+            task.write()
             pipeline.finish_background(task.background_commit)
             return True
         if self._times is not None:
@@ -441,7 +442,10 @@ class AsyncDriver:
             self._timers.ring()
 
     def _fire_timers(self) -> None:
-        """Fires every due timer, in a round of its own."""
+        """Fires due timers, in a round of its own.
+
+        They get `MAX_TIMERS_S`. The next turn fires the others: many transactions may time out together, or sessions.
+        """
         if self._closed or self._closing or self._broken:
             return
         if self._paused:  # the end of the pause opens a round, which sets the alarm
@@ -449,7 +453,8 @@ class AsyncDriver:
         self.round_is_open()  # first: the end of the round sets the next alarm, even if a timer raises
         self._enter()
         try:
-            self.engine.fire_timers()
+            end_s = time.perf_counter() + MAX_TIMERS_S
+            self.engine.fire_timers(lambda: time.perf_counter() >= end_s)
             self._inside = False
         except BaseException as error:
             self._handle_engine_error(error)
@@ -584,10 +589,19 @@ class _WriteTask:
         self.background_commit: BackgroundCommit | None = None
         self.since_s: float | None = None  # None: the round is not measured
 
+    def write(self) -> None:
+        """Writes the round. If there is no memory for the call, waits for it: every later round waits for this one."""
+        assert self.background_commit is not None, "only a started background commit is written"
+        while True:
+            try:
+                self.background_commit.write()
+                return
+            except MemoryError:  # raised before the write began: a failed write is noted in the commit
+                time.sleep(MEMORY_WAIT_S)
+
     def write_in_background(self) -> None:
         """Writes the round on the writing thread, then has the loop finish it."""
-        assert self.background_commit is not None, "only a started background commit is written"
-        self.background_commit.write()
+        self.write()
         while True:
             try:
                 self._driver.loop.call_soon_threadsafe(self._finish)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from kcore.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kcore.protocol.api_keys import ApiKey
     from kcore.protocol.schema import Message
+    from kcore_ext.runtime.lease import LocalLease
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -35,6 +35,26 @@ class RequestContext(NamedTuple):
     listener: str = "PLAINTEXT"
     principal: str = "User:ANONYMOUS"
     connection_id: int = 0
+
+
+Handler = Callable[[RequestContext, Any], Any]
+
+
+class Guard(NamedTuple):
+    """The functions by which the server of a cluster's node decides the requests of an API.
+
+    Attributes:
+        fast: the API's fast path, or None. The server calls it only while `lease` is valid.
+        handle: the API's `handle` with all checks.
+        lease: the node's lease.
+        checked: replaces a response of `fast` if the lease may end before it is sent: (context, request, response) ->
+            the response, an error, or a `Pending` that is checked at its completion.
+    """
+
+    fast: Handler | None
+    handle: Handler
+    lease: LocalLease
+    checked: Callable[[RequestContext, Any, Any], Any]
 
 
 class Api(ABC, Generic[Request, Response]):

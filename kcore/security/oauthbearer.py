@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Callable, Mapping
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from kcore.security.mechanism import AuthenticationError, Mechanism
 
 logger = logging.getLogger(__name__)
 
-_CLIENT_FIRST = re.compile(
-    r"n,(?:a=(?P<authzid>(?:[^\0=,\x01]|=2C|=3D)+))?,\x01(?P<pairs>(?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)+)\x01"
-)
+MAX_MESSAGE_BYTES: Final = 65_536
+"""The longest first message of a client. Tokens have a few KiB; a parse of longer ones would delay other clients."""
+MAX_PRINCIPAL_LENGTH: Final = 32_767
+"""The longest principal, in characters."""
+MAX_TIME_MS: Final = (1 << 53) - 1
+"""The latest expiry, which is later than any clock shows. The lifetime in the response is an int64."""
+
+_VALUE_CHARACTERS: Final = "".join(map(chr, range(0x20, 0x7F))) + "\t\r\n"
 _INVALID_TOKEN = json.dumps({"status": "invalid_token"}, separators=(",", ":")).encode()
 
 
@@ -81,7 +85,7 @@ class OAuthBearer(Mechanism):
         if authzid not in (None, identity.principal):
             raise AuthenticationError("OAUTHBEARER: an authorization id is not supported")
         self.user = identity.principal
-        self.expires_at_ms = identity.expires_at_ms
+        self.expires_at_ms = min(identity.expires_at_ms, MAX_TIME_MS)
         self.complete = True
         return b""
 
@@ -95,26 +99,65 @@ class OAuthBearer(Mechanism):
             return None
         if not identity.principal:
             self._refusal = "the validator found no principal in the token"
+        elif not _is_valid_principal(identity.principal):
+            self._refusal = "the principal of the token is too long, or no valid Unicode"
         elif identity.expires_at_ms <= self._wall_ms():
             self._refusal = "the token has expired"
         return None if self._refusal else identity
 
 
+def _is_valid_principal(principal: str) -> bool:
+    """Returns True for a name that ACLs and logs can have: a JSON text may have half of a surrogate pair."""
+    try:
+        return len(principal) <= MAX_PRINCIPAL_LENGTH and bool(principal.encode())
+    except UnicodeEncodeError:
+        return False
+
+
 def _parse(token: bytes) -> tuple[str | None, str, dict[str, str]]:
     """Parses the client's first message into (authorization id, bearer token, extensions)."""
-    try:
-        message = _CLIENT_FIRST.fullmatch(token.decode())
-    except UnicodeDecodeError:
-        message = None
+    if len(token) > MAX_MESSAGE_BYTES:
+        raise AuthenticationError(f"OAUTHBEARER: the message is longer than {MAX_MESSAGE_BYTES} bytes")
+    message = _split(token)
     if message is None:
         raise AuthenticationError("OAUTHBEARER: the client's first message is malformed")
-    pairs: dict[str, str] = {}
-    for pair in message["pairs"][:-1].split("\x01"):
-        key, _, value = pair.partition("=")
-        pairs[key] = value
+    authzid, pairs = message
     scheme, _, bearer = pairs.pop("auth", "").partition(" ")
     bearer = bearer.strip()
     if scheme.lower() != "bearer" or not bearer:
         raise AuthenticationError("OAUTHBEARER: the client's first message has no bearer token")
-    authzid = message["authzid"]
-    return None if authzid is None else authzid.replace("=2C", ",").replace("=3D", "="), bearer, pairs
+    return authzid, bearer, pairs
+
+
+def _split(token: bytes) -> tuple[str | None, dict[str, str]] | None:
+    """Splits the client's first message: `n,[a=AUTHZID],` and `KEY=VALUE` pairs that 0x01 surrounds (RFC 7628, 3.1).
+
+    It uses no regular expression: one would hold the interpreter for all of its time, and need memory for each
+    character.
+
+    Returns:
+        The authorization id or None, and the pairs; None if the message is malformed.
+    """
+    try:
+        header, separator, rest = token.decode().partition(",\x01")
+    except UnicodeDecodeError:
+        return None
+    if not separator or not rest.endswith("\x01\x01"):
+        return None
+    authzid: str | None = None
+    if header.startswith("n,a="):
+        escaped = header[4:]
+        authzid = escaped.replace("=2C", ",").replace("=3D", "=")
+        if not escaped or any(character in escaped for character in ",\0\x01"):
+            return None
+        if not all(other.startswith(("2C", "3D")) for other in escaped.split("=")[1:]):
+            return None
+    elif header != "n,":
+        return None
+    pairs: dict[str, str] = {}
+    for pair in rest[:-2].split("\x01"):
+        key, _, value = pair.partition("=")
+        if not (key.isascii() and key.isalpha()) or not value or value.strip(_VALUE_CHARACTERS):
+            return None
+        pairs[key] = value
+    return authzid, pairs

@@ -33,7 +33,7 @@ def _one(read: Callable[[ClusterEngine], Any]) -> Collect:
 
 
 def _lease_s(engine: ClusterEngine) -> float:
-    left_ms = engine.membership.deadline_ms - engine.clock.monotonic_ms()
+    left_ms = engine.membership.local.deadline_ms - engine.clock.monotonic_ms()
     return 0.0 if engine.membership.fenced else max(0, left_ms) / 1_000
 
 

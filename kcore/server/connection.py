@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from kcore.server.dispatch import Dispatch
     from kcore.server.server import Server
-    from kcore_ext.server.request_queue import ApiEntry, ResponseSlot
+    from kcore_ext.server.api_entry import ApiEntry
+    from kcore_ext.server.request_queue import ResponseSlot
 
 logger = logging.getLogger(__name__)
 

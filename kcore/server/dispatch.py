@@ -13,8 +13,8 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.server.errors import error_walk, shorten_messages
 from kcore.server.long_response import SLICE_BYTES
 from kcore.server.request_meter import EXEMPT
+from kcore_ext.server.api_entry import ApiEntry
 from kcore_ext.server.api_times import ApiTimes
-from kcore_ext.server.request_queue import ApiEntry
 
 if TYPE_CHECKING:
     from kcore.config.node import Config
@@ -143,9 +143,9 @@ class Dispatch:
                 max_request_elements=config.kcore_max_request_elements,
                 slice_bytes=0 if fetches else SLICE_BYTES,  # a fetch copies records, which is fast
             )
-            guarded = self.engine.guarded(served.api)
-            if guarded is not None:
-                served.fast, served.handle = guarded
+            guard = self.engine.guard(served.api)
+            if guard is not None:
+                served.fast, served.handle, served.lease, served.checked = guard
             if self._counts_errors:
                 served.walk = error_walk(served.api.response_type)
             if self._times_requests:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from kcore.runtime import RequestContext
     from kcore.server.connection import Connection
-    from kcore_ext.server.request_queue import ApiEntry, ResponseSlot
+    from kcore_ext.server.api_entry import ApiEntry
+    from kcore_ext.server.request_queue import ResponseSlot
 
 SLICE_BYTES = 524_288
 """Responses of more bytes are encoded in slices of this size, which take about 5 ms each."""

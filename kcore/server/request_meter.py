@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from kcore.broker.data.client_quotas import ClientQuotas
     from kcore.runtime.api import Api, RequestContext
-    from kcore_ext.server.request_queue import ApiEntry
+    from kcore_ext.server.api_entry import ApiEntry
 
 EXEMPT = frozenset({ApiKey.WRITE_TXN_MARKERS})
 """APIs whose time does not count: in Kafka those that brokers send to each other."""
@@ -47,9 +47,7 @@ class RequestMeter:
         """Serves a request; returns its response, a `Pending`, or None."""
         began_ns = time.perf_counter_ns()
         try:
-            response = None if entry.fast is None else entry.fast(context, request)
-            if response is None:
-                response = entry.handle(context, request)
+            response = entry.decide(context, request)
         except Exception as error:
             response = self._failed(entry.api, context, request, error)
         duration_ns = time.perf_counter_ns() - began_ns

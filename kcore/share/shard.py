@@ -12,9 +12,10 @@ from kcore.protocol.records.share_snapshot import ShareSnapshotKey, ShareSnapsho
 from kcore.protocol.records.share_update import ShareUpdateKey, ShareUpdateValue
 from kcore.runtime.machine import Outcome, Record
 from kcore.runtime.slices import until_settled
-from kcore.share.state import SharePartitionKey, ShareState, tombstone
+from kcore.share.state import SharePartitionKey, apply_snapshot, apply_update, key_of, tombstone
 from kcore.share.upkeep import UpkeepTimer
 from kcore_ext.share.state_update import replay_update
+from kcore_ext.share.states import ShareState, ShareStates
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,7 +77,7 @@ class ShareShard:
         self.context = context
         self.services = services
         self.now = context.now
-        self.states: dict[SharePartitionKey, ShareState] = {}
+        self.states: ShareStates = ShareStates()
         self.max_updates: int = services.config.share_coordinator_snapshot_update_records_per_snapshot
         self.pruned_before = -1
         self._upkeep: UpkeepTimer | None = None
@@ -104,23 +105,26 @@ class ShareShard:
         identity = SharePartitionKey(intern(key.group_id), key.topic_id, key.partition)
         if type(key) is ShareSnapshotKey:
             if value is None:
-                self.states.pop(identity, None)
+                self.states.discard(identity)
                 return
             assert type(value) is ShareSnapshotValue
             state = self.states.get(identity)
             if state is None:
-                state = self.states[identity] = ShareState()
-            state.apply_snapshot(offset, value, self.max_updates)
+                state = ShareState()
+                apply_snapshot(state, offset, value, self.max_updates)
+                self.states.put(identity, state)
+            else:
+                apply_snapshot(state, offset, value, self.max_updates)
         elif value is not None:
             assert type(key) is ShareUpdateKey
             assert type(value) is ShareUpdateValue
             state = self.states.get(identity)
             if state is None:
                 # The snapshot was pruned, or another program wrote the log. Like Kafka, begin with an empty state.
-                state = self.states[identity] = ShareState()
-                state.highest_state_epoch = 0
-                state.snapshot_offset = offset
-            state.apply_update(value)
+                state = ShareState()
+                state.begin_without_snapshot(offset)
+                self.states.put(identity, state)
+            apply_update(state, value)
 
     replay_block = staticmethod(replay_update)  # applies an update of a partition leader; see `BlockReplay`
 
@@ -132,7 +136,7 @@ class ShareShard:
         self._upkeep = UpkeepTimer(self)
         self._upkeep.arm()
         topics = self.services.topics
-        if any(topics.by_id(key.topic_id) is None for key in self.states):
+        if any(topics.by_id(state.topic_id) is None for state in self.states.values()):
             self.on_topic_deleted()
 
     def on_unloaded(self) -> None:
@@ -160,10 +164,11 @@ class ShareShard:
         self._deleted_topics = 0
         records: list[Record] = []
         left = SLICE_STATES
-        for key in list(self.states):
+        for state in self.states.values():
             left -= 1
-            if key in self.states and self.services.topics.by_id(key.topic_id) is None:
-                records.append(tombstone(key))
+            # A state that was deleted meanwhile has no group any more.
+            if state.group_id is not None and self.services.topics.by_id(state.topic_id) is None:
+                records.append(tombstone(key_of(state)))
             if not left or len(records) >= SLICE_RECORDS:
                 yield Outcome(records) if records else None
                 left, records = SLICE_STATES, []

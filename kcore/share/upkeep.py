@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kcore.runtime.machine import Outcome, Record
 from kcore.runtime.shard import ShardTimer
+from kcore.share.state import snapshot_of
 
 if TYPE_CHECKING:
     from kcore.share.shard import ShareShard
@@ -68,7 +69,7 @@ class UpkeepTimer(ShardTimer):
 
 def prune(machine: ShareShard) -> None:
     """Deletes the records below the oldest snapshot of a live share partition; no load needs them."""
-    before = min((state.snapshot_offset for state in machine.states.values()), default=-1)
+    before = machine.states.lowest_offset()
     if before > 0 and before != machine.pruned_before:
         machine.services.prune(machine.context.shard.index, before)
         machine.pruned_before = before
@@ -83,20 +84,19 @@ def snapshot_cold(machine: ShareShard) -> Iterator[Outcome | None]:
     Yields:
         The decision of each slice: its snapshots, or None.
     """
-    if all(state.create_timestamp != state.write_timestamp for state in machine.states.values()):
+    if not machine.states.has_requested_snapshot():
         return
     records: list[Record] = []
     left, batches = SLICE_STATES, 0
-    for key in list(machine.states):
-        state = machine.states.get(key)
-        if records and state is not None and batches + len(state.batches) > SLICE_BATCHES:
+    for state in machine.states.values():
+        if records and batches + len(state.batches) > SLICE_BATCHES:
             yield Outcome(records)
             left, records, batches = SLICE_STATES, [], 0
-            state = machine.states.get(key)
         left -= 1
-        if state is not None and machine.now.wall_ms - state.write_timestamp >= INTERVAL_MS:
+        # A state that was deleted meanwhile has no group any more.
+        if state.group_id is not None and machine.now.wall_ms - state.write_timestamp >= INTERVAL_MS:
             batches += len(state.batches)
-            records.append(state.snapshot(key, machine.now.wall_ms, state.create_timestamp))
+            records.append(snapshot_of(state, machine.now.wall_ms, state.create_timestamp))
         if not left or len(records) >= SLICE_RECORDS:
             yield Outcome(records) if records else None
             left, records, batches = SLICE_STATES, [], 0

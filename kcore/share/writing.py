@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from kcore.runtime.machine import Record
     from kcore.share.batches import Batch
     from kcore.share.shard import ShareShard
-    from kcore.share.state import SharePartitionKey, ShareState
+    from kcore.share.state import SharePartitionKey
+    from kcore_ext.share.states import ShareState
 
 
 def write_record(

@@ -263,8 +263,8 @@ class ObservedEngine(Engine):
             return response  # the most frequent response by far: it changed nothing
         return self.recorder.decided(self, context, request, response) if request.API_KEY in OBSERVED else response
 
-    def fire_timers(self) -> None:
-        """Fires every due timer, and records its effect on its group."""
+    def fire_timers(self, is_enough: Callable[[], bool] | None = None) -> None:
+        """Fires the due timers, and records the effect of each on its group."""
         for timer in self.wheel.advance(self.now.update()):
             payload = timer.payload
             group, cause = _timer_cause(payload)
@@ -274,6 +274,8 @@ class ObservedEngine(Engine):
                 log_failure(logger, error, "engine: the timer %r failed", payload)
             if group is not None:
                 self.recorder.look(self, group.group_id, cause)
+            if is_enough is not None and is_enough():
+                break
 
 
 def observing(engine: ObservedEngine, handle: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

@@ -16,28 +16,12 @@ from kcore_ext.codec.objects cimport new_instance
 from kcore_ext.codec.plan cimport (
     ARRAY, BOOL, BYTES, FLOAT64, INT8, INT16, INT32, INT64, RECORDS, STRING, STRUCT, UINT16, UINT32, UUID, Op, Plan,
 )
+from kcore_ext.codec.python_objects cimport (
+    Py_DECREF, Py_False, Py_INCREF, Py_None, Py_True, Py_XDECREF, PyBytes_AS_STRING, PyBytes_FromStringAndSize,
+    PyErr_NoMemory, PyErr_Occurred, PyFloat_FromDouble, PyLong_FromLong, PyLong_FromLongLong, PyTuple_New,
+    PyTuple_SET_ITEM, PyUnicode_DATA, PyUnicode_DecodeUTF8, PyUnicode_GET_LENGTH, PyUnicode_IS_ASCII,
+)
 from kcore_ext.codec.plan import DecodeError, TooManyElementsError
-
-cdef extern from "Python.h":
-    PyObject* Py_None
-    PyObject* Py_True
-    PyObject* Py_False
-    void Py_INCREF(PyObject*) noexcept
-    void Py_DECREF(PyObject*) noexcept
-    void Py_XDECREF(PyObject*) noexcept
-    PyObject* PyLong_FromLong(long) noexcept
-    PyObject* PyLong_FromLongLong(long long) noexcept
-    PyObject* PyFloat_FromDouble(double) noexcept
-    const char* PyBytes_AS_STRING(PyObject*) noexcept
-    PyObject* PyBytes_FromStringAndSize(const char*, Py_ssize_t) noexcept
-    PyObject* PyUnicode_DecodeUTF8(const char*, Py_ssize_t, const char*) noexcept
-    bint PyUnicode_IS_ASCII(PyObject*) noexcept
-    Py_ssize_t PyUnicode_GET_LENGTH(PyObject*) noexcept
-    const void* PyUnicode_DATA(PyObject*) noexcept
-    PyObject* PyTuple_New(Py_ssize_t) noexcept
-    void PyTuple_SET_ITEM(PyObject*, Py_ssize_t, PyObject*) noexcept
-    PyObject* PyErr_Occurred() noexcept
-    PyObject* PyErr_NoMemory() noexcept
 
 DEF NULL_LENGTH = -1
 DEF FAILED = -2

@@ -17,43 +17,14 @@ from kcore_ext.util.byte_order cimport wire16, wire32, wire64, write_int32
 from kcore_ext.codec.plan cimport (
     ARRAY, BOOL, BYTES, FLOAT64, INT8, INT16, INT32, INT64, RECORDS, STRING, STRUCT, UINT16, UINT32, UUID, Op, Plan,
 )
+from kcore_ext.codec.python_objects cimport (
+    _PyBytes_Resize, Py_buffer, Py_DECREF, Py_EQ, Py_False, Py_INCREF, Py_None, Py_SIZE, Py_True, Py_TYPE,
+    Py_XDECREF, PyBUF_SIMPLE, PyBuffer_Release, PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize,
+    PyBytes_GET_SIZE, PyErr_Occurred, PyFloat_AsDouble, PyList_Check, PyList_GET_ITEM, PyLong_AsLongLong,
+    PyLong_Check, PyObject_CheckBuffer, PyObject_GetBuffer, PyObject_RichCompareBool, PySequence_Tuple,
+    PyTuple_Check, PyTuple_GET_ITEM, PyType_IsSubtype, PyUnicode_AsUTF8AndSize, PyUnicode_Check,
+)
 from kcore_ext.codec.write_failure cimport raise_failure_of
-
-cdef extern from "Python.h":
-    ctypedef struct Py_buffer:
-        void* buf
-        Py_ssize_t len
-    PyObject* Py_None
-    PyObject* Py_True
-    PyObject* Py_False
-    PyTypeObject* Py_TYPE(PyObject*) noexcept
-    Py_ssize_t Py_SIZE(PyObject*) noexcept
-    void Py_INCREF(PyObject*) noexcept
-    void Py_DECREF(PyObject*) noexcept
-    void Py_XDECREF(PyObject*) noexcept
-    bint PyLong_Check(PyObject*) noexcept
-    long long PyLong_AsLongLong(PyObject*) noexcept
-    double PyFloat_AsDouble(PyObject*) noexcept
-    bint PyUnicode_Check(PyObject*) noexcept
-    const char* PyUnicode_AsUTF8AndSize(PyObject*, Py_ssize_t*) noexcept
-    bint PyBytes_CheckExact(PyObject*) noexcept
-    char* PyBytes_AS_STRING(PyObject*) noexcept
-    Py_ssize_t PyBytes_GET_SIZE(PyObject*) noexcept
-    PyObject* PyBytes_FromStringAndSize(const char*, Py_ssize_t) noexcept
-    int _PyBytes_Resize(PyObject**, Py_ssize_t) noexcept
-    int PyObject_CheckBuffer(PyObject*) noexcept
-    int PyObject_GetBuffer(PyObject*, Py_buffer*, int) noexcept
-    void PyBuffer_Release(Py_buffer*) noexcept
-    int PyBUF_SIMPLE
-    bint PyTuple_Check(PyObject*) noexcept
-    bint PyList_Check(PyObject*) noexcept
-    PyObject* PySequence_Tuple(PyObject*) noexcept
-    PyObject* PyTuple_GET_ITEM(PyObject*, Py_ssize_t) noexcept
-    PyObject* PyList_GET_ITEM(PyObject*, Py_ssize_t) noexcept
-    int PyObject_RichCompareBool(PyObject*, PyObject*, int) noexcept
-    int PyType_IsSubtype(PyTypeObject*, PyTypeObject*) noexcept
-    PyObject* PyErr_Occurred() noexcept
-    int Py_EQ
 
 DEF SCRATCH = 65536
 DEF OWN_SCRATCH = 512  # initial size if the scratch memory is in use

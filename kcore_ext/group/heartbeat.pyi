@@ -28,6 +28,45 @@ class GroupFastPath:
     def served(self) -> int:
         """The number of requests that the fast path has served."""
 
+class EpochFastPath(GroupFastPath):
+    """The common part of the heartbeats with member epochs: settings of the group, client id and host.
+
+    Args:
+        api: the API, for responses that wait for a commit.
+        shards: the group shards.
+        authorizer: decides who may READ a group; None allows all.
+        read: `Operation.READ` and `ResourceType.GROUP`.
+        denied: the response to a client that may not READ the group.
+        request: the class of the request.
+        fields: as in `GroupFastPath`.
+        services: the protocol's switch and the settings of groups.
+        context: the class of request contexts, a named tuple.
+        settings: the class of a group's settings, a named tuple.
+    """
+
+    def __init__(
+        self,
+        api: Any,
+        shards: Any,
+        authorizer: Any,
+        read: tuple[Any, Any],
+        denied: Any,
+        request: type,
+        fields: Mapping[int, str],
+        services: Any,
+        context: type,
+        settings: type,
+    ) -> None: ...
+
+class TupleMetadata:
+    """Compares the client of a request with a member's metadata.
+
+    Args:
+        metadata: the class of the metadata, a named tuple with `client_id` and `client_host`.
+    """
+
+    def __init__(self, metadata: type) -> None: ...
+
 class HeartbeatFastPath(GroupFastPath):
     """The fast path of Heartbeat: a dynamic member of the current generation of a classic group.
 
@@ -66,7 +105,7 @@ class HeartbeatFastPath(GroupFastPath):
             has changed then.
         """
 
-class ConsumerHeartbeatFastPath(GroupFastPath):
+class ConsumerHeartbeatFastPath(EpochFastPath):
     """The fast path of ConsumerGroupHeartbeat: a reconciled member of a group without due work.
 
     Args:

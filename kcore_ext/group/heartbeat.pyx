@@ -61,6 +61,68 @@ cdef class GroupFastPath:
         return shard.when_durable(self._api, context, request, response)
 
 
+cdef enum:
+    SERVICES_ENABLED = 0
+    SERVICES_SETTINGS_OF = 1
+
+
+cdef class EpochFastPath(GroupFastPath):
+    """Documented in heartbeat.pyi."""
+
+    def __init__(self, api, shards, authorizer, read, denied, request, fields, services not None, context, settings):
+        GroupFastPath.__init__(self, api, shards, authorizer, read, denied, request, fields)
+        self._services = services
+        self._context = context
+        self._client_id = context._fields.index("client_id")
+        self._client_host = context._fields.index("client_host")
+        self._settings = settings
+        self._session_timeout_ms = settings._fields.index("session_timeout_ms")
+        self._heartbeat_interval_ms = settings._fields.index("heartbeat_interval_ms")
+        self._of_services = SlotLayout(type(services), {SERVICES_ENABLED: "enabled", SERVICES_SETTINGS_OF: "settings_of"})
+
+    cdef bint _is_enabled(self) noexcept:
+        """Returns True if the protocol is enabled."""
+        cdef PyObject* enabled = slot(<PyObject*>self._services, self._of_services, SERVICES_ENABLED)
+        return enabled is not NULL and <object>enabled is True
+
+    cdef PyObject* _settings_of(self, PyObject* services, PyObject* group_id) except? NULL:
+        """Returns the cached settings of a group, borrowed; NULL without any."""
+        return item(slot(services, self._of_services, SERVICES_SETTINGS_OF), group_id)
+
+    cdef bint _read_timeouts(self, object settings, int64_t* session_ms, int64_t* interval_ms) noexcept:
+        """Reads the session timeout and the heartbeat interval; returns False if `settings` has another class."""
+        return (
+            type(settings) is self._settings
+            and number(borrow_from_tuple(settings, self._session_timeout_ms), session_ms)
+            and number(borrow_from_tuple(settings, self._heartbeat_interval_ms), interval_ms)
+        )
+
+    cdef bint _is_client(self, object context, PyObject* client_id, PyObject* client_host) except -1:
+        """Returns True if the client of a request has the client id and host of a member's metadata."""
+        return is_same(borrow_from_tuple(context, self._client_id), client_id) and is_same(
+            borrow_from_tuple(context, self._client_host), client_host
+        )
+
+
+cdef class TupleMetadata:
+    """Documented in heartbeat.pyi."""
+
+    def __init__(self, metadata):
+        self._class = metadata
+        self._client_id = metadata._fields.index("client_id")
+        self._client_host = metadata._fields.index("client_host")
+
+    cdef bint has_client(self, PyObject* metadata, EpochFastPath fast, object context) except -1:
+        """Returns True if client id and host of a request equal those in a member's metadata."""
+        if metadata is NULL or type(<object>metadata) is not self._class:
+            return False
+        return fast._is_client(
+            context,
+            borrow_from_tuple(<object>metadata, self._client_id),
+            borrow_from_tuple(<object>metadata, self._client_host),
+        )
+
+
 # ---- classic groups
 
 cdef enum:                      # fields of HeartbeatRequest
@@ -163,8 +225,6 @@ cdef dict CONSUMER_HEARTBEAT_FIELDS = {
 
 cdef enum:
     HEARTBEAT_INTERVAL_MS = 0   # field of ConsumerGroupHeartbeatResponse
-    SERVICES_ENABLED = 0
-    SERVICES_SETTINGS_OF = 1
     CONSUMER_MACHINE_GROUPS = 0
     CONSUMER_MACHINE_NOW = 1
     CONSUMER_MACHINE_SERVICES = 2
@@ -184,23 +244,17 @@ cdef enum:
     METADATA_CLIENT_HOST = 2
 
 
-cdef class ConsumerHeartbeatFastPath(GroupFastPath):
+cdef class ConsumerHeartbeatFastPath(EpochFastPath):
     """Documented in heartbeat.pyi."""
 
     def __init__(
-        self, api, shards, authorizer, read, denied, *, services not None, request, response, context, settings,
-        machine, group, subscriptions, member, metadata,
+        self, api, shards, authorizer, read, denied, *, services, request, response, context, settings, machine, group,
+        subscriptions, member, metadata,
     ):
-        GroupFastPath.__init__(self, api, shards, authorizer, read, denied, request, CONSUMER_HEARTBEAT_FIELDS)
-        self._services = services
-        self._context = context
-        self._client_id = context._fields.index("client_id")
-        self._client_host = context._fields.index("client_host")
-        self._settings = settings
-        self._session_timeout_ms = settings._fields.index("session_timeout_ms")
-        self._heartbeat_interval_ms = settings._fields.index("heartbeat_interval_ms")
+        EpochFastPath.__init__(
+            self, api, shards, authorizer, read, denied, request, CONSUMER_HEARTBEAT_FIELDS, services, context, settings
+        )
         self._response = FieldLayout(response, {HEARTBEAT_INTERVAL_MS: "heartbeat_interval_ms"})
-        self._of_services = SlotLayout(type(services), {SERVICES_ENABLED: "enabled", SERVICES_SETTINGS_OF: "settings_of"})
         self._of_machine = SlotLayout(machine, {
             CONSUMER_MACHINE_GROUPS: "groups", CONSUMER_MACHINE_NOW: "now", CONSUMER_MACHINE_SERVICES: "consumer",
         })
@@ -258,23 +312,17 @@ cdef class ConsumerHeartbeatFastPath(GroupFastPath):
             or not self._is_quiet(group, now_ms)
         ):
             return None
-        settings = self._settings_of(machine, <object>group_id)
-        if (
-            type(settings) is not self._settings
-            or not number(borrow_from_tuple(settings, self._session_timeout_ms), &session_ms)
-            or not number(borrow_from_tuple(settings, self._heartbeat_interval_ms), &interval_ms)
-        ):
+        settings = self._settings_of_group(<PyObject*>machine, group_id)
+        if not self._read_timeouts(settings, &session_ms, &interval_ms):
             return None
         response = self._response_of(member, interval_ms)
         return self._serve(shard, context, request, <Timer>timer, now_ms + session_ms, response)
 
     cdef bint _is_enabled_and_valid(self, PyObject* request) except -1:
         """Returns True if the protocol is enabled and the request's ids are valid."""
-        cdef PyObject* enabled = slot(<PyObject*>self._services, self._of_services, SERVICES_ENABLED)
         cdef PyObject* instance_id = get(request, self._request, INSTANCE_ID)
         return (
-            enabled is not NULL
-            and <object>enabled is True
+            self._is_enabled()
             and is_text(get(request, self._request, GROUP_ID))
             and is_text(get(request, self._request, CONSUMER_MEMBER_ID))
             and (instance_id is <PyObject*>None or is_text(instance_id))
@@ -308,10 +356,10 @@ cdef class ConsumerHeartbeatFastPath(GroupFastPath):
         if instance_id is not <PyObject*>None:
             if not is_same(instance_id, slot(metadata, self._of_metadata, METADATA_INSTANCE_ID)):
                 return False
-        return is_same(
-            borrow_from_tuple(context, self._client_id), slot(metadata, self._of_metadata, METADATA_CLIENT_ID)
-        ) and is_same(
-            borrow_from_tuple(context, self._client_host), slot(metadata, self._of_metadata, METADATA_CLIENT_HOST)
+        return self._is_client(
+            context,
+            slot(metadata, self._of_metadata, METADATA_CLIENT_ID),
+            slot(metadata, self._of_metadata, METADATA_CLIENT_HOST),
         )
 
     cdef bint _is_quiet(self, object group, int64_t now_ms) except -1:
@@ -334,14 +382,14 @@ cdef class ConsumerHeartbeatFastPath(GroupFastPath):
             return now_ms < refresh_at_ms and group_epoch >= refresh_epoch
         return group.is_quiet()
 
-    cdef object _settings_of(self, object machine, object group_id):
+    cdef object _settings_of_group(self, PyObject* machine, PyObject* group_id):
         """Returns the settings of a group; None if the state machine has no services."""
-        cdef PyObject* services = slot(<PyObject*>machine, self._of_machine, CONSUMER_MACHINE_SERVICES)
+        cdef PyObject* services = slot(machine, self._of_machine, CONSUMER_MACHINE_SERVICES)
         cdef PyObject* found
         if services is NULL:
             return None
-        found = item(slot(services, self._of_services, SERVICES_SETTINGS_OF), <PyObject*>group_id)
-        return (<object>services).settings(group_id) if found is NULL else <object>found
+        found = self._settings_of(services, group_id)
+        return (<object>services).settings(<object>group_id) if found is NULL else <object>found
 
     cdef object _response_of(self, object member, int64_t interval_ms):
         """Returns the member's previous response unless the heartbeat interval has changed, else a new one."""

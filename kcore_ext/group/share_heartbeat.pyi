@@ -1,8 +1,8 @@
 from typing import Any
 
-from kcore_ext.group.heartbeat import GroupFastPath
+from kcore_ext.group.heartbeat import EpochFastPath
 
-class ShareHeartbeatFastPath(GroupFastPath):
+class ShareHeartbeatFastPath(EpochFastPath):
     """The fast path of ShareGroupHeartbeat: an unchanged member of a share group without due work.
 
     Args:

@@ -10,12 +10,12 @@ from cpython.unicode cimport PyUnicode_GET_LENGTH
 from libc.stdint cimport int64_t
 
 from kcore_ext.codec.fields cimport FieldLayout, get
-from kcore_ext.group.heartbeat cimport GroupFastPath
+from kcore_ext.group.heartbeat cimport EpochFastPath, TupleMetadata
 from kcore_ext.runtime.clock cimport Now
 from kcore_ext.runtime.shard cimport ShardCore
 from kcore_ext.runtime.timer_wheel cimport Timer
 from kcore_ext.util.slots cimport SlotLayout, item, number, slot
-from kcore_ext.util.text cimport is_same, is_text
+from kcore_ext.util.text cimport is_text
 
 cdef extern from "Python.h":
     PyObject* borrow_from_tuple "PyTuple_GET_ITEM"(object, Py_ssize_t)
@@ -37,8 +37,6 @@ cdef dict REQUEST_FIELDS = {
 
 cdef enum:
     RESPONSE_INTERVAL_MS = 0    # field of ShareGroupHeartbeatResponse
-    SERVICES_ENABLED = 0
-    SERVICES_SETTINGS_OF = 1
     MACHINE_GROUPS = 0
     MACHINE_NOW = 1
     GROUP_MEMBERS = 0
@@ -51,28 +49,20 @@ cdef enum:
     MEMBER_CURRENT = 3
 
 
-cdef class ShareHeartbeatFastPath(GroupFastPath):
+cdef class ShareHeartbeatFastPath(EpochFastPath):
     """Documented in share_heartbeat.pyi."""
 
     def __init__(
-        self, api, shards, authorizer, read, denied, *, services not None, request, response, context, settings,
-        machine, group, member, metadata, current,
+        self, api, shards, authorizer, read, denied, *, services, request, response, context, settings, machine, group,
+        member, metadata, current,
     ):
-        GroupFastPath.__init__(self, api, shards, authorizer, read, denied, request, REQUEST_FIELDS)
-        self._services = services
-        self._context = context
-        self._client_id = context._fields.index("client_id")
-        self._client_host = context._fields.index("client_host")
-        self._settings = settings
-        self._session_timeout_ms = settings._fields.index("session_timeout_ms")
-        self._heartbeat_interval_ms = settings._fields.index("heartbeat_interval_ms")
-        self._metadata = metadata
-        self._metadata_client_id = metadata._fields.index("client_id")
-        self._metadata_client_host = metadata._fields.index("client_host")
+        EpochFastPath.__init__(
+            self, api, shards, authorizer, read, denied, request, REQUEST_FIELDS, services, context, settings
+        )
+        self._metadata = TupleMetadata(metadata)
         self._current = current
         self._current_epoch = current._fields.index("member_epoch")
         self._response = FieldLayout(response, {RESPONSE_INTERVAL_MS: "heartbeat_interval_ms"})
-        self._of_services = SlotLayout(type(services), {SERVICES_ENABLED: "enabled", SERVICES_SETTINGS_OF: "settings_of"})
         self._of_machine = SlotLayout(machine, {MACHINE_GROUPS: "groups", MACHINE_NOW: "now"})
         self._of_group = SlotLayout(group, {
             GROUP_MEMBERS: "members", GROUP_EPOCH: "group_epoch", GROUP_ASSIGNMENT_EPOCH: "assignment_epoch",
@@ -110,15 +100,13 @@ cdef class ShareHeartbeatFastPath(GroupFastPath):
         if found is NULL or type(<object>found) is not Now:
             return None
         now_ms = (<Now>found).now_ms
-        found = item(slot(<PyObject*>self._services, self._of_services, SERVICES_SETTINGS_OF), group_id)
+        found = self._settings_of(<PyObject*>self._services, group_id)
         if found is NULL:
             return None
         settings = <object>found
         if (
-            type(settings) is not self._settings
-            or not number(borrow_from_tuple(settings, self._session_timeout_ms), &session_ms)
-            or not number(borrow_from_tuple(settings, self._heartbeat_interval_ms), &interval_ms)
-            or not self._has_same_identity(<PyObject*>member, context)
+            not self._read_timeouts(settings, &session_ms, &interval_ms)
+            or not self._metadata.has_client(slot(<PyObject*>member, self._of_member, MEMBER_METADATA), self, context)
             or not self._rests(<PyObject*>member, group, fields, now_ms)
         ):
             return None
@@ -127,29 +115,14 @@ cdef class ShareHeartbeatFastPath(GroupFastPath):
 
     cdef bint _is_enabled_and_valid(self, PyObject* request) except -1:
         """Returns True if share groups are enabled, the request's ids are valid, and it changes nothing."""
-        cdef PyObject* enabled = slot(<PyObject*>self._services, self._of_services, SERVICES_ENABLED)
         cdef PyObject* member_id = get(request, self._request, MEMBER_ID)
         return (
-            enabled is not NULL
-            and <object>enabled is True
+            self._is_enabled()
             and is_text(get(request, self._request, GROUP_ID))
             and is_text(member_id)
             and PyUnicode_GET_LENGTH(<object>member_id) <= MAX_MEMBER_ID
             and get(request, self._request, RACK_ID) is <PyObject*>None
             and get(request, self._request, SUBSCRIBED_TOPIC_NAMES) is <PyObject*>None
-        )
-
-    cdef bint _has_same_identity(self, PyObject* member, object context) except -1:
-        """Returns True if client id and host equal those in the member's metadata."""
-        cdef PyObject* metadata = slot(member, self._of_member, MEMBER_METADATA)
-        if metadata is NULL or type(<object>metadata) is not self._metadata:
-            return False
-        return is_same(
-            borrow_from_tuple(context, self._client_id),
-            borrow_from_tuple(<object>metadata, self._metadata_client_id),
-        ) and is_same(
-            borrow_from_tuple(context, self._client_host),
-            borrow_from_tuple(<object>metadata, self._metadata_client_host),
         )
 
     cdef bint _rests(self, PyObject* member, object group, PyObject* request, int64_t now_ms) except -1:

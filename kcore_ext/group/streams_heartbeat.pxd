@@ -4,28 +4,17 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 from kcore_ext.codec.fields cimport FieldLayout
-from kcore_ext.group.heartbeat cimport GroupFastPath
+from kcore_ext.group.heartbeat cimport EpochFastPath, TupleMetadata
 from kcore_ext.util.slots cimport SlotLayout
 
 
-cdef class StreamsHeartbeatFastPath(GroupFastPath):
-    cdef object _services
-    cdef object _context                # the class of contexts, a named tuple, and the indices of its fields
-    cdef Py_ssize_t _client_id
-    cdef Py_ssize_t _client_host
-    cdef object _settings               # the class of a group's settings, likewise
-    cdef Py_ssize_t _session_timeout_ms
-    cdef Py_ssize_t _heartbeat_interval_ms
-    cdef object _metadata               # the class of a member's metadata, likewise
-    cdef Py_ssize_t _metadata_client_id
-    cdef Py_ssize_t _metadata_client_host
+cdef class StreamsHeartbeatFastPath(EpochFastPath):
+    cdef TupleMetadata _metadata
     cdef FieldLayout _response
-    cdef SlotLayout _of_services
     cdef SlotLayout _of_machine
     cdef SlotLayout _of_group
     cdef SlotLayout _of_member
 
     cdef bint _changes_nothing(self, PyObject* request) noexcept
     cdef bint _rests(self, PyObject* member, PyObject* group, PyObject* request) noexcept
-    cdef bint _has_same_identity(self, PyObject* member, object context) except -1
     cdef object _response_of(self, object member, int64_t interval_ms, int64_t endpoint_epoch)

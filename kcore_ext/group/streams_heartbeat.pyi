@@ -1,8 +1,8 @@
 from typing import Any
 
-from kcore_ext.group.heartbeat import GroupFastPath
+from kcore_ext.group.heartbeat import EpochFastPath
 
-class StreamsHeartbeatFastPath(GroupFastPath):
+class StreamsHeartbeatFastPath(EpochFastPath):
     """The fast path of StreamsGroupHeartbeat, for members whose last heartbeat changed nothing and had no status.
 
     Args:

@@ -10,15 +10,11 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 from kcore_ext.codec.fields cimport FieldLayout, get
-from kcore_ext.group.heartbeat cimport GroupFastPath
+from kcore_ext.group.heartbeat cimport EpochFastPath, TupleMetadata
 from kcore_ext.runtime.clock cimport Now
 from kcore_ext.runtime.shard cimport ShardCore
 from kcore_ext.runtime.timer_wheel cimport Timer
 from kcore_ext.util.slots cimport SlotLayout, item, number, slot
-from kcore_ext.util.text cimport is_same
-
-cdef extern from "Python.h":
-    PyObject* borrow_from_tuple "PyTuple_GET_ITEM"(object, Py_ssize_t)
 
 cdef enum:
     UNCHANGED = -1              # the rebalance timeout of a heartbeat that does not change it
@@ -44,8 +40,6 @@ cdef dict REQUEST_FIELDS = {
 cdef enum:
     RESPONSE_INTERVAL_MS = 0    # fields of StreamsGroupHeartbeatResponse
     RESPONSE_ENDPOINT_EPOCH = 1
-    SERVICES_ENABLED = 0
-    SERVICES_SETTINGS_OF = 1
     MACHINE_GROUPS = 0
     MACHINE_NOW = 1
     GROUP_MEMBERS = 0
@@ -58,28 +52,20 @@ cdef enum:
     MEMBER_METADATA = 3
 
 
-cdef class StreamsHeartbeatFastPath(GroupFastPath):
-    """See streams_heartbeat.pyi."""
+cdef class StreamsHeartbeatFastPath(EpochFastPath):
+    """Documented in streams_heartbeat.pyi."""
 
     def __init__(
-        self, api, shards, authorizer, read, denied, *, services not None, request, response, context, settings,
-        machine, group, member, metadata,
+        self, api, shards, authorizer, read, denied, *, services, request, response, context, settings, machine, group,
+        member, metadata,
     ):
-        GroupFastPath.__init__(self, api, shards, authorizer, read, denied, request, REQUEST_FIELDS)
-        self._services = services
-        self._context = context
-        self._client_id = context._fields.index("client_id")
-        self._client_host = context._fields.index("client_host")
-        self._settings = settings
-        self._session_timeout_ms = settings._fields.index("session_timeout_ms")
-        self._heartbeat_interval_ms = settings._fields.index("heartbeat_interval_ms")
-        self._metadata = metadata
-        self._metadata_client_id = metadata._fields.index("client_id")
-        self._metadata_client_host = metadata._fields.index("client_host")
+        EpochFastPath.__init__(
+            self, api, shards, authorizer, read, denied, request, REQUEST_FIELDS, services, context, settings
+        )
+        self._metadata = TupleMetadata(metadata)
         self._response = FieldLayout(response, {
             RESPONSE_INTERVAL_MS: "heartbeat_interval_ms", RESPONSE_ENDPOINT_EPOCH: "endpoint_information_epoch",
         })
-        self._of_services = SlotLayout(type(services), {SERVICES_ENABLED: "enabled", SERVICES_SETTINGS_OF: "settings_of"})
         self._of_machine = SlotLayout(machine, {MACHINE_GROUPS: "groups", MACHINE_NOW: "now"})
         self._of_group = SlotLayout(group, {
             GROUP_MEMBERS: "members", GROUP_REST_EPOCH: "rest_epoch", GROUP_REST_SETTINGS: "rest_settings",
@@ -100,10 +86,12 @@ cdef class StreamsHeartbeatFastPath(GroupFastPath):
         cdef object settings
         cdef Timer timer
         cdef int64_t now_ms, session_ms, interval_ms, endpoint_epoch
-        if shard is None or type(context) is not self._context or not self._changes_nothing(fields):
-            return None
-        value = slot(<PyObject*>self._services, self._of_services, SERVICES_ENABLED)
-        if value is NULL or <object>value is not True:
+        if (
+            shard is None
+            or type(context) is not self._context
+            or not self._changes_nothing(fields)
+            or not self._is_enabled()
+        ):
             return None
         machine = <PyObject*>shard.machine
         group_id = get(fields, self._request, GROUP_ID)
@@ -121,17 +109,16 @@ cdef class StreamsHeartbeatFastPath(GroupFastPath):
         if value is NULL or type(<object>value) is not Now:
             return None
         now_ms = (<Now>value).now_ms
-        if not self._rests(member, group, fields) or not self._has_same_identity(member, context):
+        if not self._rests(member, group, fields) or not self._metadata.has_client(
+            slot(member, self._of_member, MEMBER_METADATA), self, context
+        ):
             return None
-        value = item(slot(<PyObject*>self._services, self._of_services, SERVICES_SETTINGS_OF), group_id)
+        value = self._settings_of(<PyObject*>self._services, group_id)
         if value is NULL or value is not slot(group, self._of_group, GROUP_REST_SETTINGS):
             return None                     # settings changed: the generic path compares them with the group's
         settings = <object>value
-        if (
-            type(settings) is not self._settings
-            or not number(borrow_from_tuple(settings, self._session_timeout_ms), &session_ms)
-            or not number(borrow_from_tuple(settings, self._heartbeat_interval_ms), &interval_ms)
-            or not number(slot(group, self._of_group, GROUP_ENDPOINT_EPOCH), &endpoint_epoch)
+        if not self._read_timeouts(settings, &session_ms, &interval_ms) or not number(
+            slot(group, self._of_group, GROUP_ENDPOINT_EPOCH), &endpoint_epoch
         ):
             return None
         response = self._response_of(<object>member, interval_ms, endpoint_epoch)
@@ -161,19 +148,6 @@ cdef class StreamsHeartbeatFastPath(GroupFastPath):
             and number(get(request, self._request, ENDPOINT_EPOCH), &known_endpoints)
             and number(slot(group, self._of_group, GROUP_ENDPOINT_EPOCH), &endpoint_epoch)
             and known_endpoints == endpoint_epoch
-        )
-
-    cdef bint _has_same_identity(self, PyObject* member, object context) except -1:
-        """Returns True if client id and host equal those in the member's metadata."""
-        cdef PyObject* metadata = slot(member, self._of_member, MEMBER_METADATA)
-        if metadata is NULL or type(<object>metadata) is not self._metadata:
-            return False
-        return is_same(
-            borrow_from_tuple(context, self._client_id),
-            borrow_from_tuple(<object>metadata, self._metadata_client_id),
-        ) and is_same(
-            borrow_from_tuple(context, self._client_host),
-            borrow_from_tuple(<object>metadata, self._metadata_client_host),
         )
 
     cdef object _response_of(self, object member, int64_t interval_ms, int64_t endpoint_epoch):

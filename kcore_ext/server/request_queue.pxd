@@ -1,49 +1,10 @@
 cimport cython
 """The request queue of a connection, for other compiled modules."""
 
-from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
-from kcore_ext.codec.plan cimport Schema
+from kcore_ext.server.api_entry cimport ApiEntry
 from kcore_ext.server.api_times cimport ApiTimes
-
-cdef struct CachedFrame:                # a response that may be sent again
-    PyObject* response                  # owned, as is the frame
-    PyObject* frame
-    PyObject* walk                      # the walk that found no error in it; NULL: none ran. Only compared
-    int version
-
-
-cdef class ApiEntry:
-    cdef readonly object api
-    cdef public object fast             # the fast path, with the same arguments; None without one
-    cdef public object handle           # (context, request) -> response, `Pending` or None
-    cdef public object meter            # measures requests: (entry, context, request) -> as `handle`; or None
-    cdef public ApiTimes times          # records the time of requests; None: it is not measured
-    cdef readonly int key
-    cdef readonly int min_version       # the lowest served and readable version ...
-    cdef readonly int max_version       # ... and the highest one
-    cdef readonly bint caches_requests
-    cdef readonly bint small_responses
-    cdef readonly bint caches_responses
-    cdef public long long requests
-    cdef public dict errors
-    cdef public object walk
-    cdef Schema _schema
-    cdef tuple _header_versions
-    cdef object _shorten
-    cdef readonly Py_ssize_t limit_bytes    # largest frame
-    cdef readonly object note           # receives the size of each long frame; None disables accounting
-    cdef readonly Py_ssize_t max_request_bytes
-    cdef readonly Py_ssize_t max_request_elements
-    cdef readonly Py_ssize_t slice_bytes    # longer responses are encoded in slices; 0: none is
-    cdef CachedFrame* _sent             # by response; NULL unless the API caches responses
-
-    cpdef int header_version(self, int version) except -1
-    cdef object _decode(self, const unsigned char* frame, Py_ssize_t size, int version, Py_ssize_t position)
-    cdef bytes frame_of(self, object response, int version, int correlation_id)
-    cdef bytes _frame_again(self, object response, int version, int correlation_id)
-    cdef bytes _encode(self, object response, int version, int correlation_id, Py_ssize_t slice_bytes)
 
 cdef class CachedRequest:
     """A cached request, identified by its bytes without the correlation id."""

@@ -8,14 +8,13 @@ lie apart. A test compares records and states of both.
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.dict cimport PyDict_GetItemWithError
 from cpython.list cimport PyList_GET_SIZE
-from cpython.object cimport PyObject
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kcore_ext.batch.builder cimport BatchBuilder
 from kcore_ext.runtime.outcome cimport Pending, outcome_of, pending_of
 from kcore_ext.runtime.shard cimport PipelineCore, ShardCore, ready_shard
+from kcore_ext.share.states cimport ShareState, ShareStates
 from kcore_ext.util.byte_order cimport write_int16, write_int32, write_int64
 from kcore_ext.util.record_limits cimport RECORD_OVERHEAD
 
@@ -47,13 +46,7 @@ cdef class StateUpdate:
 
     cdef int apply(self) except -1:
         """Applies the record to the state of the share partition."""
-        state = self.state
-        state.batches = self.batches
-        state.start_offset = self.start_offset
-        state.delivery_complete_count = self.complete_count
-        if state.highest_leader_epoch < state.leader_epoch:
-            state.highest_leader_epoch = state.leader_epoch
-        state.updates += 1
+        self.state.updated(self.batches, self.start_offset, self.complete_count)
         return 0
 
 
@@ -71,7 +64,7 @@ cdef class StateWriter:
         self._coordinator = coordinator
         self._find_topic = find_topic
         self._combine = combine
-        self._identity = identity
+        self._group_id = identity[0]
         self._name = name
         self._record_key = record_key
         self._topic_id = identity[1]
@@ -88,7 +81,7 @@ cdef class StateWriter:
 
     cdef ShardCore ready(self, int64_t state_epoch, int64_t leader_epoch):
         """Returns the shard if the next write of this leader would be accepted as an update, else None."""
-        cdef PyObject* found
+        cdef ShareState state
         cdef ShardCore shard
         shards = self._coordinator.shards
         if shards is None:
@@ -97,13 +90,12 @@ cdef class StateWriter:
         if shard is None:
             return None
         machine = shard.machine
-        found = PyDict_GetItemWithError(machine.states, self._identity)
-        if found is NULL:
+        state = (<ShareStates?>machine.states).find(self._group_id, self._topic_id, self._partition)
+        if state is None:
             return None
-        state = <object>found
-        if leader_epoch < <int64_t>state.highest_leader_epoch or state_epoch < <int64_t>state.highest_state_epoch:
+        if leader_epoch < state.highest_leader_epoch or state_epoch < state.highest_state_epoch:
             return None
-        if state.updates >= machine.max_updates:
+        if state.updates >= <int64_t>machine.max_updates:
             return None     # the generic path writes a snapshot
         topic = self._find_topic(self._topic_id)
         if topic is None or self._partition >= <int64_t>topic.partitions:
@@ -134,7 +126,8 @@ cdef class StateWriter:
         cdef Py_ssize_t size, count
         cdef unsigned char* start
         cdef unsigned char* at
-        state, self._state = self._state, None
+        cdef ShareState state = self._state
+        self._state = None
         present = clipped(batches, start_offset)
         if present is None:
             present = list(self._combine((), batches, start_offset))

@@ -41,7 +41,7 @@ def test_a_renewed_node_serves_nothing_before_it_knows_the_moves() -> None:
     world.advance(STEP_MS)
     # Its lease ends, and nothing fences it: the cluster was not steady, as after an outage of the store.
     world.store.nodes[victim.node_id].lease.expires_ms = world.clock.monotonic_ms() + STEP_MS
-    engine.membership.deadline_ms = world.clock.monotonic_ms()
+    engine.membership.local.deadline_ms = world.clock.monotonic_ms()
     controller = world.controller.engine
     assert controller is not None
     controller.membership._steady_from_ms = world.clock.monotonic_ms() + TIMING.ttl_ms

@@ -9,7 +9,8 @@ from typing import Any
 
 import kcore
 from kcore.config.jaas import PLAIN_MODULE
-from kcore.config.node import SAME_AS, Config
+from kcore.config.node import Config
+from kcore.config.values import SAME_AS
 from kcore.protocol.messages.describe_cluster import DescribeClusterRequest
 from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

@@ -20,8 +20,9 @@ from kcore.config.kafka_settings import (
     kafka_settings,
     unlisted_settings,
 )
-from kcore.config.node import SAME_AS, Config
+from kcore.config.node import Config
 from kcore.config.setting import SettingType
+from kcore.config.values import SAME_AS
 from kcore.errors import ConfigError
 from kcore.server.listeners import Listener, format_address, own_address, parse_listeners
 from tests.broker.context import NODE_ID, BrokerContext

@@ -14,9 +14,10 @@ from kcore.client.consumer_coordinator.interface import (
 )
 from kcore.client.consumer_coordinator.states import ClassicState
 from kcore.errors import CommitFailedError, FencedInstanceIdError
+from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kcore.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from kcore.protocol.messages.metadata import MetadataRequest
+from kcore.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from kcore.protocol.topic_partition import TopicPartition
 from tests.consumer_coordinator.world import World
 from tests.kit import committed, create
@@ -287,10 +288,33 @@ def test_a_failing_listener_is_reported(world: World, kind: dict[str, Any]) -> N
     assert len(one.owned) == 4
 
 
-def test_a_topic_that_is_created_later_is_looked_up_when_it_is_assigned(world: World) -> None:
-    """The lookup does not wait until the result of an earlier one, of other topics, has reached its age."""
-    one = world.member("one", "t", "u", protocol="consumer")
+def test_a_topic_that_is_created_later_is_soon_assigned(world: World, kind: dict[str, Any]) -> None:
+    """The lookup does not wait until the result of an earlier one has reached its age."""
+    one = world.member("one", "t", "u", **kind)
     world.until(lambda: len(one.owned) == 4)
     world.engine.send(create("u", partitions=2))
     world.until(lambda: len(one.owned) == 6, limit_ms=15_000)
     assert sorted(map(str, one.owned)) == ["t-0", "t-1", "t-2", "t-3", "u-0", "u-1"]
+
+
+def test_a_leader_keeps_the_partitions_of_a_topic_whose_leaders_are_unknown(world: World) -> None:
+    """A node that has lost its cluster responds so. A later lookup finds the topic with a leader."""
+    one = world.member("one", "t", protocol="classic")
+    world.until(lambda: len(one.owned) == 4)
+    two = world.member("two", "t", protocol="classic")
+    refused = 0
+    while not refused:
+        for member in world.members:
+            world.step(member)
+        for place, (member, outgoing, _) in enumerate(world.answers):
+            if isinstance(outgoing.request, MetadataRequest):
+                topic = MetadataResponseTopic(error_code=ErrorCode.LEADER_NOT_AVAILABLE, name="t")
+                world.answers[place] = member, outgoing, MetadataResponse(topics=[topic])
+                refused += 1
+        while world.answers:
+            world.deliver()
+        world.engine.advance(50)
+    world.until(lambda: len(one.owned) == len(two.owned) == 2, limit_ms=5_000)
+    leader = one if one.machine.is_leader else two
+    world.run(2_000)
+    assert leader.machine._metadata_at_ms > world.now_ms + 200_000, "a later lookup found everything"

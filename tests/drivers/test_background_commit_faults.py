@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kcore.drivers.offload import Writer
 from kcore.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -115,6 +116,34 @@ async def test_a_finish_that_could_not_begin_is_repeated_with_the_next_round(mon
     assert left == []
     assert response.topics[0].partitions[0].error_code == 0
     assert beat.error_code == 0
+
+
+@pytest.mark.parametrize("thread", ["writing", "refusing"])
+async def test_a_write_without_memory_for_its_call_is_repeated(monkeypatch: pytest.MonkeyPatch, thread: str) -> None:
+    """Either the writing thread or, if the round cannot be passed to it, the loop repeats the call."""
+    node = Node(shards=1)
+    await node.begin()
+    await node.serve()
+    write, left = BackgroundCommit.write, [MemoryError("once"), MemoryError("twice")]
+
+    def fails_twice(background_commit: BackgroundCommit) -> None:
+        if left:
+            raise left.pop()
+        write(background_commit)
+
+    def refuses(writer: Writer, work: object) -> None:
+        raise MemoryError("no entry for the queue")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BackgroundCommit, "write", fails_twice)
+        if thread == "refusing":
+            patch.setattr(Writer, "do", refuses)
+        response = await asyncio.wait_for(node.send(commit("g", {("t", 0): 5}), 9), LONG_S)
+    found = await asyncio.wait_for(node.send(offsets("g"), 9), LONG_S)
+    node.close()
+    assert left == []
+    assert response.topics[0].partitions[0].error_code == 0
+    assert found.groups[0].topics[0].partitions[0].committed_offset == 5
 
 
 async def test_a_shard_is_not_reloaded_before_its_records_are_committed() -> None:

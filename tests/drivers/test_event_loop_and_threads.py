@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -296,3 +297,26 @@ def test_advancing_the_clock_wakes_waiting_requests() -> None:
         engine.advance(3_600_000)
         thread.join(30)
         assert len(responses) == 1
+
+
+async def test_due_timers_are_fired_in_several_turns_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """200 transactions with 10,000 partitions that timed out together held the loop for 1.2 s."""
+    monkeypatch.setattr("kcore.drivers.event_loop.MAX_TIMERS_S", 0.0)  # each timer takes longer
+    engine, _ = faulty_engine(ManualClock())
+    loop = asyncio.get_running_loop()
+    driver = AsyncDriver(engine, loop)
+    driver.start()
+    events: list[Any] = []
+
+    def fire(number: int) -> None:
+        events.append(number)
+        loop.call_soon(events.append, "turn")
+
+    for number in range(3):
+        engine.wheel.add(engine.now.now_ms, partial(fire, number))
+    driver._fire_timers()
+    while engine.next_deadline_ms() == engine.now.now_ms or len(events) < 6:
+        await asyncio.sleep(0)
+    assert events == [0, "turn", 1, "turn", 2, "turn"]
+    driver.close()
+    engine.close()

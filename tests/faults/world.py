@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
-from kcore.clock import ManualClock
-from kcore.config.node import Config
-from kcore.drivers.threads import ThreadDriver
-from kcore.engine import Engine
 from kcore.log import LogEngine
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -31,15 +27,10 @@ from kcore.protocol.messages.offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from kcore.runtime import Pending, RequestContext, ShardState
+from kcore.runtime import ShardState
 from kcore_ext.batch import iter_records, split_batches
 from tests import kit
-
-SETTINGS = {
-    "offsets.topic.num.partitions": "2",
-    "group.initial.rebalance.delay.ms": "0",
-    "group.min.session.timeout.ms": "1",
-}
+from tests.harness import DrivenHarness
 
 RETRIABLE = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -66,43 +57,28 @@ class Refused(Exception):  # noqa: N818
         self.code = code
 
 
-class World:
-    """A node on a log, in virtual time.
+class World(DrivenHarness):
+    """A node on a log, in virtual time, whose random ids come from a seed.
 
     Attributes:
         refused: the names of the error codes of responses, in order.
     """
 
+    SETTINGS: ClassVar[Mapping[str, Any]] = {
+        "offsets.topic.num.partitions": 2,
+        "group.initial.rebalance.delay.ms": 0,
+        "group.min.session.timeout.ms": 1,
+    }
+
     def __init__(self, log: LogEngine, seed: int = 1) -> None:
         self.random = random.Random(seed)
-        self.clock = ManualClock()
         self.refused: list[str] = []
-        self.open(log)
+        super().__init__(log=log)
 
-    def open(self, log: LogEngine) -> None:
-        self.engine = Engine(log, Config.of(SETTINGS), self.clock, self._uuid)
-        self.driver = ThreadDriver(self.engine)
-        self.driver.run()
-
-    def _uuid(self) -> bytes:
+    def new_uuid(self) -> bytes:
         return uuid.UUID(int=self.random.getrandbits(128), version=4).bytes
 
-    def close(self) -> None:
-        self.engine.close()
-
     # ---- requests
-
-    def send(self, request: Any, version: int | None = None) -> Any:
-        """Sends a request and returns its response; advances the time while it is parked."""
-        version = self.engine.newest_version(request) if version is None else version
-        response = self.driver.start(RequestContext(version, "client"), request)
-        for wait_ms in (10, 10, 10, 100, 1_000, 30_000, 60_000, 0):  # a member that is gone is waited for
-            if not isinstance(response, Pending):
-                return response
-            if response.done:
-                return response.response
-            self.driver.advance(wait_ms)
-        raise AssertionError(f"{type(request).__name__} never gets a response")
 
     def check(self, code: int) -> None:
         if code:
@@ -119,15 +95,14 @@ class World:
                 allowed = RETRIABLE | START_AGAIN if step.__name__.startswith("group") else RETRIABLE
                 if error.code not in allowed:
                     raise AssertionError(f"{step.__name__} failed with {error}") from error
-            self.driver.advance(100)
+            self.advance(100)
         raise AssertionError(f"{step.__name__} never succeeded: {self.refused}")
 
     # ---- state
 
     def state(self) -> dict[str, Any]:
         """Returns all state that clients can read."""
-        while self.engine.slices:
-            self.driver.run()
+        self.settle()
         for shard in self.engine.groups:
             assert shard.state is ShardState.ACTIVE, shard.state
         topics = {info.name: info.partitions for info in self.engine.topics.all() if not info.name.startswith("__")}

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import pytest
 
-from kcore.clock import ManualClock
-from kcore.config.node import Config
-from kcore.drivers.threads import ThreadDriver
 from kcore.engine import Engine
 from kcore.group.classic.group import ClassicGroup
-from kcore.log import LogEngine, MemoryLogEngine, MemoryStorage
+from kcore.log import MemoryLogEngine, MemoryStorage
 from kcore.log.faults import FaultInjectingEngine
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kcore.protocol.messages.delete_groups import DeleteGroupsRequest
-from kcore.runtime import Pending, RequestContext, ShardState
-from tests.kit import COMMIT_VERSION, commit, create, join, leave, sync
-
-SETTINGS = {
-    "offsets.topic.num.partitions": "2",
-    "group.initial.rebalance.delay.ms": "10",
-    "group.min.session.timeout.ms": "1",
-    "offsets.retention.minutes": "1",
-    "offsets.retention.check.interval.ms": "30000",
-}
+from kcore.runtime import ShardState
+from tests.harness import DrivenHarness
+from tests.kit import COMMIT_VERSION, commit, join, leave, sync
 
 
 def counted(engine: Engine) -> dict[tuple[str, str], int]:
@@ -47,32 +39,30 @@ def scanned(engine: Engine) -> dict[tuple[str, str], int]:
     return found
 
 
-class World:
+class World(DrivenHarness):
     """An engine in which members join, leave and expire, commits fail, and the node restarts."""
+
+    SETTINGS: ClassVar[Mapping[str, Any]] = {
+        "offsets.topic.num.partitions": 2,
+        "group.initial.rebalance.delay.ms": 10,
+        "group.min.session.timeout.ms": 1,
+        "offsets.retention.minutes": 1,
+        "offsets.retention.check.interval.ms": 30_000,
+    }
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.storage = MemoryStorage()
-        self.clock = ManualClock()
         self.members: dict[str, set[str]] = {}
         self.consumers: dict[str, dict[str, int]] = {}
-        self.open()
-        self.send(create("t", partitions=4), 7)
+        super().__init__(topics={"t": 4}, log=self.opened_log())
 
-    def open(self) -> None:
-        inner: LogEngine = MemoryLogEngine(self.storage)
-        self.log = FaultInjectingEngine(inner)
-        self.engine = Engine(self.log, Config.of(SETTINGS), self.clock, self.new_uuid)
-        self.driver = ThreadDriver(self.engine)
+    def opened_log(self) -> FaultInjectingEngine:
+        """Opens the log on the storage, which survives a restart."""
+        return FaultInjectingEngine(MemoryLogEngine(self.storage))
 
     def new_uuid(self) -> bytes:
         return self.random.randbytes(16)
-
-    def send(self, request: object, version: int) -> object:
-        response = self.driver.start(RequestContext(version, "client"), request)
-        if isinstance(response, Pending):
-            response.on_complete(lambda _: None)
-        return response
 
     def consume(self, group: str) -> None:
         """Lets a member of a consumer group join, send a heartbeat, or leave."""
@@ -89,9 +79,9 @@ class World:
             subscribed_topic_names=["t"] if epoch == 0 else None,
             topic_partitions=[] if epoch == 0 else None,
         )
-        response = self.send(request, 1)
+        response = self.begin(request, 1)
         if getattr(response, "error_code", 1) == 0 and epoch >= 0:
-            members[member] = response.member_epoch  # type: ignore[attr-defined]
+            members[member] = response.member_epoch
         else:
             members.pop(member, None)
 
@@ -106,39 +96,37 @@ class World:
         if self.random.random() < 0.03:
             action = "restart"
         if action == "join":
-            response = self.send(join(group, session_ms=5_000, rebalance_ms=5_000), 5)
+            response = self.begin(join(group, session_ms=5_000, rebalance_ms=5_000), 5)
             if getattr(response, "error_code", 0) == 79:
-                members.add(response.member_id)  # type: ignore[attr-defined]
+                members.add(response.member_id)
                 if self.random.random() < 0.8:
-                    again = join(group, response.member_id, session_ms=5_000, rebalance_ms=5_000)  # type: ignore[attr-defined]
-                    self.send(again, 5)
+                    again = join(group, response.member_id, session_ms=5_000, rebalance_ms=5_000)
+                    self.begin(again, 5)
         elif action == "rejoin":
-            self.send(join(group, member, session_ms=5_000, rebalance_ms=5_000), 5)
+            self.begin(join(group, member, session_ms=5_000, rebalance_ms=5_000), 5)
         elif action == "sync":
             for shard in self.engine.groups:
                 classic = [one for one in shard.machine.groups.values() if isinstance(one, ClassicGroup)]
                 for found in classic:
-                    self.send(sync(found.group_id, found.leader_id or "", found.generation_id), 3)
+                    self.begin(sync(found.group_id, found.leader_id or "", found.generation_id), 3)
         elif action == "leave":
-            self.send(leave(group, member), 4)
+            self.begin(leave(group, member), 4)
             members.discard(member)
         elif action == "consume":
             self.consume(f"c{self.random.randrange(3)}")
         elif action == "commit":
-            self.send(commit(group, {("t", 0): 1}), COMMIT_VERSION)
+            self.begin(commit(group, {("t", 0): 1}), COMMIT_VERSION)
         elif action == "delete":
-            self.send(DeleteGroupsRequest(groups_names=[group]), 2)
+            self.begin(DeleteGroupsRequest(groups_names=[group]), 2)
         elif action == "pass":
-            self.driver.advance(self.random.choice([1, 11, 11, 11, 2_000, 6_000, 40_000]))
+            self.advance(self.random.choice([1, 11, 11, 11, 2_000, 6_000, 40_000]))
         elif action == "fail":
             self.log.fail_commit()
         else:
-            self.engine.close()
-            self.open()
+            self.close()
+            self.open(self.opened_log())
             self.members.clear()
-        self.driver.run()
-        while self.engine.slices:  # a commit failed: its shards load again
-            self.driver.run()
+        self.settle()  # after a failed commit its shards load again
         return action
 
 

@@ -2,63 +2,28 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 
 from tests.kit import wait_until
-from tests.postgresql.servers import Servers, free_port
+from tests.postgresql.nodes import ENDS_S, NodeProcesses
+from tests.postgresql.servers import Servers
 
 pytestmark = [pytest.mark.clients, pytest.mark.crash, pytest.mark.timeout(300)]
 
 PARTITIONS = 6
-ENDS_S = 60
 
 
-class Cluster:
-    """Processes of nodes over one database."""
+class Cluster(NodeProcesses):
+    """Processes of nodes over one database, and the records that were sent to them."""
 
     def __init__(self, url: str, folder: Path) -> None:
-        self.url = url
-        self.folder = folder
-        self.ports = {node_id: free_port() for node_id in (1, 2, 3)}
-        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        super().__init__(url, folder)
         self.sent: list[int] = []
-        self.command("init", url)
-
-    @property
-    def bootstrap(self) -> list[str]:
-        return [f"127.0.0.1:{port}" for port in self.ports.values()]
-
-    def command(self, *arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "kcore", "cluster", *arguments], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def start(self, node_id: int) -> None:
-        with (self.folder / f"{node_id}.log").open("ab") as log:
-            self.processes[node_id] = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "kcore", "serve", "--cluster", self.url, "--node-id", str(node_id)),
-                    *("--listen", f"127.0.0.1:{self.ports[node_id]}"),
-                ],
-                stdout=log,
-                stderr=log,
-            )
-
-    def status(self) -> dict[int, dict[str, Any]]:
-        rows = map(json.loads, self.command("status", self.url, "--format", "json").splitlines())
-        return {row["node"]: row for row in rows}
 
     def wait_balanced(self, *node_ids: int) -> None:
         """Waits until exactly these nodes are alive and each leads some partitions."""
@@ -95,16 +60,6 @@ class Cluster:
         consumer.close()
         return values
 
-    def close(self) -> None:
-        for process in self.processes.values():
-            process.send_signal(signal.SIGCONT)
-            process.terminate()
-        for process in self.processes.values():
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-
 
 def begin(url: str, folder: Path) -> tuple[Cluster, KafkaProducer]:
     cluster = Cluster(url, folder)
@@ -121,12 +76,7 @@ def begin(url: str, folder: Path) -> tuple[Cluster, KafkaProducer]:
     return cluster, producer
 
 
-@pytest.fixture
-def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-
-
-def test_killed_node_is_replaced_and_no_record_is_lost(environment: None, url: str, tmp_path: Path) -> None:
+def test_killed_node_is_replaced_and_no_record_is_lost(url: str, tmp_path: Path) -> None:
     cluster, producer = begin(url, tmp_path)
     try:
         cluster.processes[2].kill()
@@ -139,9 +89,7 @@ def test_killed_node_is_replaced_and_no_record_is_lost(environment: None, url: s
 
 
 @pytest.mark.long
-def test_paused_nodes_drains_and_a_promotion_lose_no_record(
-    environment: None, servers: Servers, tmp_path: Path
-) -> None:
+def test_paused_nodes_drains_and_a_promotion_lose_no_record(servers: Servers, tmp_path: Path) -> None:
     primary = servers.server("one").create()
     standby = servers.server("two").copy_of(primary)
     url = f"postgresql://kcore@127.0.0.1:{primary.port},127.0.0.1:{standby.port}/postgres"
@@ -168,7 +116,7 @@ def test_paused_nodes_drains_and_a_promotion_lose_no_record(
 
 
 @pytest.mark.long
-def test_a_rolling_restart_shows_no_error_to_clients(environment: None, url: str, tmp_path: Path) -> None:
+def test_a_rolling_restart_shows_no_error_to_clients(url: str, tmp_path: Path) -> None:
     """Every node is stopped and started while a producer and a consumer go on; neither sees an exception."""
     cluster, producer = begin(url, tmp_path)
     consumer = KafkaConsumer(

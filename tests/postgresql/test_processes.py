@@ -190,7 +190,9 @@ def test_producers_and_consumers_go_on(nodes: Nodes, fault: str) -> None:
     # Every partition is written again: the killed node's after its lease has ended.
     wait_until(lambda: len(load.sent) > before + 2_000, "records after the fault")
     if fault == "pause":
-        time.sleep(8)
+        fenced = f"controller: fenced node {victim.node_id}, whose lease has expired"
+        logs = [node.log for node in nodes.nodes.values()]
+        wait_until(lambda: any(fenced in log.read_text() for log in logs), "the paused node is fenced")
         victim.send(signal.SIGCONT)
         wait_until(lambda: victim.log.read_text().count("listening") > 1, "the paused node registers again")
     sent = load.finish()

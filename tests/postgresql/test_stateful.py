@@ -25,9 +25,12 @@ class ClusterLogMachine(LogMachine):
     """One node that is the controller and leads four partitions. Only the controller may create or drop them."""
 
     shared: ClassVar[PostgresShared]
+    begun: ClassVar[int] = 0
+    """Number of programs that were run."""
 
     @initialize()
     def begin(self) -> None:
+        ClusterLogMachine.begun += 1
         self.shared.reset()
         self.store = self.shared.open()
         self.engine = self.open()
@@ -92,3 +95,4 @@ def test_random_operations_match_the_model(reused_url: str, examples: int, steps
         ClusterLogMachine, settings=settings(OPTIONS, max_examples=examples, stateful_step_count=steps)
     )
     ClusterLogMachine.shared.close()
+    assert ClusterLogMachine.begun >= examples

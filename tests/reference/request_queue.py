@@ -22,7 +22,8 @@ from kcore_ext.codec.frames import decode_request_header, encode_response
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kcore_ext.server.request_queue import ApiEntry, Owner
+    from kcore_ext.server.api_entry import ApiEntry
+    from kcore_ext.server.request_queue import Owner
 
 
 KEY_BYTES = 2
@@ -165,6 +166,19 @@ class ReferenceResponseSlot:
         """Sets the complete frame; b"" sends nothing."""
         self.frame = frame
         self.queue.arrived(len(frame))
+
+
+def decide(route: ApiEntry, context: Any, request: Any) -> Any:
+    """Decides a request by the fast path of its API while the lease is valid, or else by `handle`."""
+    response = None
+    if route.fast is not None and (route.lease is None or route.lease.is_valid()):
+        response = route.fast(context, request)
+        if route.lease is not None and response is not None:
+            parked = isinstance(response, Pending) and response.parked
+            if parked or not (isinstance(response, Pending) or route.lease.is_valid()):
+                assert route.checked is not None, "a lease comes with its check"
+                return route.checked(context, request, response)
+    return route.handle(context, request) if response is None else response
 
 
 def frame_of(route: ApiEntry, response: Any, version: int, correlation_id: int) -> bytes:
@@ -312,9 +326,7 @@ class ReferenceRequestQueue:
             if route.meter is not None:
                 response = route.meter(route, context, request)
             else:
-                response = None if route.fast is None else route.fast(context, request)
-                if response is None:
-                    response = route.handle(context, request)
+                response = decide(route, context, request)
         except Exception as error:
             response = self.owner.failed(route, context, request, error)
         if isinstance(response, Pending):

@@ -29,7 +29,7 @@ class Beat(Api[Any, Any]):
     __slots__ = ()
 
     def handle(self, context: RequestContext, request: Any) -> Any:
-        raise NotImplementedError
+        return self.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def error(self, context: RequestContext, request: Any, code: ErrorCode, message: str | None = None) -> Any:
         return HeartbeatResponse(error_code=code)

@@ -6,17 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from kcore.broker.acl.entries import ANY_PRINCIPAL, Acl, PatternType, Permission
-from kcore.clock import ManualClock
-from kcore.config.node import Config
 from kcore.config.security import STANDARD_AUTHORIZER
-from kcore.engine import Engine
-from kcore.log import MemoryLogEngine
-from kcore.log.memory_engine import MemoryStorage
 from kcore.protocol.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kcore.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from kcore.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kcore.protocol.schema import Struct
-from kcore.runtime import Pending, RequestContext
+from kcore.runtime import Pending
+from tests.harness import EngineHarness
 
 ADMIN, ALICE = "User:admin", "User:alice"
 HOST = "10.0.0.7"
@@ -44,41 +40,26 @@ def acl(
     return Acl(kind, name, pattern, principal, host, operation, permission)
 
 
-class Guarded:
-    """The engine.
+class Guarded(EngineHarness):
+    """A node with an authorizer, whose requests have a principal and a host.
 
     Args:
         settings: over those of this module.
     """
 
     def __init__(self, **settings: str) -> None:
-        self.settings = SETTINGS | {name.replace("_", "."): value for name, value in settings.items()}
-        self.storage = MemoryStorage()
-        self.clock = ManualClock()
-        self.start()
-
-    def start(self) -> None:
-        self.engine = Engine(MemoryLogEngine(self.storage), Config.of(self.settings), self.clock)
-
-    def restart(self) -> None:
-        self.engine.close()
-        self.start()
+        super().__init__(SETTINGS | {name.replace("_", "."): value for name, value in settings.items()})
 
     def send(self, request: Any, version: int | None = None, who: str = ALICE, host: str = HOST) -> Any:
         """Sends a request, encoded and decoded as on the wire; returns the response."""
         version = self.engine.newest_version(request) if version is None else version
-        request = type(request).decode(request.encode(version), version)
-        context = RequestContext(version, "test", f"/{host}", principal=who)
         self.engine.turn()
-        response = self.engine.submit(context, request)
-        while self.engine.pipeline.dirty:
-            self.engine.commit()
+        response = self.start(request, version, client_host=f"/{host}", principal=who)
+        self.settle()
         self.engine.turn()
-        if isinstance(response, Pending):
-            self.engine.advance(1_000)
-            assert response.done, f"{type(request).__name__} is parked"
-            response = response.response
-        return type(response).decode(response.encode(version), version)
+        if isinstance(response, Pending) and not response.done:
+            self.advance(1_000)
+        return self.received(response, version)
 
     def codes(self, request: Any, version: int | None = None, who: str = ALICE) -> set[int]:
         """Sends a request; returns the error codes in the response, without NONE."""

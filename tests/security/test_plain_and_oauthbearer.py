@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from kcore.config.jaas import PLAIN_MODULE
 from kcore.security.mechanism import AuthenticationError
 from kcore.security.oauthbearer import OAuthBearer, OAuthIdentity
+from kcore.security.oauthbearer import _split as split
 from kcore.security.plain import Plain, PlainOfSettings
 from kcore.security.scram import Decoys
 from tests.nodes import node_of
@@ -119,6 +121,60 @@ def test_messages_that_are_refused(message: bytes) -> None:
     """Refuses malformed messages, other schemes, empty tokens, and an authorization id of another user."""
     with pytest.raises(AuthenticationError):
         bearer().evaluate(message)
+
+
+REFERENCE = re.compile(
+    r"n,(?:a=(?P<authzid>(?:[^\0=,\x01]|=2C|=3D)+))?,\x01(?P<pairs>(?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)+)\x01"
+)
+"""The grammar of RFC 7628, 3.1, as a regular expression."""
+
+PARTS = [
+    "n,",
+    "a=",
+    ",",
+    "\x01",
+    "\x01\x01",
+    "auth=",
+    "Bearer ",
+    "good",
+    "=2C",
+    "=3D",
+    "=",
+    "2C",
+    "3D",
+    "k=v",
+    "\0",
+    "é",
+]
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=12), st.booleans())
+def test_messages_are_accepted_exactly_as_the_grammar_says(parts: list[str], complete: bool) -> None:
+    text = "".join(parts)
+    if complete:
+        text = f"n,a={text},\x01auth=Bearer {text}\x01\x01"
+    assert (split(text.encode()) is None) == (REFERENCE.fullmatch(text) is None)
+
+
+@pytest.mark.parametrize("message", [b"n,a=" + b"x" * 500_000, b"n,,\x01" + b"a=b\x01" * 120_000])
+def test_a_long_message_is_refused_before_it_is_parsed(message: bytes) -> None:
+    """The regular expression of RFC 7628 held the interpreter for 40 to 130 ms, and needed 220 MB."""
+    with pytest.raises(AuthenticationError, match="longer than 65536 bytes"):
+        bearer().evaluate(message)
+
+
+@pytest.mark.parametrize("expires_at_ms", [10**400, 1 << 63, 1 << 62])
+def test_a_late_expiry_fits_into_the_response(expires_at_ms: int) -> None:
+    exchange = OAuthBearer(lambda token, extensions: OAuthIdentity("alice", expires_at_ms), lambda: NOW_MS)
+    assert exchange.evaluate(b"n,,\x01auth=Bearer good\x01\x01") == b""
+    assert exchange.expires_at_ms == (1 << 53) - 1
+
+
+@pytest.mark.parametrize("principal", ["\ud800", "x" * 200_000])
+def test_a_principal_that_cannot_be_stored_refuses_the_token(principal: str) -> None:
+    exchange = OAuthBearer(lambda token, extensions: OAuthIdentity(principal, NOW_MS + 1), lambda: NOW_MS)
+    assert exchange.evaluate(b"n,,\x01auth=Bearer good\x01\x01") == b'{"status":"invalid_token"}'
+    assert not exchange.complete
 
 
 @given(st.binary(max_size=80))

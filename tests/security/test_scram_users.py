@@ -158,6 +158,7 @@ def test_the_records_of_an_image_restore_users_and_entries() -> None:
         shard = after.engine.control.shard
         outcome = shard.machine.outcome(records)
         shard.perform(lambda decided=outcome: decided)  # type: ignore[misc]
+        after.settle()
         after.restart()
         assert after.engine.topics.image.scram == image.scram
         assert after.engine.topics.image.acls.by_id == image.acls.by_id

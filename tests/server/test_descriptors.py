@@ -119,6 +119,7 @@ def test_apis_are_imported_soon_after_the_start(serve: Callable[..., LiveServer]
     wait_until(lambda: len(apis.made) == len(apis), "all of them are made")
     with live.connect() as connection:
         make_topic(connection, "t")
+    assert live.engine.topics.by_name("t") is not None
 
 
 def test_a_failed_import_is_repeated(

@@ -21,6 +21,7 @@ from kcore.protocol.messages.write_share_group_state import (
 from kcore.runtime import Pending
 from kcore.share.local import LocalPersister
 from kcore.share.persister import share_key, when_complete
+from kcore.share.state import key_of
 from tests.broker.share.world import World
 
 
@@ -60,9 +61,9 @@ def read(world: World, leader_epoch: int = -1) -> tuple[int, int, list[tuple[int
 def states(world: World) -> dict[Any, tuple[Any, ...]]:
     """The state of every share partition, without the count of updates, which pruning makes smaller."""
     return {
-        key: tuple(getattr(state, name) for name in type(state).__slots__ if name != "updates")
+        key_of(state): state.dump()[:-1]
         for shard in world.engine.share.shards or ()
-        for key, state in shard.machine.states.items()
+        for state in shard.machine.states.values()
     }
 
 
@@ -195,7 +196,7 @@ def test_the_persister_creates_the_topic_and_repeats_what_a_loading_shard_refuse
     world.settle()
     world.advance(50)
     assert [result.results[0].partitions[0].error_code for result in results] == [0]
-    (state,) = [state for one, state in shards.of(key).machine.states.items() if one.partition == 0]
+    (state,) = [state for state in shards.of(key).machine.states.values() if state.partition == 0]
     assert state.start_offset == 3
 
 

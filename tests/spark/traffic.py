@@ -37,9 +37,10 @@ from kcore.protocol.messages.write_share_group_state import (
 )
 from kcore.protocol.messages.write_share_group_state import StateBatch, WriteShareGroupStateRequest, WriteStateData
 from kcore.runtime import Pending
-from kcore.share.state import SharePartitionKey, ShareState
+from kcore.share.state import SharePartitionKey, key_of
 from kcore.spark.events.sources import ServerSource
 from kcore.spark.state.tables import group_shard_rows, share_state_rows, transaction_rows
+from kcore_ext.share.states import ShareState
 from tests import kit
 from tests.nodes import node_of
 from tests.spark.streams_traffic import StreamsTraffic
@@ -397,7 +398,7 @@ class Traffic:
 
     def _share_states(self) -> dict[SharePartitionKey, ShareState]:
         shards = self._world.engine.share.shards
-        return {key: state for shard in shards or () for key, state in shard.machine.states.items()}
+        return {key_of(state): state for shard in shards or () for state in shard.machine.states.values()}
 
     def _share_state(self) -> None:
         """Reads or writes delivery states as a partition leader does."""

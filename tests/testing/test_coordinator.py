@@ -75,6 +75,7 @@ def test_fence(kcore_broker: Broker, member: confluent_kafka.Consumer) -> None:
     else:
         poll_until(member, lambda: any(error in event.cause for event in group.history().of("fault")))
     poll_until(member, lambda: len(member.assignment()) == 2 and group.state == "Stable")
+    assert group.member("c1").partitions == {("t", 0), ("t", 1)}
 
 
 def test_fence_of_a_static_member(kcore_broker: Broker) -> None:

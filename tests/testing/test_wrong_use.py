@@ -265,7 +265,7 @@ def test_a_broker_that_is_forgotten_warns_and_ends() -> None:
             return True
         return False
 
-    wait_until(refused, "the broker stops listening")
+    assert wait_until(refused, "the broker stops listening")
 
 
 def test_a_stop_with_held_requests_and_faults_does_not_wait() -> None:

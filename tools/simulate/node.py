@@ -19,7 +19,7 @@ from kcore.server.dispatch import Dispatch
 from kcore.server.frames import FrameError
 from kcore_ext.server.request_queue import RequestQueue, ResponseSlot
 from tools.simulate.checkers.failure import SimulationFailure
-from tools.simulate.interrupts import interrupted
+from tools.simulate.interrupts import interrupted, uninterrupted
 from tools.simulate.kernel import Kernel
 from tools.simulate.network import Network, Wire
 from tools.simulate.stores import Store
@@ -72,7 +72,8 @@ class _Gate:
     def __enter__(self) -> bool:
         write, self.write = self.write, None
         if write is not None:
-            write()
+            with uninterrupted():  # another thread writes
+                write()
         if self._closed:
             raise SimulationFailure("responses", "the engine waits for a background commit that nothing writes")
         return True

@@ -18,6 +18,7 @@ from kcore.protocol.messages.incremental_alter_configs import (
 )
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kcore.protocol.topic_partition import TopicPartition
+from kcore.share.state import key_of
 from tools.simulate.channel import Channel
 from tools.simulate.checkers.checks import Checks
 from tools.simulate.checkers.failure import SimulationFailure
@@ -452,7 +453,8 @@ class World:
 
     def _note_share_states(self) -> None:
         for shard in self.node.engine.share.shards or ():
-            for key, value in shard.machine.states.items():
+            for value in shard.machine.states.values():
+                key = key_of(value)
                 name = self.topic_names.get(key.topic_id)
                 if name is not None:
                     place = key.group_id, TopicPartition(name, key.partition)

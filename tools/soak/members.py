@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 import time
 import uuid
+from abc import abstractmethod
 
 from tools.soak.ledger import Ledger
-from tools.soak.wire import Client, RetryError
+from tools.soak.wire import RetryError, Worker
 
 WORK, WORK_PARTITIONS = "work", 6
 SESSION_MS, REBALANCE_MS = 3_000, 5_000
@@ -78,7 +79,7 @@ class Group:
                 )
 
 
-class Member(Client):
+class Member(Worker):
     """A member of either protocol: commits the next offsets of its partitions."""
 
     pause_s = 0.25
@@ -122,9 +123,9 @@ class Member(Client):
                     )
         return True
 
+    @abstractmethod
     def fenced_by(self, epoch: int) -> bool:
         """Returns True if the coordinator must refuse this member's commits once the group has reached `epoch`."""
-        raise NotImplementedError
 
     def lost(self) -> None:
         """Forgets the offsets: a lost request may have committed them."""

@@ -7,14 +7,14 @@ from typing import Any
 
 from tests.golden import kwire
 from tools.soak.ledger import Ledger
-from tools.soak.wire import Client, LostError, RetryError
+from tools.soak.wire import LostError, RetryError, Worker
 from tools.soak.writers import PLAIN, TRANSACTION_PARTITIONS, TRANSACTIONAL, IdempotentWriter, TransactionalWriter
 
 FETCHED_BYTES = 200_000
 ABORT = b"\0\0\0\0"  # the key of an abort marker: version and type, both int16
 
 
-class Reader(Client):
+class Reader(Worker):
     """Reads `PLAIN` uncommitted and `TRANSACTIONAL` as a read_committed consumer.
 
     Attributes:

@@ -13,7 +13,7 @@ from tools.soak.faults import Faults, Server
 from tools.soak.ledger import Ledger
 from tools.soak.members import WORK, WORK_PARTITIONS, ClassicMember, ConsumerMember, Group
 from tools.soak.reader import Reader
-from tools.soak.wire import Client, LostError, RetryError
+from tools.soak.wire import Client, LostError, RetryError, Worker
 from tools.soak.writers import (
     PLAIN,
     TRANSACTION_PARTITIONS,
@@ -78,12 +78,12 @@ def soak(folder: Path, seconds: float, seed: int, kinds: list[str]) -> Ledger:
         clients = _clients(server.port, ledger, rng, admin.prepare())
         admin.disconnect()
         for client in clients:
-            client.start()
+            client.thread.start()
         _faults(server, ledger, rng, seconds, kinds)
         ledger.over.set()
         for client in clients:
-            client.join(PROGRESS_S)
-            if client.is_alive():
+            client.thread.join(PROGRESS_S)
+            if client.thread.is_alive():
                 ledger.violation("unanswered", f"{client.name} does not end")
         if server.alive:
             server.end(signal.SIGTERM)
@@ -97,7 +97,7 @@ def soak(folder: Path, seconds: float, seed: int, kinds: list[str]) -> Ledger:
     return ledger
 
 
-def _clients(port: int, ledger: Ledger, rng: random.Random, topic_id: str) -> list[Client]:
+def _clients(port: int, ledger: Ledger, rng: random.Random, topic_id: str) -> list[Worker]:
     def own() -> random.Random:
         return random.Random(rng.getrandbits(64))
 
@@ -158,7 +158,7 @@ def _all_get_on(ledger: Ledger) -> bool:
     return True
 
 
-def _last_checks(server: Server, ledger: Ledger, clients: list[Client]) -> None:
+def _last_checks(server: Server, ledger: Ledger, clients: list[Worker]) -> None:
     """Ends open transactions, reads all records, and compares them with the acknowledged writes."""
     ledger.over.clear()
     admin = _Administrator("administrator", server.port, ledger)

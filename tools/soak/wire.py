@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import threading
 import time
+from abc import ABC, abstractmethod
 from typing import Any
 
 from tests.golden import kwire
@@ -30,8 +31,8 @@ class RetryError(Exception):
     """The server refused a request for now."""
 
 
-class Client(threading.Thread):
-    """A client with its own connection, which takes steps until the run is over.
+class Client:
+    """A client with its own connection.
 
     Args:
         name: a unique name for messages.
@@ -39,37 +40,11 @@ class Client(threading.Thread):
         ledger: the state of the checker.
     """
 
-    pause_s = 0.01
-
     def __init__(self, name: str, port: int, ledger: Ledger) -> None:
-        super().__init__(name=name, daemon=True)
+        self.name = name
         self.port = port
         self.ledger = ledger
         self._connection: kwire.Connection | None = None
-
-    def step(self) -> None:
-        """Takes one checked step; `LostError` and `RetryError` end it early."""
-        raise NotImplementedError
-
-    def lost(self) -> None:
-        """Discards assumptions about the outcome of a step that ended early."""
-
-    def run(self) -> None:
-        """Takes steps until the run is over."""
-        self.ledger.progress[self.name] = time.monotonic()
-        while not self.ledger.over.is_set():
-            try:
-                self.step()
-                self.ledger.succeeded(self.name)
-                self.ledger.over.wait(self.pause_s)
-            except (LostError, RetryError):
-                self.lost()
-                self.ledger.over.wait(RECONNECT_S)
-            except Exception as error:
-                self.ledger.violation("unexpected", f"{self.name}: {type(error).__name__}: {error}")
-                self.lost()
-                self.ledger.over.wait(1.0)
-        self.disconnect()
 
     def disconnect(self) -> None:
         """Closes the connection."""
@@ -142,3 +117,37 @@ class Client(threading.Thread):
         }
         (response,) = self.call("OffsetCommit", 9, body)["topics"]
         return [part["error_code"] for part in response["partitions"]]
+
+
+class Worker(Client, ABC):
+    """A client with a thread of its own, which takes steps until the run is over."""
+
+    pause_s = 0.01
+
+    def __init__(self, name: str, port: int, ledger: Ledger) -> None:
+        super().__init__(name, port, ledger)
+        self.thread = threading.Thread(target=self.run, name=name, daemon=True)
+
+    @abstractmethod
+    def step(self) -> None:
+        """Takes one checked step; `LostError` and `RetryError` end it early."""
+
+    def lost(self) -> None:
+        """Discards assumptions about the outcome of a step that ended early."""
+
+    def run(self) -> None:
+        """Takes steps until the run is over."""
+        self.ledger.progress[self.name] = time.monotonic()
+        while not self.ledger.over.is_set():
+            try:
+                self.step()
+                self.ledger.succeeded(self.name)
+                self.ledger.over.wait(self.pause_s)
+            except (LostError, RetryError):
+                self.lost()
+                self.ledger.over.wait(RECONNECT_S)
+            except Exception as error:
+                self.ledger.violation("unexpected", f"{self.name}: {type(error).__name__}: {error}")
+                self.lost()
+                self.ledger.over.wait(1.0)
+        self.disconnect()

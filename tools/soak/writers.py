@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from tests.golden import kwire
 from tools.soak.ledger import Ledger
-from tools.soak.wire import Client, LostError, RetryError
+from tools.soak.wire import LostError, RetryError, Worker
 
 PLAIN, TRANSACTIONAL = "plain", "transactional"
 TRANSACTION_PARTITIONS = 3
@@ -18,7 +18,7 @@ ENDED = frozenset({47, 48, 49, 90, 120})
 TRANSACTION_TIMEOUT_S = 60
 
 
-class OffsetWriter(Client):
+class OffsetWriter(Worker):
     """Commits growing offsets of one group; reads the committed offset after each lost connection."""
 
     def __init__(self, name: str, port: int, ledger: Ledger, rng: random.Random) -> None:
@@ -61,7 +61,7 @@ class OffsetWriter(Client):
         self.in_doubt = False
 
 
-class IdempotentWriter(Client):
+class IdempotentWriter(Worker):
     """Writes pipelined batches to its own partition, up to five at a time, and repeats unacknowledged ones.
 
     Attributes:
@@ -134,7 +134,7 @@ class Transaction:
     outcome: str = "open"
 
 
-class TransactionalWriter(Client):
+class TransactionalWriter(Worker):
     """Writes transactions: a record in some partitions, and its number as the committed offset of a group.
 
     Args:

@@ -7,7 +7,7 @@ plan survives the death of any of the three nodes. A node that stops asks for su
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from kcore.broker.apis.control import ControlApi, client_code
@@ -41,10 +41,12 @@ if TYPE_CHECKING:
     from kcore.runtime.machine import Outcome, Record
     from kcore.runtime.peers import Peers
     from kcore.runtime.shard import Shard
-    from kcore_ext.runtime.timer_wheel import TimerWheel
+    from kcore_ext.runtime.timer_wheel import Timer, TimerWheel
 
+FIRST_RETRY_MS: Final = 10
+"""The time after which a release is reported again if the controller has not accepted it; it doubles each time."""
 RETRY_MS: Final = 200
-"""The time after which an unconfirmed release is reported again."""
+"""The longest of these times, and the time for the metadata to follow an accepted report."""
 HEARTBEAT_MS: Final = 50
 """The time between two heartbeats of a node that wants to stop."""
 VERSION: Final = 3
@@ -65,13 +67,15 @@ class Releases:
     """
 
     __slots__ = (
+        "_added",
         "_asking",
         "_cluster",
         "_epochs",
         "_membership",
         "_peers",
+        "_retry",
+        "_retry_ms",
         "_topics",
-        "_waiting",
         "_wheel",
         "times",
     )
@@ -86,11 +90,16 @@ class Releases:
         self._wheel = wheel
         self._epochs: dict[PartitionKey, tuple[int, int]] = {}  # the leader epoch that ends, time of the release
         self.times = Histogram()
-        self._asking = self._waiting = False
+        self._asking = False
+        self._added = False  # a partition was released after the report that is under way
+        self._retry: Timer | None = None
+        self._retry_ms = FIRST_RETRY_MS
 
     def add(self, key: PartitionKey, epoch: int) -> None:
         """Adds a partition that this node does not serve any more; `report` sends it."""
-        self._epochs.setdefault(key, (epoch, self._wheel.now_ms))
+        if key not in self._epochs:
+            self._epochs[key] = epoch, self._wheel.now_ms
+            self._added = True
 
     def finished(self, key: PartitionKey) -> None:
         """Takes note that the metadata have a new leader of a partition."""
@@ -111,9 +120,10 @@ class Releases:
             return
         controller = self._cluster.controller_id
         if controller < 0:
-            self._again()
+            self._again(self._backed_off_ms())
             return
         self._asking = True
+        self._added = False
         self._peers.send(controller, self._request(image), VERSION, self._arrived)
 
     def _request(self, image: MetadataImage) -> AlterPartitionRequest:
@@ -134,16 +144,31 @@ class Releases:
 
     def _arrived(self, response: AlterPartitionResponse | None) -> None:
         self._asking = False
-        self._again()  # the metadata may show the new leaders before; then nothing is left to report
+        if response is None or response.error_code or any(part.error_code for part in _parts(response)):
+            self._again(self._backed_off_ms())
+            return
+        self._retry_ms = FIRST_RETRY_MS
+        # The metadata may show the new leaders before `RETRY_MS`; then nothing is left to report.
+        self._again(0 if self._added else RETRY_MS)
 
-    def _again(self) -> None:
-        if not self._waiting:
-            self._waiting = True
-            self._wheel.add(self._wheel.now_ms + RETRY_MS, self._retry)
+    def _backed_off_ms(self) -> int:
+        """Returns the time until the next attempt, and doubles it for the one after."""
+        wait_ms = self._retry_ms
+        self._retry_ms = min(2 * wait_ms, RETRY_MS)
+        return wait_ms
 
-    def _retry(self) -> None:
-        self._waiting = False
-        self.report()
+    def _again(self, wait_ms: int) -> None:
+        """Reports after some ms, or earlier if that is planned."""
+        deadline_ms = self._wheel.now_ms + wait_ms
+        if self._retry is None or not self._retry.armed:
+            self._retry = self._wheel.add(deadline_ms, self.report)
+        elif deadline_ms < self._retry.deadline_ms:
+            self._retry.extend(deadline_ms)
+
+
+def _parts(response: AlterPartitionResponse) -> Iterator[PartitionResult]:
+    """Yields the results of all partitions."""
+    return (part for topic in response.topics for part in topic.partitions)
 
 
 class AlterPartitionApi(ControlApi[AlterPartitionRequest, AlterPartitionResponse]):

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_MS = 100
-RECOVER_AGAIN_MS = 2_000
-"""The time after which a partition is adopted again if its producers could not be recovered from the log."""
 ADOPTED_AT_ONCE = 500
 """Maximum number of partitions that are read from the store together."""
 
@@ -70,7 +68,6 @@ class LeadershipKeeper(MetadataListener):
         "_retrying",
         "_shards_of",
         "_topics",
-        "_unrecovered",
         "_wheel",
         "fenced_rounds",
         "moves",
@@ -102,8 +99,6 @@ class LeadershipKeeper(MetadataListener):
         self._led: dict[PartitionKey, tuple[str, int]] = {}  # partition -> topic and leader epoch
         self._refused: dict[PartitionKey, int] = {}  # the last epoch that the store refused
         self._retrying = False
-        self._unrecovered: set[PartitionKey] = set()
-        partitions.on_unrecovered = self._recover_later
         self.moves = 0
         self.fenced_rounds = 0
 
@@ -210,9 +205,7 @@ class LeadershipKeeper(MetadataListener):
             if leader is None:
                 self._releases.finished(key)
             released = leader is not None and self._topics.image.successor(*key) is not None
-            again = key in self._unrecovered
-            self._unrecovered.discard(key)
-            if led is not None and (leader is None or leader.epoch != led[1] or released or again):
+            if led is not None and (leader is None or leader.epoch != led[1] or released):
                 self._give_up(key)
             if leader is None:
                 continue
@@ -276,19 +269,6 @@ class LeadershipKeeper(MetadataListener):
             shards = self._shards_of(partition.topic)
             if shards is not None:
                 shards.load(key.partition, epoch)
-
-    def _recover_later(self, key: PartitionKey) -> None:
-        """Gives a partition up soon and adopts it again, so that it is recovered from the start."""
-        topic, epoch = self._led[key]
-        logger.warning("cluster: %s-%d is recovered again in %d ms", topic, key.partition, RECOVER_AGAIN_MS)
-
-        def again() -> None:
-            if self._led.get(key, ("", -1))[1] == epoch:
-                self._unrecovered.add(key)
-                self._changed[key] = None
-                self.apply()
-
-        self._wheel.add(self._wheel.now_ms + RECOVER_AGAIN_MS, again)
 
     def _give_up(self, key: PartitionKey) -> None:
         """Unloads the coordinator of a partition, and releases its log."""

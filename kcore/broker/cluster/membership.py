@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from kcore.cluster.store import METADATA
 from kcore.log.errors import FencedWriteError, LogError
 from kcore.process_logging import log_failure
+from kcore_ext.runtime.lease import LocalLease
 
 if TYPE_CHECKING:
     from kcore.clock import Clock
@@ -94,8 +95,7 @@ class Membership:
     Attributes:
         lease: the node's lease.
         controller: the controller's lease while this node holds it, else None.
-        deadline_ms: the monotonic time at which this node stops to serve.
-        fenced: True after this incarnation has ended; the process must register again.
+        local: the lease by this node's clock: until when this node may serve.
         on_sight: called after each poll. Returns True if what this node leads is as the metadata log says.
         on_controller: called with True when this node has become the controller, with False when it is it no more.
         on_fenced: called once when this incarnation has ended.
@@ -111,9 +111,8 @@ class Membership:
         "_store",
         "_wheel",
         "controller",
-        "deadline_ms",
-        "fenced",
         "lease",
+        "local",
         "on_controller",
         "on_fenced",
         "on_sight",
@@ -142,9 +141,8 @@ class Membership:
         self.timing = timing
         self.lease = lease
         self.controller: Lease | None = None
-        self.deadline_ms = taken_ms + timing.ttl_ms - timing.margin_ms
+        self.local = LocalLease(clock, taken_ms + timing.ttl_ms - timing.margin_ms)
         self._lapsed_until_ms = 0  # the deadline after a renewal of an ended lease, until a look has followed it
-        self.fenced = False
         self.stopped = False
         self._steady_from_ms = 0
         self.on_sight: Callable[[ClusterSight], bool] = _ignore
@@ -153,7 +151,12 @@ class Membership:
 
     def is_serving(self) -> bool:
         """Returns True if this node may serve reads now. It reads the clock."""
-        return not self.fenced and self._clock.monotonic_ms() < self.deadline_ms
+        return self.local.is_valid()
+
+    @property
+    def fenced(self) -> bool:
+        """True after this incarnation has ended; the process must register again."""
+        return self.local.ended
 
     def is_controller(self) -> bool:
         """Returns True if this node holds the controller's lease, as far as it knows."""
@@ -208,8 +211,8 @@ class Membership:
             self.lost()
             return
         until_ms = sent_ms + self.timing.ttl_ms - self.timing.margin_ms
-        if self._clock.monotonic_ms() < self.deadline_ms:
-            self.deadline_ms = until_ms
+        if self._clock.monotonic_ms() < self.local.deadline_ms:
+            self.local.deadline_ms = until_ms
         else:
             self._lapsed_until_ms = until_ms
             self.look_soon()
@@ -220,7 +223,7 @@ class Membership:
         """Ends this incarnation: the store refuses it."""
         if self.fenced:
             return
-        self.fenced = True
+        self.local.ended = True
         logger.error("cluster: node %d was fenced; it serves nothing until it registers again", self.lease.holder)
         if self.controller is not None:
             self.resign_controller()
@@ -291,7 +294,7 @@ class Membership:
             logger.warning("cluster: node %d is the controller in epoch %d", taken.holder, taken.epoch)
         current = self.on_sight(sight)
         if lapsed_until_ms and current and not self.fenced:
-            self.deadline_ms = max(self.deadline_ms, lapsed_until_ms)
+            self.local.deadline_ms = max(self.local.deadline_ms, lapsed_until_ms)
             if self._lapsed_until_ms == lapsed_until_ms:
                 self._lapsed_until_ms = 0
         if taken is not None:

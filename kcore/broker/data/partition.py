@@ -16,6 +16,7 @@ from kcore.broker.data.producer_snapshot import decode, encode
 from kcore.broker.data.producer_state import BatchMetadata, ProducerStates, increment_sequence
 from kcore.errors import KafkaError
 from kcore.log.errors import CorruptLogError, LogClosedError, LogError
+from kcore.process_logging import log_failure
 from kcore.protocol.error_codes import ErrorCode
 from kcore_ext.batch import parse_control, parse_header
 from kcore_ext.batch.run import replay_producers
@@ -147,7 +148,8 @@ class Partition(PartitionCore):
     def recovery(self) -> Iterator[None]:
         """Recovers in slices; ends at once if the recovery is complete.
 
-        A damaged log ends it too: the partition then stays `recovering` and serves no requests.
+        An unreadable log ends it, too: the partition then stays `recovering` and serves no requests, until
+        `begin_recovery` and another run (`RecoveryRetry`).
         """
         while self._recovery is not None:
             try:
@@ -156,12 +158,21 @@ class Partition(PartitionCore):
                 return
             except LogClosedError:
                 return  # the engine was closed meanwhile
-            except LogError:
-                logger.exception(
-                    "partition %r cannot be recovered and stays unavailable; check it with `kcore log verify`", self
+            except Exception as error:
+                log_failure(
+                    logger,
+                    error,
+                    "partition %r cannot be recovered, and is unavailable until a later attempt succeeds; "
+                    "`kcore log verify` tells whether its log is damaged",
+                    self,
                 )
                 return
             yield
+
+    def begin_recovery(self) -> None:
+        """Prepares another `recovery` after one that failed."""
+        if self.recovering:
+            self._recovery = self._recover()
 
     def finish_recovery(self) -> None:
         """Completes the recovery now, without pauses.

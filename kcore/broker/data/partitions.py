@@ -72,6 +72,7 @@ class Partitions(MetadataListener):
         slices: runs the recovery of partitions whose logs are not empty.
         settings: returns a topic's effective settings, typed, by Kafka's names.
         leader_epoch: the epoch in which this node leads; it increases by one at each start of a node.
+        recover: makes the sliced recovery of a partition; an engine repeats failed ones (`RecoveryRetry.recover`).
 
     Attributes:
         names: topic name -> its partitions.
@@ -85,6 +86,7 @@ class Partitions(MetadataListener):
         "_engine",
         "_on_progress",
         "_pipeline",
+        "_recover",
         "_settings",
         "deleted_traffic",
         "ids",
@@ -102,11 +104,13 @@ class Partitions(MetadataListener):
         settings: Callable[[str], Mapping[str, Any]] = no_settings,
         *,
         leader_epoch: int | None = None,
+        recover: Callable[[Partition], Iterator[None]] = Partition.recovery,
     ) -> None:
         self._engine = engine
         self._pipeline = pipeline
         self.slices = slices
         self._settings = settings
+        self._recover = recover
         self._on_progress: Callable[[Partition], None] | None = None
         self.leader_epoch = engine.node_epoch if leader_epoch is None else leader_epoch
         self.names: dict[str, TopicPartitions] = {}
@@ -237,4 +241,4 @@ class Partitions(MetadataListener):
                 self._pipeline.enlist(partition)
             if partition.recovering and not topic.internal:
                 # A coordinator's partition recovers during the load of its shard, which reads the log anyway.
-                self.slices.add(partition.recovery())
+                self.slices.add(self._recover(partition))

@@ -43,12 +43,9 @@ class SharedPartitions(Partitions):
     its leader is closed, and a new object takes its place, so that no request sees one object under two leaders.
 
     Args: as for `Partitions`.
-
-    Attributes:
-        on_unrecovered: called with a partition of this node that could not be recovered.
     """
 
-    __slots__ = ("on_unrecovered",)
+    __slots__ = ()
 
     def __init__(
         self,
@@ -56,9 +53,10 @@ class SharedPartitions(Partitions):
         pipeline: CommitPipeline,
         slices: Slices,
         settings: Callable[[str], Mapping[str, Any]] = no_settings,
+        *,
+        recover: Callable[[Partition], Iterator[None]] = Partition.recovery,
     ) -> None:
-        super().__init__(engine, pipeline, slices, settings, leader_epoch=-1)
-        self.on_unrecovered: Callable[[PartitionKey], None] = lambda key: None
+        super().__init__(engine, pipeline, slices, settings, leader_epoch=-1, recover=recover)
 
     def __iter__(self) -> Iterator[Partition]:
         """Yields the partitions that this node leads."""
@@ -85,14 +83,8 @@ class SharedPartitions(Partitions):
         self._replace(topic, before, partition)
         if partition.recovering and not topic.internal:
             # A coordinator's partition recovers during the load of its shard, which reads the log anyway.
-            self.slices.add(self._recover(key, partition))
+            self.slices.add(self._recover(partition))
         return partition
-
-    def _recover(self, key: PartitionKey, partition: Partition) -> Iterator[None]:
-        """Recovers a partition in slices; reports if that failed, for example because the store cannot be reached."""
-        yield from partition.recovery()
-        if partition.recovering and not partition.closed:
-            self.on_unrecovered(key)
 
     def resign(self, key: PartitionKey) -> None:
         """Stops serving a partition: waiting requests get an error, later ones NOT_LEADER_OR_FOLLOWER."""

@@ -41,6 +41,8 @@ COMMIT_RETRIED = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
+UNSETTLED_TOPIC = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+"""Errors of a topic that may soon be gone."""
 HANDLER_GRACE_MS = 5_000
 """The time after the deadline of `close` at which a member leaves although the user's code still handles an event."""
 
@@ -60,11 +62,18 @@ class TopicMetadata:
         self.ids: dict[bytes, str] = {}
 
     def update(self, response: MetadataResponse, complete: bool) -> None:
-        """Stores a response; a complete one replaces everything."""
+        """Stores a response; a complete one replaces everything.
+
+        A topic without leaders may come without its partitions, for example from a node that has lost its cluster.
+        Their number is kept: a topic never loses partitions.
+        """
+        known = self.counts
         if complete:
             self.counts = {}
         for topic in response.topics:
-            if topic.error_code in (0, ErrorCode.LEADER_NOT_AVAILABLE) and topic.name:
+            if topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE and topic.name and not topic.partitions:
+                self.counts[topic.name] = known.get(topic.name, 0)
+            elif topic.error_code in (0, ErrorCode.LEADER_NOT_AVAILABLE) and topic.name:
                 self.counts[topic.name] = len(topic.partitions)
                 self.ids[topic.topic_id] = topic.name
             elif topic.name:
@@ -392,7 +401,10 @@ class GroupMemberMachine(ABC):
         ids: Iterable[bytes],
         then: Callable[[int], None],
     ) -> None:
-        """Looks topics up by name or id (None: all topics), stores them, and calls `then`."""
+        """Looks topics up by name or id (None: all topics), stores them, and calls `then`.
+
+        If one does not exist or has no leader, the next lookup follows after the retry backoff, as in the Java client.
+        """
         self._asking_metadata = True
         listed = None
         if topics is not None:
@@ -401,8 +413,12 @@ class GroupMemberMachine(ABC):
 
         def handle(response: MetadataResponse, now_ms: int) -> None:
             self._asking_metadata = False
-            self._metadata_attempts = 0
-            self._metadata_at_ms = now_ms + self.settings.metadata_max_age_ms
+            if any(topic.error_code in UNSETTLED_TOPIC for topic in response.topics):
+                self._metadata_at_ms = now_ms + self._backoff_ms(self._metadata_attempts)
+                self._metadata_attempts += 1
+            else:
+                self._metadata_attempts = 0
+                self._metadata_at_ms = now_ms + self.settings.metadata_max_age_ms
             self.metadata.update(response, topics is None)
             then(now_ms)
 

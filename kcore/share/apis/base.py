@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kcore.runtime.topics import TopicImage
     from kcore.share.coordinator import ShareCoordinator
     from kcore.share.shard import ShareShard
-    from kcore.share.state import ShareState
+    from kcore_ext.share.states import ShareState
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")

@@ -26,7 +26,8 @@ from kcore.share.writing import write_record
 if TYPE_CHECKING:
     from kcore.share.batches import Batch
     from kcore.share.shard import ShareShard
-    from kcore.share.state import SharePartitionKey, ShareState
+    from kcore.share.state import SharePartitionKey
+    from kcore_ext.share.states import ShareState
 
 
 class WriteShareGroupStateApi(ShareStateApi[WriteShareGroupStateRequest, WriteShareGroupStateResponse]):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kcore.protocol.records.share_snapshot import ShareSnapshotKey, ShareSnapshotValue
 from kcore.protocol.records.share_update import ShareUpdateKey, ShareUpdateValue
 from kcore.share.batches import Batch, batches_of
-from kcore.share.state import SharePartitionKey
+from kcore.share.state import SharePartitionKey, key_of
 from kcore.spark.audit.check import Check, Handler, Log
 from kcore.spark.audit.finding import Evidence, Observation
 from kcore.spark.audit.share_groups import group_number
@@ -20,8 +20,8 @@ from kcore.spark.state.machines import share_machine
 
 if TYPE_CHECKING:
     from kcore.share.shard import ShareShard
-    from kcore.share.state import ShareState
     from kcore.spark.events.event import EventRow
+    from kcore_ext.share.states import ShareState
 
 COMPLETE: Final = frozenset({2, 4})
 """The states of a record whose delivery is complete: acknowledged, archived."""
@@ -49,7 +49,8 @@ class ShareDelivery(Check):
 
     def end(self) -> None:
         """Reports every live state, to be compared with the groups."""
-        for key, state in self._machine.states.items():
+        for state in self._machine.states.values():
+            key = key_of(state)
             evidence = self._evidence[key]
             self.log.say(
                 Observation(

@@ -18,6 +18,7 @@ from kcore.protocol.records.base import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.protocol.schema import ZERO_UUID, Struct
 from kcore.share.batches import Batch, Batches
 from kcore.share.shard import ShareShard
+from kcore.share.state import key_of
 from kcore.spark.state.keyed_groups import KeyedGroup, KeyedGroups
 from kcore.spark.state.partition_state import PartitionState
 from kcore.transaction.shard import TransactionShard
@@ -395,7 +396,8 @@ def merged(batches: Batches) -> list[Batch]:
 
 def share_state_rows(shard: ShareShard) -> Iterator[TableRow]:
     """Yields the share partitions of a share shard, the engine's own or a rebuilt one."""
-    for key, state in shard.states.items():
+    for state in shard.states.values():
+        key = key_of(state)
         yield (
             "share_states",
             {

@@ -17,7 +17,7 @@ import pyarrow as pa
 from kcore.errors import KcoreError
 from kcore.group.shard import GroupShard
 from kcore.share.shard import ShareShard
-from kcore.share.state import SharePartitionKey, ShareState
+from kcore.share.state import SharePartitionKey, key_of
 from kcore.spark.audit.finding import Finding
 from kcore.spark.audit.frames import findings_batch
 from kcore.spark.audit.partition import PartitionAudit
@@ -31,6 +31,7 @@ from kcore.spark.timeline.event_kinds import kind_batch
 from kcore.spark.timeline.history import History, HistoryOptions
 from kcore.version import VERSION
 from kcore_ext.group.offsets import OffsetDecoder
+from kcore_ext.share.states import ShareState
 
 GROUPS: Final = "groups"
 """Stands for the group shard in a pickled audit."""
@@ -151,9 +152,12 @@ class ContinuedPartition:
         return self._rebuilt
 
 
-def _share_machine_of(states: dict[SharePartitionKey, ShareState]) -> ShareShard:
+def _share_machine_of(states: list[tuple[SharePartitionKey, tuple[Any, ...]]]) -> ShareShard:
     machine = share_machine()
-    machine.states = states
+    for key, fields in states:
+        state = ShareState()
+        state.restore(*fields)
+        machine.states.put(key, state)
     return machine
 
 
@@ -172,7 +176,7 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, ShareShard):
-            return _share_machine_of, (value.states,)
+            return _share_machine_of, ([(key_of(state), state.dump()) for state in value.states.values()],)
         if isinstance(value, OffsetDecoder):
             return OffsetDecoder, ()
         if isinstance(value, MappingProxyType):

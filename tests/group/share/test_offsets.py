@@ -589,5 +589,5 @@ def test_topics_that_are_deleted_together_are_removed_by_one_record() -> None:
     written = [value for key, value in world.records() if isinstance(key, ShareGroupStatePartitionMetadataKey)]
     assert len(written) == 1
     assert [topic.topic_name for topic in written[-1].initialized_topics] == ["kept"]
-    assert len([key for shard in engine.share.shards or () for key in shard.machine.states]) == 1
+    assert len([key for shard in engine.share.shards or () for key in shard.machine.states.values()]) == 1
     assert state.forget([b"?" * 16]) is state

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from itertools import count
-from typing import Any
+from typing import Any, ClassVar
 
-from kcore.clock import ManualClock
-from kcore.config.node import Config
 from kcore.embed import SyncEngine
-from kcore.engine import Engine
 from kcore.group.share.group import ShareGroup
 from kcore.log import PartitionKey
 from kcore.protocol.messages.alter_share_group_offsets import (
@@ -38,15 +34,10 @@ from kcore.protocol.records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, decode_k
 from kcore.runtime.pending import Pending
 from kcore.share.persister import when_complete
 from kcore_ext.batch import iter_records, parse_header
-from tests.harness import WALL_MS, FailingLog
+from tests.harness import EngineHarness
 from tests.kit import make_topic
 
 GROUP = "g"
-SETTINGS = {
-    "offsets.topic.num.partitions": "1",
-    "share.coordinator.state.topic.num.partitions": "2",
-    "group.share.assignment.interval.ms": "0",
-}
 
 
 class FlakyPersister:
@@ -131,7 +122,7 @@ def refused(request: Any, code: int) -> Any:
     return getattr(module, name.replace("Request", "Response"))(results=topics)
 
 
-class World:
+class World(EngineHarness):
     """One node with one shard of groups.
 
     Args:
@@ -139,32 +130,25 @@ class World:
         settings: Kafka's names, with _ instead of dots.
     """
 
+    SETTINGS: ClassVar[Mapping[str, Any]] = {
+        "offsets.topic.num.partitions": 1,
+        "share.coordinator.state.topic.num.partitions": 2,
+        "group.share.assignment.interval.ms": 0,
+    }
+
     def __init__(self, topics: Mapping[str, int] | None = None, **settings: Any) -> None:
-        own = {name.replace("_", "."): str(value) for name, value in settings.items()}
-        self._config = {**SETTINGS, **own}
-        self._log = FailingLog()
-        self._clock = ManualClock(wall_ms=WALL_MS)
-        self._ids = count(1)
         self._seen = 0
-        self._boot()
+        super().__init__({name.replace("_", "."): value for name, value in settings.items()})
         self.engine.control.internal_topics.ensure(SHARE_GROUP_STATE)
         self.advance(0)
         for name, partitions in (topics or {}).items():
             make_topic(self.node, name, partitions)
 
-    def _boot(self) -> None:
-        self.engine = Engine(self._log, Config.of(self._config), self._clock, self._new_uuid)
+    def boot(self) -> None:
+        super().boot()
         self.node = SyncEngine(self.engine)
         self.persister = FlakyPersister(self.engine.share_persister)
         self.engine.share_groups.persister = self.persister  # type: ignore[assignment]
-
-    def _new_uuid(self) -> bytes:
-        return b"%016d" % next(self._ids)
-
-    def restart(self) -> None:
-        """Stops the process and starts it again: uncommitted and soft state is lost."""
-        self._log.rollback()
-        self._boot()
 
     def advance(self, ms: int) -> None:
         """Advances the time; timers fire at their own times."""
@@ -172,18 +156,13 @@ class World:
 
     def fail_next_commit(self) -> None:
         """Fails the next commit that has something to write."""
-        self._log.failures_left += 1
+        self.log.failures_left += 1
 
     def stop_failing(self) -> None:
         """Lets the next commits succeed."""
-        self._log.failures_left = 0
+        self.log.failures_left = 0
 
     # ---- topics
-
-    def topic_id(self, name: str) -> bytes:
-        topic = self.engine.topics.by_name(name)
-        assert topic is not None
-        return topic.topic_id
 
     def make_topic(self, name: str, partitions: int) -> None:
         make_topic(self.node, name, partitions)
@@ -261,7 +240,7 @@ class World:
 
     def records(self) -> list[tuple[Any, Any]]:
         """Returns the records of groups since the last call: typed (key, value) pairs, value None for a tombstone."""
-        log = self._log.open(PartitionKey(self.topic_id(CONSUMER_OFFSETS), 0))
+        log = self.log.open(PartitionKey(self.topic_id(CONSUMER_OFFSETS), 0))
         found = []
         for _, batch in log.batches(start=self._seen):
             if parse_header(batch).is_control:

@@ -71,14 +71,10 @@ class Checks:
             return
         end = self._history.known_end(partition, sent_ms)
         self.require(
-            high_watermark >= end or self._may_be_stale(partition),
+            high_watermark >= end,
             "stale reads",
             f"{partition} ends at {high_watermark}; acknowledged: below {end}",
         )
-
-    def _may_be_stale(self, partition: TopicPartition) -> bool:
-        """Returns True if a node may respond without the newest records."""
-        return False
 
     def saw_committed(self, group: str, partition: TopicPartition, offset: int, sent_ms: int) -> None:
         """Checks a committed offset that a client has fetched: an overwritten or refused one must not appear."""

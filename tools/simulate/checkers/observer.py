@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kcore.engine import Engine
 from kcore.protocol.topic_partition import TopicPartition
 from kcore.runtime import ShardState
+from kcore.share.state import key_of
 
 if TYPE_CHECKING:
     from tools.simulate.world import World
@@ -93,7 +94,9 @@ class Observer:
         pipeline = engine.pipeline
         if pipeline.dirty or pipeline.committing or engine.loading or engine.slices or engine.log.uncertain:
             return False
-        shards = (engine.groups, engine.transactions.shards, engine.share.shards)
+        if any(partition.recovering for partition in engine.partitions):
+            return False  # its markers wait, too
+        shards = ([engine.control.shard], engine.groups, engine.transactions.shards, engine.share.shards)
         return all(shard.state is ShardState.ACTIVE for owned in shards for shard in owned or ())
 
 
@@ -130,6 +133,6 @@ def summary(engine: Engine) -> dict[str, Any]:
         for name, value in transactions.machine.transactions.items():
             state[f"transaction {name}"] = (value.producer_id, value.producer_epoch, str(value.state))
     for share in engine.share.shards or ():
-        for key, delivery in share.machine.states.items():
-            state[f"share {key}"] = (delivery.state_epoch, delivery.start_offset, list(delivery.batches))
+        for delivery in share.machine.states.values():
+            state[f"share {key_of(delivery)}"] = (delivery.state_epoch, delivery.start_offset, list(delivery.batches))
     return state

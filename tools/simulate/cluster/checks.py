@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from kcore.cluster.store import METADATA
 from kcore.log.interface import PartitionKey
-from kcore.protocol.topic_partition import TopicPartition
 from kcore.runtime import ShardState
 from tools.simulate.checkers.checks import Checks
 from tools.simulate.checkers.failure import SimulationFailure
 from tools.simulate.checkers.observer import Observer
-from tools.simulate.cluster.node import TIMING
-
-STALE_MARGIN_MS: Final = 2_000
-"""The time that a response may take in the network, in addition to a lease."""
 
 if TYPE_CHECKING:
     from tools.simulate.cluster.node import ClusterSimNode
@@ -39,7 +34,7 @@ class ClusterObserver(Observer):
         pipeline = engine.pipeline
         if pipeline.dirty or pipeline.committing or engine.loading or engine.slices or engine.log.uncertain:
             return False
-        if engine.membership.fenced:
+        if engine.membership.fenced or any(partition.recovering for partition in engine.partitions):
             return False
         owned = (engine.groups, engine.transactions.shards or ())
         return all(shard.state is ShardState.ACTIVE for shards in owned for shard in shards)
@@ -52,7 +47,6 @@ class ClusterChecks(Checks):
         super().__init__(world)
         self._cluster = world
         self._leaders: dict[tuple[PartitionKey, int], int] = {}  # partition and epoch -> the only leader
-        self._moved_ms: dict[PartitionKey, int] = {}  # the time of the newest change of the leader
         self._writer = -1
         self._broken: SimulationFailure | None = None  # found within a commit, which handles every exception
 
@@ -65,14 +59,6 @@ class ClusterChecks(Checks):
 
     def replay(self) -> None:
         """Checks nothing: the nodes of a cluster replay the logs of other nodes all the time."""
-
-    def _may_be_stale(self, partition: TopicPartition) -> bool:
-        """Returns True within a lease after a move: the old leader may not know of it (see docs/cluster.md)."""
-        info = self._world.node.engine.topics.by_name(partition.topic)
-        if info is None:
-            return True
-        moved_ms = self._moved_ms.get(PartitionKey(info.topic_id, partition.partition), -TIMING.ttl_ms)
-        return self._world.kernel.now_ms < moved_ms + TIMING.ttl_ms + STALE_MARGIN_MS
 
     def _check_leaders(self) -> None:
         """Checks that a partition has one leader in each epoch, and that no node leads in an epoch of the future."""
@@ -116,8 +102,6 @@ class ClusterChecks(Checks):
         cluster, writer = self._cluster.cluster, self._writer
         node = cluster.nodes.get(writer)
         self.require(node is not None and node.session > 0, "fenced", f"node {writer} is fenced, and writes")
-        for change in write_set.cluster.moved if write_set.cluster is not None else ():
-            self._moved_ms[change.key] = self._world.kernel.now_ms
         for sealed in write_set.partitions:
             row, epoch = cluster.rows.get(sealed.key), sealed.log.owned_epoch
             self.require(

@@ -15,7 +15,16 @@ LATE_MS = 60_000
 
 
 def _serves_without_lease() -> list[Patch]:
-    return [(membership.Membership, "is_serving", lambda self: not self.fenced)]
+
+    class EndlessLease:
+        def __init__(self, clock: object, deadline_ms: int) -> None:
+            self.deadline_ms = deadline_ms
+            self.ended = False
+
+        def is_valid(self) -> bool:
+            return not self.ended
+
+    return [(membership, "LocalLease", EndlessLease)]
 
 
 def _long_lease() -> list[Patch]:

@@ -1,0 +1,132 @@
+"""Checks around the decision of each request: a node of a cluster serves only while its lease is certain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from kcore.broker.cluster.forwarding import FORWARDED
+from kcore.errors import CloseConnectionError
+from kcore.protocol.api_keys import ApiKey
+from kcore.runtime.api import Guard, Handler
+from kcore.runtime.pending import Pending
+
+if TYPE_CHECKING:
+    from kcore.broker.cluster.forwarding import Forwarder
+    from kcore.broker.metadata.topics import Topics
+    from kcore.protocol.messages.metadata import MetadataRequest
+    from kcore.runtime.api import Api, RequestContext
+    from kcore_ext.runtime.lease import LocalLease
+
+LEASELESS: Final = frozenset(
+    {
+        ApiKey.API_VERSIONS,
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
+        ApiKey.METADATA,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.DESCRIBE_CLUSTER,
+    }
+)
+"""APIs that a node serves without a certain lease: they show no state that another node may have changed, but how to
+reach the cluster."""
+
+FIRST_WITH_CHOICE: Final = 4
+"""The first version of Metadata whose requests say if missing topics are created."""
+
+
+class LeaseGuard:
+    """Checks the lease before and after the decision of a request, and forwards what only the controller decides.
+
+    Args:
+        lease: the node's lease by its own clock.
+        decides: returns True if this node is the controller.
+        forwarder: sends requests to the controller.
+        topics: the metadata.
+        creates_topics: True if Metadata requests create missing topics.
+    """
+
+    __slots__ = ("_creates_topics", "_decides", "_forwarder", "_lease", "_topics")
+
+    def __init__(
+        self,
+        lease: LocalLease,
+        decides: Callable[[], bool],
+        forwarder: Forwarder,
+        topics: Topics,
+        *,
+        creates_topics: bool,
+    ) -> None:
+        self._lease = lease
+        self._decides = decides
+        self._forwarder = forwarder
+        self._topics = topics
+        self._creates_topics = creates_topics
+
+    def guard(self, api: Api[Any, Any]) -> Guard:
+        """Returns the functions by which a server decides an API's requests, with the checks of `decide`.
+
+        The fast path is called directly: the server checks the lease around it.
+        """
+        handle = partial(self.decide, api, api.handle)
+        fast = None if api.key in FORWARDED or api.key in LEASELESS else api.fast
+        return Guard(fast, handle, self._lease, partial(self._checked, api))
+
+    def decide(self, api: Api[Any, Any], handle: Handler, context: RequestContext, request: Any) -> Any:
+        """Decides one request by `handle`, if the lease is valid before and after it.
+
+        Returns:
+            What `handle` returns, or a retriable error: another node may serve.
+
+        Raises:
+            CloseConnectionError: the lease has ended, and the request has no response.
+        """
+        if api.key in LEASELESS:
+            if api.key == ApiKey.METADATA and not self._decides():
+                self._request_topics(context, request)
+            return handle(context, request)
+        if not self._lease.is_valid():
+            return _refuse(api, context, request)
+        if api.key in FORWARDED and not self._decides():
+            return self._forwarder.forward(api, context, request)
+        return self._checked(api, context, request, handle(context, request))
+
+    def _checked(self, api: Api[Any, Any], context: RequestContext, request: Any, response: Any) -> Any:
+        """Returns a response, or an error if the lease has ended meanwhile: another node may have other state.
+
+        A `Pending` that waits for a commit needs no check: the store refuses the commit then.
+        """
+        if isinstance(response, Pending):
+            return self._checked_later(api, context, request, response) if response.parked else response
+        return response if self._lease.is_valid() else _refuse(api, context, request)
+
+    def _checked_later(self, api: Api[Any, Any], context: RequestContext, request: Any, response: Pending) -> Pending:
+        """Returns the `Pending` of a response that is replaced by an error if the lease has ended at its completion."""
+        checked = Pending(api, context, request, parked=True)
+
+        def arrived(value: Any) -> None:
+            if self._lease.is_valid():
+                checked.complete(value)
+            else:
+                checked.fail(api.storage_error)
+
+        response.on_complete(arrived)
+        return checked
+
+    def _request_topics(self, context: RequestContext, request: MetadataRequest) -> None:
+        """Has the controller create the missing topics of a Metadata request, if the request allows that."""
+        if not self._creates_topics or not request.topics:
+            return
+        if context.api_version >= FIRST_WITH_CHOICE and not request.allow_auto_topic_creation:
+            return
+        if any(topic.name is not None and self._topics.by_name(topic.name) is None for topic in request.topics):
+            self._forwarder.notify(context, request)
+
+
+def _refuse(api: Api[Any, Any], context: RequestContext, request: Any) -> Any:
+    """Returns a retriable error: the lease has ended, so that another node may serve."""
+    response = api.error(context, request, api.storage_error)
+    if response is None:
+        raise CloseConnectionError("this node's lease has ended")
+    return response

@@ -1,0 +1,26 @@
+from typing import Protocol, final
+
+class _Clock(Protocol):
+    def monotonic_ms(self) -> int: ...
+
+@final
+class LocalLease:
+    """A node's lease as the node's own clock limits it.
+
+    Every request of a node of a cluster reads it before and after its decision, so the check is compiled. With the
+    system's clock it reads the coarse one, which may be some ms late: the margin of `Timing` covers that.
+
+    Args:
+        clock: the node's clock.
+        deadline_ms: the monotonic time in ms at which this node stops to serve.
+
+    Attributes:
+        deadline_ms: as the argument; a renewal moves it.
+        ended: True after this incarnation was fenced.
+    """
+
+    deadline_ms: int
+    ended: bool
+    def __init__(self, clock: _Clock, deadline_ms: int) -> None: ...
+    def is_valid(self) -> bool:
+        """Returns True if this node may serve now: it is not fenced, and the deadline has not come."""

@@ -1,0 +1,46 @@
+"""An API as a server serves it, for other compiled modules."""
+
+from cpython.object cimport PyObject
+
+from kcore_ext.codec.plan cimport Schema
+from kcore_ext.server.api_times cimport ApiTimes
+from kcore_ext.server.decider cimport Decider
+
+cdef enum:
+    MAX_KEPT_FRAME = 1024       # longest frame that is kept for the next equal response
+
+cdef struct CachedFrame:                # a response that may be sent again
+    PyObject* response                  # owned, as is the frame
+    PyObject* frame
+    PyObject* walk                      # the walk that found no error in it; NULL: none ran. Only compared
+    int version
+
+
+cdef class ApiEntry(Decider):
+    cdef readonly object api
+    cdef public object meter            # measures requests: (entry, context, request) -> as `handle`; or None
+    cdef public ApiTimes times          # records the time of requests; None: it is not measured
+    cdef readonly int key
+    cdef readonly int min_version       # the lowest served and readable version ...
+    cdef readonly int max_version       # ... and the highest one
+    cdef readonly bint caches_requests
+    cdef readonly bint small_responses
+    cdef readonly bint caches_responses
+    cdef public long long requests
+    cdef public dict errors
+    cdef public object walk
+    cdef Schema _schema
+    cdef tuple _header_versions
+    cdef object _shorten
+    cdef readonly Py_ssize_t limit_bytes    # largest frame
+    cdef readonly object note           # receives the size of each long frame; None disables accounting
+    cdef readonly Py_ssize_t max_request_bytes
+    cdef readonly Py_ssize_t max_request_elements
+    cdef readonly Py_ssize_t slice_bytes    # longer responses are encoded in slices; 0: none is
+    cdef CachedFrame* _sent             # by response; NULL unless the API caches responses
+
+    cpdef int header_version(self, int version) except -1
+    cdef object _decode(self, const unsigned char* frame, Py_ssize_t size, int version, Py_ssize_t position)
+    cdef bytes frame_of(self, object response, int version, int correlation_id)
+    cdef bytes _frame_again(self, object response, int version, int correlation_id)
+    cdef bytes _encode(self, object response, int version, int correlation_id, Py_ssize_t slice_bytes)

@@ -1,0 +1,85 @@
+"""An API as a server serves it: its served versions, its limits, and the frames of its responses."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kcore_ext.server.api_times import ApiTimes
+from kcore_ext.server.decider import Decider
+
+class ApiEntry(Decider):
+    """An API as a server serves it.
+
+    Args:
+        api: the API: its key, `request_type`, `handle` and caching properties.
+        min_version: the lowest served version.
+        max_version: the highest served version.
+        header_versions: the versions of the response header, by version of the API.
+        shorten: shortens the texts of a response that cannot be encoded; returns False if there is nothing to shorten.
+        limit_bytes: the largest response in bytes, including its length field.
+        note: receives the size of every encoded response of more than 16 KiB; raises `MessageTooLargeError` if not
+            enough memory is left. None disables accounting.
+        max_request_bytes: the largest request; a longer one is refused once so many bytes of it have arrived.
+        max_request_elements: the largest number of array elements and tagged fields in a request.
+        slice_bytes: responses of more bytes are given to `Owner.write_later`; 0: no response is. Entries with
+            `caches_responses` have 0.
+
+    Attributes:
+        api: the API.
+        meter: serves requests by `decide` and measures them; usually None.
+        times: records the time of each request; None: it is not measured, which costs nothing.
+        caches_requests: as `kcore.runtime.Api.caches_requests`.
+        small_responses: as `kcore.runtime.Api.small_responses`.
+        caches_responses: as `kcore.runtime.Api.caches_responses`.
+        requests: number of received requests.
+        errors: error code -> number of its occurrences in responses.
+        walk: counts the error codes of one response; None while counting is off, or if the response has no error field.
+    """
+
+    api: Any
+    meter: Callable[[ApiEntry, Any, Any], Any] | None
+    times: ApiTimes | None
+    key: int
+    min_version: int
+    max_version: int
+    caches_requests: bool
+    small_responses: bool
+    caches_responses: bool
+    requests: int
+    errors: dict[int, int]
+    walk: Callable[[Any, dict[int, int]], None] | None
+    limit_bytes: int
+    note: Callable[[int], None] | None
+    max_request_bytes: int
+    max_request_elements: int
+    slice_bytes: int
+
+    def __init__(
+        self,
+        api: Any,
+        *,
+        min_version: int,
+        max_version: int,
+        header_versions: Iterable[int],
+        shorten: Callable[[Any], bool],
+        limit_bytes: int = ...,
+        note: Callable[[int], None] | None = None,
+        max_request_bytes: int = ...,
+        max_request_elements: int = ...,
+        slice_bytes: int = ...,
+    ) -> None: ...
+    def whole_frame(self, response: Any, version: int, correlation_id: int) -> bytes:
+        """Encodes a response of any length at once, and counts its errors.
+
+        Raises:
+            MessageTooLargeError: the response exceeds `limit_bytes`, or the memory for responses.
+            EncodeError: the response cannot be encoded.
+        """
+    def decode(self, frame: bytes, version: int, position: int) -> Any:
+        """Decodes the request at `position` of a frame without its length.
+
+        Raises:
+            TooManyElementsError: the request has more than `max_request_elements` elements.
+            DecodeError: the bytes are no such request.
+        """
+    def header_version(self, version: int) -> int:
+        """Returns the version of the response header. Raises IndexError for a version that is not served."""

@@ -1,0 +1,129 @@
+"""An API as a server serves it: its served versions, its limits, and the frames of its responses."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+
+from kcore_ext.codec.plan import EncodeError, MessageTooLargeError
+from kcore_ext.codec.frames cimport encode_response_frame, frame_with_id
+from kcore_ext.codec.plan cimport Plan, schema_of
+from kcore_ext.codec.read cimport UNLIMITED, read_message
+from kcore_ext.server.decider cimport Decider
+
+cdef Py_ssize_t LONGEST_FRAME = 0x7FFFFFFF + 4
+
+cdef enum:
+    NOTED_BYTES = 16_384        # longer responses count as memory as soon as they are encoded
+    MAX_SENT = 256              # responses whose frames are cached per API, if it caches responses
+
+
+cdef class ApiEntry(Decider):
+    """An API as a server serves it; the stub documents it."""
+
+    def __init__(
+        self, api, *, int min_version, int max_version, header_versions, shorten, Py_ssize_t limit_bytes=LONGEST_FRAME,
+        note=None, Py_ssize_t max_request_bytes=LONGEST_FRAME, Py_ssize_t max_request_elements=UNLIMITED,
+        Py_ssize_t slice_bytes=0,
+    ):
+        self.api = api
+        self.fast = api.fast
+        self.handle = api.handle
+        self.key = int(api.key)
+        self.min_version = min_version
+        self.max_version = max_version
+        self.caches_requests = api.caches_requests
+        self.small_responses = api.small_responses
+        self.caches_responses = api.caches_responses
+        self.errors = {}
+        self._schema = schema_of(<PyTypeObject*>api.request_type)
+        self._header_versions = tuple(header_versions)
+        self._shorten = shorten
+        self.limit_bytes = limit_bytes
+        self.note = note
+        self.max_request_bytes = max_request_bytes
+        self.max_request_elements = max_request_elements
+        self.slice_bytes = slice_bytes if 0 < slice_bytes < limit_bytes and not self.caches_responses else 0
+        if self.caches_responses and self._sent is NULL:
+            self._sent = <CachedFrame*>PyMem_Calloc(MAX_SENT, sizeof(CachedFrame))
+            if self._sent is NULL:
+                raise MemoryError
+
+    def __dealloc__(self):
+        cdef int i
+        if self._sent is not NULL:
+            for i in range(MAX_SENT):
+                Py_XDECREF(self._sent[i].response)
+                Py_XDECREF(self._sent[i].frame)
+            PyMem_Free(self._sent)
+
+    cpdef int header_version(self, int version) except -1:
+        if not 0 <= version < len(self._header_versions):
+            raise IndexError(f"version {version} of API {self.key} is not served")
+        return self._header_versions[version]
+
+    cdef object _decode(self, const unsigned char* frame, Py_ssize_t size, int version, Py_ssize_t position):
+        cdef Plan* plan = self._schema.plan(version, version >= self._schema.flexible_since)
+        return read_message(plan, frame, size, position, self.max_request_elements)
+
+    def decode(self, bytes frame not None, int version, Py_ssize_t position):
+        return self._decode(<const unsigned char*>PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame), version, position)
+
+    cdef bytes frame_of(self, object response, int version, int correlation_id):
+        """Encodes a response and counts its errors; returns None if it is too long to be encoded at once."""
+        if self._sent is not NULL:
+            return self._frame_again(response, version, correlation_id)
+        if self.walk is not None:
+            self.walk(response, self.errors)
+        return self._encode(response, version, correlation_id, self.slice_bytes)
+
+    def whole_frame(self, response, int version, int correlation_id):
+        if self.walk is not None:
+            self.walk(response, self.errors)
+        return self._encode(response, version, correlation_id, 0)
+
+    cdef bytes _frame_again(self, object response, int version, int correlation_id):
+        """Reuses the frame of the same response object; otherwise encodes it and counts its errors."""
+        cdef CachedFrame* sent = &self._sent[(<size_t><PyObject*>response // 16 + version) % MAX_SENT]
+        cdef PyObject* walk = NULL
+        cdef bytes frame
+        if sent.response is <PyObject*>response and sent.version == version:
+            if self.walk is not None and sent.walk is not <PyObject*>self.walk:
+                self.walk(response, self.errors)
+            return frame_with_id(<bytes>sent.frame, correlation_id)
+        if self.walk is not None:
+            counts = {}
+            self.walk(response, counts)
+            if not counts:
+                walk = <PyObject*>self.walk
+            for code, count in counts.items():
+                self.errors[code] = self.errors.get(code, 0) + count
+        frame = self._encode(response, version, correlation_id, 0)
+        if PyBytes_GET_SIZE(frame) <= MAX_KEPT_FRAME:
+            Py_INCREF(response)
+            Py_INCREF(frame)
+            Py_XDECREF(sent.response)
+            Py_XDECREF(sent.frame)
+            sent.response = <PyObject*>response
+            sent.frame = <PyObject*>frame
+            sent.walk = walk
+            sent.version = version
+        return frame
+
+    cdef bytes _encode(self, object response, int version, int correlation_id, Py_ssize_t slice_bytes):
+        """Encodes a response; returns None if it has more than `slice_bytes`, unless that is 0."""
+        cdef int header_version = self.header_version(version)
+        cdef Py_ssize_t limit_bytes = slice_bytes if slice_bytes else self.limit_bytes
+        cdef bytes frame = None
+        try:
+            frame = encode_response_frame(response, version, correlation_id, header_version, limit_bytes)
+        except MessageTooLargeError:
+            if not slice_bytes:
+                raise
+        except EncodeError:
+            if not self._shorten(response):
+                raise
+            frame = encode_response_frame(response, version, correlation_id, header_version, self.limit_bytes)
+        if frame is not None and PyBytes_GET_SIZE(frame) > NOTED_BYTES and self.note is not None:
+            self.note(PyBytes_GET_SIZE(frame))
+        return frame

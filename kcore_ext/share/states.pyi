@@ -1,0 +1,138 @@
+from typing import Any, final
+
+from kcore.share.batches import Batches
+
+@final
+class ShareState:
+    """The state of one share partition. Only `ShareShard.replay` changes it.
+
+    Attributes:
+        group_id: the share group; None outside of a table, as the topic and the partition then have no meaning.
+        topic_id: the topic's id.
+        partition: the partition.
+        snapshot_epoch: the number of the last snapshot.
+        state_epoch: increases when the group initializes the share partition.
+        leader_epoch: the leader epoch of the last Read.
+        start_offset: the first offset that may be delivered; -1 if the group's reset policy decides.
+        delivery_complete_count: the number of offsets from `start_offset` on whose delivery is complete; -1 if unknown.
+        batches: the delivery states from `start_offset` on.
+        create_timestamp: the time of the last snapshot that a request caused.
+        write_timestamp: the time of the last snapshot.
+        highest_state_epoch: requests with a lower state epoch are fenced.
+        highest_leader_epoch: requests with a lower leader epoch are fenced.
+        updates: the number of updates since the last snapshot that it caused; smaller after a load of a pruned log.
+        snapshot_offset: the offset of the last snapshot; the log below the lowest one can be deleted.
+    """
+
+    @property
+    def group_id(self) -> str: ...
+    @property
+    def topic_id(self) -> bytes: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def batches(self) -> Batches: ...
+    @property
+    def start_offset(self) -> int: ...
+    @property
+    def create_timestamp(self) -> int: ...
+    @property
+    def write_timestamp(self) -> int: ...
+    @property
+    def snapshot_offset(self) -> int: ...
+    @property
+    def snapshot_epoch(self) -> int: ...
+    @property
+    def state_epoch(self) -> int: ...
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def delivery_complete_count(self) -> int: ...
+    @property
+    def highest_state_epoch(self) -> int: ...
+    @property
+    def highest_leader_epoch(self) -> int: ...
+    @property
+    def updates(self) -> int: ...
+    def put_snapshot(
+        self,
+        offset: int,
+        snapshot_epoch: int,
+        state_epoch: int,
+        leader_epoch: int,
+        start_offset: int,
+        complete_count: int,
+        batches: Batches,
+        create_timestamp: int,
+        write_timestamp: int,
+    ) -> None:
+        """Sets all fields but the number of updates; the highest epochs do not decrease.
+
+        Args:
+            offset: the offset of the snapshot.
+            snapshot_epoch: see `ShareState`, as for the other arguments.
+            state_epoch: the state epoch.
+            leader_epoch: the leader epoch.
+            start_offset: the start offset.
+            complete_count: the delivery complete count.
+            batches: the delivery states.
+            create_timestamp: the creation time.
+            write_timestamp: the write time.
+        """
+
+    def put_update(
+        self, snapshot_epoch: int, leader_epoch: int, start_offset: int, complete_count: int, batches: Batches
+    ) -> None:
+        """Sets the fields that an update has, and counts it.
+
+        Args:
+            snapshot_epoch: the number of the snapshot that the update belongs to.
+            leader_epoch: the leader epoch; -1 keeps the present one.
+            start_offset: the start offset behind the update.
+            complete_count: the delivery complete count.
+            batches: the delivery states behind the update.
+        """
+
+    def begin_without_snapshot(self, offset: int) -> None:
+        """Prepares an empty state for an update at `offset` that has no snapshot before it."""
+
+    def count_updates_again(self) -> None:
+        """Sets the number of updates to 0."""
+
+    def dump(self) -> tuple[Any, ...]:
+        """Returns all fields except the identity, for `restore`."""
+
+    def restore(self, *fields: Any) -> None:
+        """Sets the fields that `dump` has returned."""
+
+@final
+class ShareStates:
+    """The share partitions of one share shard: a hash table without keys of its own."""
+
+    def __len__(self) -> int: ...
+    def __contains__(self, key: tuple[str, bytes, int]) -> bool: ...
+    def get(self, key: tuple[str, bytes, int]) -> ShareState | None:
+        """Returns the state of a share partition, or None."""
+
+    def put(self, key: tuple[str, bytes, int], state: ShareState) -> None:
+        """Adds the state of a share partition.
+
+        Args:
+            key: the share partition.
+            state: its state, which becomes part of this table alone.
+
+        Raises:
+            ValueError: the share partition has a state, or the state is in a table.
+        """
+
+    def discard(self, key: tuple[str, bytes, int]) -> None:
+        """Removes the state of a share partition, if it has one."""
+
+    def values(self) -> list[ShareState]:
+        """Returns the states, in no particular order. Each one has the identity of its share partition."""
+
+    def lowest_offset(self) -> int:
+        """Returns the lowest offset of a snapshot; -1 if there is no state."""
+
+    def has_requested_snapshot(self) -> bool:
+        """Returns True if a request has caused the last snapshot of a share partition: its two times are equal."""

@@ -1,0 +1,115 @@
+"""Tests that a partition whose recovery failed is recovered again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kcore.broker.data.partition import Partition
+from kcore.broker.data.recovery_retry import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, RecoveryRetry
+from kcore.clock import ManualClock, Now
+from kcore.log.errors import LogError
+from kcore_ext.runtime.timer_wheel import TimerWheel
+from tests.broker.data.context import DataPlane
+from tests.broker.data.test_fetch import plane_with
+from tests.broker.data.test_produce import transactional
+
+
+class Retrying:
+    """A partition with an open transaction that must be recovered, in virtual time."""
+
+    def __init__(self) -> None:
+        self.plane: DataPlane = plane_with(transactional())
+        self.plane._open()
+        self.partition = self.plane.partition("t")
+        self.clock = ManualClock()
+        self.now = Now(self.clock)
+        self.wheel = TimerWheel(0)
+        self.retry = RecoveryRetry(self.wheel, self.plane.slices, self.now)
+        self.plane.slices.finish()
+        self.partition.recovering = True
+        self.partition.begin_recovery()
+
+    def advance(self, duration_ms: int) -> None:
+        self.clock.advance(duration_ms)
+        for timer in self.wheel.advance(self.now.update()):
+            timer.payload()
+        self.plane.slices.finish()
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, partition: Partition, errors: list[BaseException]) -> None:
+    """Makes reads of the partition's log raise these errors, one each."""
+    runs = type(partition.log).runs
+
+    def fails(log: Any, *arguments: Any, **options: Any) -> Iterator[Any]:
+        if errors:
+            raise errors.pop()
+        return runs(log, *arguments, **options)
+
+    monkeypatch.setattr(type(partition.log), "runs", fails)
+
+
+@pytest.mark.parametrize("error", [LogError("input/output error"), MemoryError("once")], ids=["read", "memory"])
+def test_a_failed_recovery_is_repeated(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    world = Retrying()
+    failing(monkeypatch, world.partition, [error])
+    with caplog.at_level(logging.CRITICAL, "kcore.broker.data.partition"):
+        world.plane.slices.add(world.retry.recover(world.partition))
+        world.advance(0)
+    assert world.partition.recovering
+    world.advance(FIRST_PAUSE_MS - 1)
+    assert world.partition.recovering
+    world.advance(1)
+    assert not world.partition.recovering
+    assert list(world.partition.producers.open_transactions.values()) == [0]
+    assert world.wheel.next_deadline_ms() == -1
+
+
+def test_an_interrupted_recovery_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Retrying()
+    failing(monkeypatch, world.partition, [KeyboardInterrupt()])
+    world.plane.slices.add(world.retry.recover(world.partition))
+    with pytest.raises(KeyboardInterrupt):
+        world.plane.slices.step()
+    world.advance(FIRST_PAUSE_MS)
+    assert not world.partition.recovering
+
+
+def test_the_pause_doubles_while_the_log_is_unreadable(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = Retrying()
+    errors: list[BaseException] = [LogError("unreadable") for _ in range(8)]
+    failing(monkeypatch, world.partition, errors)
+    attempts_s = []
+    with caplog.at_level(logging.CRITICAL, "kcore.broker.data.partition"):
+        world.plane.slices.add(world.retry.recover(world.partition))
+        world.advance(0)
+        for second in range(1, 400):
+            left = len(errors)
+            world.advance(1_000)
+            if len(errors) < left or (not world.partition.recovering and not left):
+                attempts_s.append(second)
+            if not world.partition.recovering:
+                break
+    assert attempts_s == [2, 6, 14, 30, 62, 122, 182, 242]
+    assert world.retry._pause_ms == FIRST_PAUSE_MS
+
+
+def test_a_closed_partition_is_not_recovered_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = Retrying()
+    failing(monkeypatch, world.partition, [LogError("unreadable")])
+    with caplog.at_level(logging.CRITICAL, "kcore.broker.data.partition"):
+        world.plane.slices.add(world.retry.recover(world.partition))
+        world.advance(0)
+    world.partition.close()
+    world.advance(LONGEST_PAUSE_MS)
+    assert world.partition.recovering
+    assert (len(world.plane.slices), world.wheel.next_deadline_ms()) == (0, -1)
