@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.client.aio.connection import AsyncConnection
 from kcore.errors import KafkaError, KcoreError
+from kcore.process_logging import log_failure
 from kcore.runtime.peers import REQUEST_TIMEOUT_MS
 from kcore.security.mechanism import AuthenticationError
 
@@ -68,6 +69,9 @@ class TcpPeers:
             # Wrong credentials need an operator; the other failures end when the node is there again.
             level = logging.ERROR if isinstance(error, AuthenticationError) else logging.INFO
             logger.log(level, "cluster: %s to node %d failed: %s", type(request).__name__, node_id, error)
+            self._forget(node_id)
+        except Exception as error:  # its sender waits for `done`
+            log_failure(logger, error, "cluster: %s to node %d failed", type(request).__name__, node_id)
             self._forget(node_id)
         if not self._closed:
             self._driver.begin_round()

@@ -48,6 +48,7 @@ class Completion:
     __slots__ = (
         "_failed",
         "_generation",
+        "_in_flight",
         "_machine",
         "_marker",
         "_retry_ms",
@@ -67,6 +68,7 @@ class Completion:
         self._generation = shard.generation
         self._retry_ms = RETRY_MS
         self._unsent: list[PartitionTuple] = []  # outstanding partitions that the present attempt has not reached
+        self._in_flight: set[PartitionTuple] = set()  # partitions whose codes have not arrived
         self._failed = False  # True if a partition of the present attempt must be tried again
         self._marker = Marker(
             transaction.producer_id,
@@ -88,10 +90,15 @@ class Completion:
         Many markers are written in slices. The shard takes part in each round with markers: if such a round fails, the
         shard loads its log again, and the load restarts the marker phase. Otherwise the completion could be written
         although a marker was lost.
+
+        No partition gets another marker while one is on its way. A marker that arrives after the completion would end
+        the producer's next transaction, which may have the same epoch.
         """
         if self.given_up or not self._current:
             return
         if not self._unsent:
+            if self._in_flight:
+                return
             self._unsent = list(self.outstanding)
             self._failed = False
         part = self._existing(self._unsent[-MARKERS_PER_SLICE:])
@@ -99,8 +106,13 @@ class Completion:
         if self._unsent:
             self._machine.context.in_slices(self._next_slice())
         if part:
-            self._machine.context.shard.join_round()
-            self._machine.services.markers.write(self._marker, part, self.arrived)
+            self._in_flight.update(part)
+            try:
+                self._machine.context.shard.join_round()
+                self._machine.services.markers.write(self._marker, part, self.arrived)
+            except BaseException:
+                self._in_flight.difference_update(part)
+                raise
         else:
             self._end_attempt()
 
@@ -126,6 +138,7 @@ class Completion:
         if self.given_up or not self._current:
             return
         for partition, code in results.items():
+            self._in_flight.discard(partition)
             if code in DROPPED:
                 self.outstanding.discard(partition)
             elif code in RETRIED:
@@ -144,7 +157,7 @@ class Completion:
 
     def _end_attempt(self) -> None:
         """Schedules a retry if the attempt failed; completes the transaction if no marker is missing."""
-        if self.given_up or self._unsent:
+        if self.given_up or self._unsent or self._in_flight:
             return
         if self._failed:
             self._retry()

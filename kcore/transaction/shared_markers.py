@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from kcore.log.errors import LogError
+from kcore.process_logging import log_failure
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from kcore.runtime.peers import Peers
     from kcore.runtime.shard import Shard
     from kcore.transaction.markers import Marker, Results
+
+logger = logging.getLogger(__name__)
 
 MARKERS_VERSION = 2
 """The version with the transaction.version of each marker (KIP-1228)."""
@@ -104,9 +108,13 @@ class _RemoteMarkers:
         """Does nothing: this collects no records."""
 
     def committed(self) -> None:
-        """Sends one request to each node."""
+        """Sends one request to each node. The partitions of a request that cannot be sent are tried again."""
         for node_id, partitions in self._by_node.items():
-            self._send(node_id, partitions)
+            try:
+                self._send(node_id, partitions)
+            except Exception as error:
+                log_failure(logger, error, "transaction coordinator: markers for node %d could not be sent", node_id)
+                self._done(dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION))
 
     def failed(self, error: LogError) -> None:
         """Sends nothing: the load of the coordinator's shard begins the marker phase again."""

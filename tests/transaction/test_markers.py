@@ -148,6 +148,23 @@ def test_markers_for_unreachable_partitions_are_retried(code: E) -> None:
     assert world.state("a") == "CompleteAbort"
 
 
+def test_no_marker_is_repeated_while_one_is_on_its_way() -> None:
+    """A marker that arrives after the completion would end the producer's next transaction."""
+    world = World()
+    who = open_transaction(world)
+    remote = elsewhere(world)
+    world.end("a", who, False)
+    remote.respond(world, {("t", 0): E.NETWORK_EXCEPTION})
+    world.advance(5_000)
+    assert [places for _, places, _ in remote.asked] == [[("t", 0), ("t", 1)]]
+    remote.respond(world, {("t", 1): E.NONE})
+    world.advance(5_000)
+    assert [places for _, places, _ in remote.asked] == [[("t", 0), ("t", 1)], [("t", 0)]]
+    assert world.state("a") == "PrepareAbort"
+    remote.respond(world, {("t", 0): E.NONE})
+    assert world.state("a") == "CompleteAbort"
+
+
 @pytest.mark.parametrize("code", [E.UNSUPPORTED_FOR_MESSAGE_FORMAT, E.UNSUPPORTED_VERSION])
 def test_partitions_without_transactions_need_no_marker(code: E) -> None:
     world = World()
