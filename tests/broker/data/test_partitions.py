@@ -174,6 +174,26 @@ def test_a_partition_is_the_log_of_a_shard() -> None:
     assert plane.partition("__consumer_offsets").last_stable_offset == 3
 
 
+def test_the_last_stable_offset_moves_although_memory_was_short_after_the_commit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plane = plane_with(transactional())
+    partition = plane.partition("t")
+    first_unstable, left = type(partition.producers).first_unstable_offset, [MemoryError("once")]
+
+    def fails_once(producers: Any) -> Any:
+        if left:
+            raise left.pop()
+        return first_unstable(producers)
+
+    before = partition.last_stable_offset
+    partition.append_marker(7, 0, 0, True, WALL_MS)
+    monkeypatch.setattr(type(partition.producers), "first_unstable_offset", fails_once)
+    plane.commit()
+    assert left == []
+    assert (before, partition.last_stable_offset, partition.high_watermark) == (0, 2, 2)
+
+
 def test_a_coordinators_producer_is_fenced_by_its_epoch_alone() -> None:
     """Batches of a coordinator (KIP-98) have epochs and no sequences."""
     plane = DataPlane()
