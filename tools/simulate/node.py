@@ -438,7 +438,11 @@ class Node:
             return call(*arguments)
         error, place = self.interrupt
         with interrupted(place, error, self.trace) as interrupt:
-            result = call(*arguments)
+            try:
+                result = call(*arguments)
+            finally:
+                if interrupt.raised:
+                    self.uncertain_ms = self.kernel.now_ms  # the round may be durable although its requests failed
         if interrupt.raised:  # the commit has handled it
             self.interrupt = None
         else:
@@ -458,10 +462,7 @@ class Node:
     def _finish(self) -> None:
         self._written, self._background = self._background, None
         if self._written is not None:
-            interrupt = self.interrupt
             self._interruptible(self.engine.pipeline.finish_background, self._written)
-            if interrupt is not None and self.interrupt is None:
-                self.uncertain_ms = self.kernel.now_ms  # the round is durable, and its requests get an error
             self._written = None
 
     def _slice(self) -> None:
