@@ -56,7 +56,7 @@ KNOWN: Final = (
             r"\.topics\[\d+\]\.partitions\[\d+\]\.(timestamp|offset|leader_epoch): "
             r"Kafka (\d+|\"<moment>\"), kcore (-1|\d+)"
         ),
-        "ListOffsets for the largest timestamp answers no offset below the log's start",
+        "ListOffsets for the largest timestamp returns no offset below the log's start",
         _asks_for_the_largest,
     ),
     Known(
@@ -103,7 +103,7 @@ KNOWN: Final = (
             r"|\.\w+_tasks: Kafka null, .*"
             r"|\.partitions_by_user_endpoint: Kafka null, kcore \[.*"
         ),
-        "A member of a streams group with an endpoint, while a source topic does not exist,",
+        "If a source topic does not exist, a member of a streams group with an endpoint",
     ),
     Known(
         "streams",
