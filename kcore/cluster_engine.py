@@ -299,8 +299,10 @@ class ClusterEngine(Engine):
             if self._deciding and not self.log.uncertain:
                 self.controller.look(sight)
         elif sight.metadata is not None:
-            self.log.show(sight.metadata)
-            replayed = self.follower.catch_up()
+            replayed = self._disown_metadata()
+            if replayed:
+                self.log.show(sight.metadata)
+                replayed = self.follower.catch_up()
         if not self._opened:
             return True
         self.leadership.apply()
@@ -311,8 +313,18 @@ class ClusterEngine(Engine):
             return  # `_seen` has taken over, or repeats it
         self._deciding = False
         self.pipeline.commit()
-        if not self.pipeline.has_uncommitted and not self.log.uncertain:
-            self.log.disown(METADATA)
+        self._disown_metadata()
+
+    def _disown_metadata(self) -> bool:
+        """Makes the metadata log one that this node follows.
+
+        Returns:
+            False while the result of an own commit is unknown. The next look at the cluster tries again.
+        """
+        if self.pipeline.has_uncommitted or self.log.uncertain:
+            return False
+        self.log.disown(METADATA)
+        return True
 
     def _take_over(self) -> None:
         """Begins to decide once the metadata log is adopted and replayed."""
