@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import signal
 import sys
 from typing import TYPE_CHECKING
 
+from kcore.cli.stop_signals import stop_at_signals
 from kcore.errors import EngineInterruptedError
 from kcore.log.errors import LogError
 
@@ -37,7 +36,7 @@ class Stop:
 
 
 async def serve_cluster(config: Config, url: str) -> int:
-    """Serves as one node of a cluster until SIGTERM or SIGINT.
+    """Serves as one node of a cluster until SIGTERM, SIGINT or SIGHUP.
 
     Args:
         config: the node's settings.
@@ -54,7 +53,7 @@ async def serve_cluster(config: Config, url: str) -> int:
 async def serve_node(
     config: Config, open_store: Callable[[], ClusterStore], stop: Stop, ready: Callable[[], None] = lambda: None
 ) -> int:
-    """Serves as one node of a cluster until SIGTERM, SIGINT or `stop`. It registers again if it is fenced.
+    """Serves as one node of a cluster until SIGTERM, SIGINT, SIGHUP or `stop`. It registers again if it is fenced.
 
     Args:
         config: the node's settings.
@@ -68,9 +67,7 @@ async def serve_node(
     from kcore.server.cluster_node import ClusterNode  # noqa: PLC0415  # only nodes of a cluster need it
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        with contextlib.suppress(NotImplementedError):
-            loop.add_signal_handler(number, stop.requested.set)
+    stop_at_signals(loop, stop.requested.set)
     while not stop.requested.is_set():
         node = ClusterNode(open_store, config)
         if not await _started(node, stop):
