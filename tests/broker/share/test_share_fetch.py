@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 
 from kcore.broker.apis import share_fetch
-from kcore.broker.data.delayed_fetch import MAX_AT_ONCE
-from kcore.broker.share.delayed_share_fetch import DelayedShareFetch
 from kcore.broker.share.share_partition import SharePartition
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.share_fetch import ShareFetchResponse
@@ -581,54 +579,3 @@ def test_a_request_begins_few_loads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown == [[0, 1], [2, 3]]
     assert world.acquire("m", 2, max_wait_ms=5000) == [(0, 0, 1)]
     assert len(world.engine.share_partitions) == 5
-
-
-# ---- many partitions
-
-
-def park_long(world: World, *members: str, **more: Any) -> list[Pending]:
-    """Parks one fetch of all partitions for each member, and loads them."""
-    parked = [park(world, member, 0, range(MAX_AT_ONCE + 1), **more) for member in members]
-    world.engine.slices.finish()
-    world.engine.slices.requests.enabled = True
-    return parked
-
-
-def test_long_fetches_are_tried_in_slices_once_for_all_records() -> None:
-    """Each record tried all of them at once: 0.4 s for 120 fetches of 5,000 partitions."""
-    world = World(partitions=MAX_AT_ONCE + 1)
-    parked = park_long(world, "a", "b", "c")
-    tries: list[DelayedShareFetch] = []
-    try_now = DelayedShareFetch.try_now
-
-    def counted(operation: DelayedShareFetch) -> bool:
-        tries.append(operation)
-        return try_now(operation)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DelayedShareFetch, "try_now", counted)
-        for index in (0, 1):
-            world.start(world.produce_request(1, partition=index), 9)
-            world.engine.commit()
-        assert tries == []
-        most = 0
-        while world.engine.slices:
-            before = len(tries)
-            world.engine.slices.step()
-            most = max(most, len(tries) - before)
-    assert (most, len(tries)) == (1, 3)
-    world.settle()
-    assert [pending.done for pending in parked] == [True, False, False]
-    assert len(acquired(answered(parked[0]))) == 2
-
-
-def test_a_long_fetch_beyond_the_memory_of_parked_ones_gets_its_response_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(share_fetch, "MAX_WATCHED", 2 * (MAX_AT_ONCE + 1))
-    world = World(partitions=MAX_AT_ONCE + 1)
-    (parked,) = park_long(world, "a")
-    response = world.call(world.fetch_request("b", 0, range(MAX_AT_ONCE + 1), max_wait_ms=5000), 2)
-    assert [partition.error_code for partition in response.responses[0].partitions] == [0] * (MAX_AT_ONCE + 1)
-    assert not parked.done
-    park(world, "c", 0, [0])
