@@ -27,11 +27,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.flush import measure_flush
 from bench.report import OUT, read_rows
 
 HERE = Path(__file__).parent
 LOAD, JAVA = HERE / "peers" / "load", HERE / "peers" / "java"
 CLOSED = "-conns 32 -inflight 4"
+FLUSH = "flush"
+"""The name of the device's own times among those of servers."""
 AT_ONCE = "group.consumer.assignment.interval.ms=0"  # otherwise a consumer group waits for a second, as in Kafka
 
 
@@ -74,7 +77,7 @@ def _storm(name: str, arguments: str) -> Case:
 
 
 def _percentiles(key: str, name: str) -> tuple[Figure, ...]:
-    return tuple(Figure(f"{name} {what}, µs", key, False, place) for place, what in enumerate(("p50", "p99")))
+    return tuple(Figure(f"{name} {what}, µs", key, False, place) for place, what in enumerate(("p50", "p99", "p99.9")))
 
 
 CASES = (
@@ -103,6 +106,13 @@ CASES = (
     Case(
         "-mode latency -conns 4 -groups 20 -members 5 -partitions 1 -hb-rate 1000 -commit-rate 200",
         _percentiles("heartbeat_us", "heartbeat at 1,000/s") + _percentiles("commit_us", "commit at 200/s beside it"),
+    ),
+    *(
+        Case(
+            f"-mode latency -conns 4 -groups 1 -members 1 -partitions {partitions} -hb-rate 1 -commit-rate 200",
+            _percentiles("commit_us", f"commit of {partitions} at 200/s alone"),
+        )
+        for partitions in (1, 10)
     ),
     _storm("100 members join", "-mode join-storm -members 100 -repeat 11"),
     _storm("50 consumers to rest", "-mode consumer-storm -members 50 -partitions 100 -conns 16 -repeat 5"),
@@ -208,6 +218,17 @@ def tcp_table(measured: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]],
             for peer in peers:
                 cells += [_figure(medians[peer]), _better(figure, ours, medians[peer])]
             lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def flush_table(measured: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]) -> str:
+    """Renders the device's own flush at 200/s, as it was before each turn of a case."""
+    lines = ["", "| flush of the device before it, µs | p50 | p99 | p99.9 |", "|---|---|---|---|"]
+    for case in CASES:
+        probes = measured.get(case.arguments, {}).get(FLUSH, ())
+        if probes:
+            cells = [_figure(statistics.median(probe[key] for probe in probes)) for key in ("p50", "p99", "p99_9")]
+            lines.append(f"| {case.figures[0].name} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -427,6 +448,8 @@ def run_tcp(cases: Sequence[Case], seconds: float, repeat: int) -> tuple[dict[st
         try:
             for round_ in range(repeat):
                 for case in cases:
+                    flush = measure_flush(folder, 1.0, 200.0)
+                    measured.setdefault(case.arguments, {}).setdefault(FLUSH, []).append(flush._asdict())
                     for server in all_servers:
                         line = field.turn(server, case, seconds, first=round_ == 0)
                         measured.setdefault(case.arguments, {}).setdefault(server.name, []).append(line)
@@ -434,7 +457,7 @@ def run_tcp(cases: Sequence[Case], seconds: float, repeat: int) -> tuple[dict[st
                         print(f"{case.figures[0].name}, {server.name}: {value}", file=sys.stderr)
         finally:
             field.close()
-        return measured, tcp_table(measured, [server.name for server in all_servers])
+        return measured, tcp_table(measured, [server.name for server in all_servers]) + flush_table(measured)
 
 
 def run_java() -> tuple[dict[str, Any], str] | None:

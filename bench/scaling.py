@@ -1,11 +1,15 @@
-"""Heartbeats and commits of one process, and of the processes of `kcore serve --processes`, per CPU-second of a server.
+"""Heartbeats and commits of one process, of several, and of nodes over PostgreSQL, per CPU-second of a server.
 
-python -m bench.scaling [--processes 0,1,2] [--seconds S] [--rounds N] [--kinds heartbeats,commits]
+python -m bench.scaling [--variants alone,1,2,pg1,pg2] [--seconds S] [--rounds N] [--kinds heartbeats,commits]
 
-0 processes are `kcore serve` without a cluster. The load comes from `bench/pipelines.c`, because every CPU cycle of a
+`alone` is `kcore serve` without a cluster, a number is `kcore serve --processes`, and `pg2` are two nodes over
+PostgreSQL. The load comes from `bench/pipelines.c`, because every CPU cycle of a
 client is one less for the servers on a machine with few cores. Its cost is in the last column. So two figures describe
 the scaling: all requests per second, and the requests per CPU-second of each server process. The second one is what
 the processes would serve on cores of their own, as long as no lock or device is shared. The variants take turns.
+
+The last columns are the times of single commits, one after the other. For PostgreSQL they stand beside an INSERT of the
+same bytes in autocommit, which is the least that the database takes.
 """
 
 from __future__ import annotations
@@ -17,11 +21,14 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.tcp import Pipeline
+from bench.test_cluster import Bare
 from kcore.client import Connection
 from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -36,6 +43,8 @@ from kcore.protocol.messages.sync_group import SyncGroupRequest
 from kcore.protocol.schema import Message
 from kcore_ext.codec.frames import encode_request
 from tests.kit import wait_until
+from tests.postgresql import servers as postgresql
+from tests.postgresql.nodes import NodeProcesses
 from tests.processes.supervised import Supervised, free_ports
 
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "12"}
@@ -43,6 +52,9 @@ DEPTH = 256
 CONNECTIONS = 2
 """Connections to each process."""
 KINDS = ("heartbeats", "commits")
+WARM_UP_S = 0.5
+SETTLE_S = 4.0
+"""The time after the start in which a server imports its APIs, and the leaders move."""
 
 
 class Seats:
@@ -122,17 +134,40 @@ def _wait_spread(client: Connection, ports: list[int]) -> None:
     wait_until(shares, "the leaders are spread")
 
 
+class Servers(NamedTuple):
+    """The servers of a variant.
+
+    Attributes:
+        pids: port -> process.
+        database: the URL of the database; "" without one.
+        postmaster: the process of the database; 0 without one.
+    """
+
+    pids: dict[int, int]
+    database: str = ""
+    postmaster: int = 0
+
+    def cpu_s(self) -> dict[int, float]:
+        """Returns the CPU time of each server by port, and that of the database for port 0."""
+        used = {port: cpu_s(pid) for port, pid in self.pids.items()}
+        if self.postmaster:
+            used[0] = sum(map(cpu_s, [self.postmaster, *_children(self.postmaster)]))
+        return used
+
+
 class Figures(NamedTuple):
     """The result of one run.
 
     Attributes:
         rate: responses per second of all processes.
         per_cpu_s: responses per CPU-second, for each process.
+        per_database_s: responses per CPU-second of the database; 0 without one.
         client_share: CPU-seconds of the client per second.
     """
 
     rate: float
     per_cpu_s: list[float]
+    per_database_s: float
     client_share: float
 
 
@@ -142,40 +177,84 @@ def cpu_s(pid: int) -> float:
     return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
 
-def measure(generator: Path, seats: Seats, kind: str, pids: dict[int, int], seconds: float) -> Figures:
+def _children(parent: int) -> list[int]:
+    """Returns the child processes of a process."""
+    children = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:  # it has just ended
+            continue
+        if int(fields[1]) == parent:
+            children.append(int(path.parent.name))
+    return children
+
+
+def latencies_ms(seats: Seats, kind: str, count: int = 1_000) -> list[float]:
+    """Returns the times of single requests of the first group, in ms."""
+    request, version = getattr(seats, kind)()[0]
+    pipeline = Pipeline(seats.ports[0], request, version, 1)
+    times = []
+    for _ in range(count):
+        began_s = time.perf_counter()
+        pipeline.round()
+        times.append((time.perf_counter() - began_s) * 1e3)
+    pipeline.close()
+    return times
+
+
+def bare_ms(database: str, count: int = 1_000) -> list[float]:
+    """Returns the times of single INSERTs in autocommit, in ms."""
+    bare = Bare(database, 1, 0)
+    times = []
+    for _ in range(count):
+        began_s = time.perf_counter()
+        bare.autocommit()
+        times.append((time.perf_counter() - began_s) * 1e3)
+    bare.connection.close()
+    return times
+
+
+def quantiles(times: list[float]) -> str:
+    """Formats the median and the 99th percentile."""
+    return f"{statistics.median(times):.2f} / {statistics.quantiles(times, n=100)[98]:.2f}"
+
+
+def measure(generator: Path, seats: Seats, kind: str, servers: Servers, seconds: float) -> Figures:
     """Runs the load for some seconds.
 
     Args:
         generator: the compiled `pipelines.c`.
         seats: the groups.
         kind: `heartbeats` or `commits`.
-        pids: port -> process.
+        servers: the servers.
         seconds: the time of the run.
     """
     requests = [encode_request(request, version, 7, "bench").hex() for request, version in getattr(seats, kind)()]
     lines = "".join(f"{port} {request}\n" for port, request in zip(seats.ports, requests, strict=True))
-    before = {port: cpu_s(pid) for port, pid in pids.items()}
+    before = servers.cpu_s()
     client = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         [generator, str(seconds), str(DEPTH)], input=lines, capture_output=True, text=True, check=True, timeout=120
     )
-    used = {port: cpu_s(pid) - before[port] for port, pid in pids.items()}
+    used = {port: after_s - before[port] for port, after_s in servers.cpu_s().items()}
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     (total, elapsed_s), *counts = (line.split() for line in done.stdout.splitlines())
-    served = dict.fromkeys(pids, 0)
+    served = dict.fromkeys(servers.pids, 0)
     for port, (count,) in zip(seats.ports, counts, strict=True):
         served[port] += int(count)
     client_s = after.ru_utime + after.ru_stime - client.ru_utime - client.ru_stime
     return Figures(
         int(total) / float(elapsed_s),
-        [served[port] / used[port] for port in pids],
+        [served[port] / used[port] for port in servers.pids],
+        int(total) / used[0] if 0 in used else 0.0,
         client_s / float(elapsed_s),
     )
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[dict[int, int]]:
-    """Runs `kcore serve` without a cluster; yields its port and process."""
+def alone(folder: Path) -> Iterator[Servers]:
+    """Runs `kcore serve` without a cluster."""
     [port] = next(free_ports(1))
     command = [sys.executable, "-m", "kcore", "serve", "--data", str(folder / "data"), "--listen", f"127.0.0.1:{port}"]
     for name, value in SETTINGS.items():
@@ -185,55 +264,102 @@ def alone(folder: Path) -> Iterator[dict[int, int]]:
     with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output, env=environment) as process:
         try:
             wait_until(lambda: "listening" in log.read_text(errors="replace"), f"the server serves: {log}", 60)
-            yield {port: process.pid}
+            yield Servers({port: process.pid})
         finally:
             process.terminate()
 
 
 @contextmanager
-def processes(folder: Path, count: int) -> Iterator[dict[int, int]]:
-    """Runs `kcore serve --processes`; yields the ports and processes of the nodes."""
-    if not count:
-        with alone(folder) as pids:
-            yield pids
-        return
-    with Supervised(folder, count, SETTINGS) as cluster:
-        yield {port: cluster.pid(number) for number, port in enumerate(cluster.ports, 1)}
+def over_postgresql(folder: Path, count: int) -> Iterator[Servers]:
+    """Runs nodes over a database of their own."""
+    databases = postgresql.Servers()
+    try:
+        server = databases.server("bench").create(shared_buffers="128MB")
+        url = server.url()
+        with NodeProcesses(url, folder, count, SETTINGS) as nodes:
+            server.query("CREATE TABLE bare (LIKE kcore.batches INCLUDING ALL)")
+            pids = {port: nodes.processes[node_id].pid for node_id, port in nodes.ports.items()}
+            postmaster = int((server.folder / "postmaster.pid").read_text().split()[0])
+            yield Servers(pids, url, postmaster)
+    finally:
+        databases.close()
+
+
+@contextmanager
+def running(folder: Path, variant: str) -> Iterator[Servers]:
+    """Runs the servers of a variant."""
+    if variant == "alone":
+        with alone(folder) as servers:
+            yield servers
+    elif variant.startswith("pg"):
+        with over_postgresql(folder, int(variant.removeprefix("pg"))) as servers:
+            yield servers
+    else:
+        with Supervised(folder, int(variant), SETTINGS) as cluster:
+            yield Servers({port: cluster.pid(number) for number, port in enumerate(cluster.ports, 1)})
+
+
+class Results:
+    """The figures of all runs."""
+
+    def __init__(self) -> None:
+        self.figures: dict[tuple[str, str], list[Figures]] = {}
+        self.latencies: dict[tuple[str, str], list[float]] = {}
+        self.bare: dict[str, list[float]] = {}
+
+    def run(self, generator: Path, variant: str, kinds: list[str], servers: Servers, seconds: float) -> None:
+        """Measures one variant once."""
+        time.sleep(SETTLE_S)
+        seats = Seats(list(servers.pids), CONNECTIONS)
+        for kind in kinds:
+            measure(generator, seats, kind, servers, WARM_UP_S)
+            figures = measure(generator, seats, kind, servers, seconds)
+            self.figures.setdefault((kind, variant), []).append(figures)
+            self.latencies.setdefault((kind, variant), []).extend(latencies_ms(seats, kind))
+        if servers.database:
+            self.bare.setdefault(variant, []).extend(bare_ms(servers.database))
+
+    def show(self) -> None:
+        """Prints the medians."""
+        print(
+            "| | requests/s | of 1 process | per CPU-second of each server | of the database | client's CPU "
+            "| one at a time, ms p50 / p99 | bare INSERT |\n|---|---|---|---|---|---|---|---|"
+        )
+        for (kind, variant), figures in self.figures.items():
+            rate = statistics.median(one.rate for one in figures)
+            base = self.figures.get((kind, "1"))
+            ratio = f"{rate / statistics.median(one.rate for one in base):.2f}" if base else "-"
+            each = zip(*(one.per_cpu_s for one in figures), strict=True)
+            per_server = ", ".join(f"{statistics.median(values):,.0f}" for values in each)
+            database = statistics.median(one.per_database_s for one in figures)
+            share = statistics.median(one.client_share for one in figures)
+            bare = quantiles(self.bare[variant]) if variant in self.bare else "-"
+            print(
+                f"| {kind}, {variant} | {rate:,.0f} | {ratio} | {per_server} | {database:,.0f} | {share:.2f} "
+                f"| {quantiles(self.latencies[kind, variant])} | {bare} |"
+            )
 
 
 def main() -> None:
     """Prints the median of some runs for each variant."""
     parser = argparse.ArgumentParser(prog="python -m bench.scaling", description=__doc__)
-    parser.add_argument("--processes", default="0,1,2", help="the numbers of processes to compare")
+    parser.add_argument("--variants", default="alone,1,2,pg1,pg2", help="what to compare")
     parser.add_argument("--seconds", type=float, default=2.0, help="the time of each run")
     parser.add_argument("--rounds", type=int, default=5, help="the number of runs of each variant")
     parser.add_argument("--kinds", default=",".join(KINDS), help="the kinds of requests")
     options = parser.parse_args()
-    counts = [int(count) for count in options.processes.split(",")]
-    kinds = options.kinds.split(",")
-    results: dict[tuple[str, int], list[Figures]] = {(kind, count): [] for kind in kinds for count in counts}
+    results = Results()
     with tempfile.TemporaryDirectory() as folder:
         generator = Path(folder) / "pipelines"
         source = Path(__file__).with_name("pipelines.c")
         subprocess.run([os.environ.get("CC", "cc").split()[-1], "-O2", "-o", generator, source], check=True)
         for number in range(options.rounds):
-            for count in counts:
-                data = Path(folder) / f"{number}-{count}"
+            for variant in options.variants.split(","):
+                data = Path(folder) / f"{number}-{variant}"
                 data.mkdir()
-                with processes(data, count) as pids:
-                    seats = Seats(list(pids), CONNECTIONS)
-                    for kind in kinds:
-                        measure(generator, seats, kind, pids, 0.3)  # warms up
-                        results[kind, count].append(measure(generator, seats, kind, pids, options.seconds))
-    print(f"{'':24} {'requests/s':>12} {'of 1 process':>12}  requests per CPU-second of each server, client's CPU/s")
-    for (kind, count), figures in results.items():
-        rate = statistics.median(one.rate for one in figures)
-        base = results.get((kind, 1))
-        ratio = f"{rate / statistics.median(one.rate for one in base):.2f}" if base else "-"
-        each = [f"{statistics.median(values):,.0f}" for values in zip(*(one.per_cpu_s for one in figures), strict=True)]
-        share = statistics.median(one.client_share for one in figures)
-        name = f"{kind}, {f'{count} processes' if count else 'no cluster'}"
-        print(f"{name:24} {rate:12,.0f} {ratio:>12}  {', '.join(each)}; {share:.2f}")
+                with running(data, variant) as servers:
+                    results.run(generator, variant, options.kinds.split(","), servers, options.seconds)
+    results.show()
 
 
 if __name__ == "__main__":

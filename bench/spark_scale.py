@@ -1,11 +1,14 @@
 """Rebuilds of large logs through Spark's readers and writers: rates, memory, and growth.
 
-    python -m bench.spark_scale --events 1000000 --folder FOLDER [--master local[2]] [--peer]
+    python -m bench.spark_scale --events 1000000 --folder FOLDER [--master local[2]] [--peer] >>RESULTS
+    python -m bench.spark_scale --events 1000000 --folder FOLDER --cluster >>RESULTS
+    python -m bench.spark_scale_report RESULTS
 
 The log has 200 partitions, of which one has 30 % of the events. They are generated from prepared batches: committed
-offsets of groups in their own partitions, again and again. Each line of the output is a JSON object: the job, wall
-seconds, processor seconds of the JVM and all its workers, events per processor second, and the peak memory of the
-processes in MB. `--peer` also reads 1 % of the events with kafka-python and pandas from `kcore serve`.
+offsets of groups in their own partitions, again and again. The last 1 % of each partition has files of its own. Each
+line of the output is a JSON object: the job, wall seconds, processor seconds of the JVM and all its workers, events per
+processor second, and the peak memory of the processes in MB. `--peer` also reads 1 % of the events with kafka-python
+and pandas from `kcore serve`. `--cluster` starts a master and two workers with a core each, and runs the jobs there.
 """
 
 from __future__ import annotations
@@ -14,9 +17,12 @@ import argparse
 import json
 import os
 import shutil
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,13 +32,25 @@ from confluent_kafka import Producer
 from kafka import KafkaConsumer, TopicPartition
 from pyspark.sql import SparkSession
 
+from bench.spark_scale_report import (
+    BEFORE,
+    COUNT,
+    DAY,
+    DAY_WITH_CHECKPOINTS,
+    FIRST,
+    LOCAL,
+    PEER,
+    START,
+    THROUGH_SPARK,
+)
+from kcore.demo.spark_cluster import HOST, Cluster, in_environment
 from kcore.protocol.records import CONSUMER_OFFSETS, decode_key, decode_value
 from kcore.runtime.partitioner import partition_for
-from kcore.spark.events.arrow import EVENT_SCHEMA, filled_array
+from kcore.spark.events.arrow import EVENT_SCHEMA, filled_array, from_batch
 from kcore.spark.events.event import EventRow
 from kcore.spark.events.sources import Part, Source, Span
 from kcore.spark.export.exporter import export
-from kcore.spark.jobs.rebuild import rebuild
+from kcore.spark.jobs.rebuild import END, Moment, rebuild, rebuild_with_doubts
 from kcore.spark.jobs.session import prepare_local_workers
 from kcore.spark.state.live_records import COMMITTED
 from kcore.testing import ServerProcess
@@ -47,6 +65,9 @@ LARGEST_GROUPS = 300
 VARIANTS = 4
 WALL_MS = 1_700_000_000_000
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+DAY_PERCENT = 1
+START_EVENTS = 20_000
+"""The size of the log whose rebuild shows the costs of the start: a hundred events per partition on average."""
 
 
 def names_by_partition() -> list[list[str]]:
@@ -74,13 +95,17 @@ class GeneratedSource(Source):
         self._sizes = [events - rest * (PARTITIONS - 1), *[rest] * (PARTITIONS - 1)]
         self._names = names_by_partition()
 
+    def sizes(self) -> dict[tuple[str, int], int]:
+        """Returns the number of events of each partition."""
+        return {(CONSUMER_OFFSETS, number): size for number, size in enumerate(self._sizes)}
+
     def parts(self) -> list[Part]:
         """Returns the partitions."""
         return [Part(CONSUMER_OFFSETS, number, 0, size) for number, size in enumerate(self._sizes)]
 
     def read_rows(self, span: Span) -> Iterator[EventRow]:
-        """Is not used: the log is read as batches."""
-        raise NotImplementedError
+        """Yields the rows of `read_batches`."""
+        return chain.from_iterable(map(from_batch, self.read_batches(span)))
 
     def read_batches(self, span: Span) -> Iterator[pa.RecordBatch]:
         """Yields the events of a partition: every offset of its groups once, with other values, and again."""
@@ -200,10 +225,11 @@ def measured(job: Callable[[], Any]) -> Usage:
     return Usage(wall_s, used / TICKS_PER_S, {name: kb >> 10 for name, kb in sorted(peaks.items()) if kb >= 1 << 14})
 
 
-def report(name: str, events: int, usage: Usage) -> None:
+def report(name: str, events: int, usage: Usage, where: str) -> None:
     """Prints a line of the output."""
     line = {
         "job": name,
+        "where": where,
         "events": events,
         "wall_s": round(usage.wall_s, 2),
         "cpu_s": round(usage.cpu_s, 2),
@@ -211,6 +237,58 @@ def report(name: str, events: int, usage: Usage) -> None:
         "peak_mb": usage.peak_mb,
     }
     print(json.dumps(line), flush=True)
+
+
+# ---- the jobs
+
+
+def generated(folder: Path, events: int) -> Path:
+    """Returns the export of a log, which is made if it does not exist. The last 1 % of each partition comes last."""
+    log = folder / f"events-{events}"
+    if not log.exists():
+        making = log.with_suffix(".part")
+        for end in (events * (100 - DAY_PERCENT) // 100, events):
+            export(GeneratedSource(end), making)
+        making.rename(log)
+    return log
+
+
+def jobs(spark: SparkSession, log: Path, folder: Path, events: int, clustered: bool) -> dict[str, Callable[[], Any]]:
+    """Returns the jobs by their names, in the order in which they must run.
+
+    Args:
+        spark: a session.
+        log: the export.
+        folder: the folder for output and for the small log that shows the costs of the start.
+        events: the number of events.
+        clustered: True to pass all data through Spark's readers and writers.
+    """
+    uri, out, previous = log.absolute().as_uri(), (folder / "out").absolute(), (folder / "previous").absolute()
+    before = Moment(GeneratedSource(events * (100 - DAY_PERCENT) // 100).sizes())
+    small = generated(folder, START_EVENTS).absolute()
+
+    def place(path: Path) -> Path | str:
+        return path.as_uri() if clustered else path
+
+    def run(source: Path, to: Path, moment: Moment = END, **options: Any) -> Callable[[], Any]:
+        return lambda: rebuild_with_doubts(spark, place(source), place(to), moment, **options)
+
+    found: dict[str, Callable[[], Any]] = {
+        COUNT: lambda: (
+            spark.read.parquet(f"{uri}/topic={CONSUMER_OFFSETS}").agg({"key": "max", "offset": "count"}).collect()
+        ),
+        FIRST: lambda: rebuild(spark, uri, out.as_uri()),
+        THROUGH_SPARK: lambda: rebuild(spark, uri, out.as_uri()),
+    }
+    if not clustered:
+        found[LOCAL] = lambda: rebuild(spark, log, out)
+    found |= {
+        START: run(small, out),
+        BEFORE: run(log, previous, before, checkpoint=True),
+        DAY: run(log, out, since=place(previous)),
+        DAY_WITH_CHECKPOINTS: run(log, out, since=place(previous), checkpoint=True),
+    }
+    return found
 
 
 # ---- the peer
@@ -248,42 +326,56 @@ def read_with_pandas(events: int, folder: Path) -> Usage:
         return measured(lambda: read(server.bootstrap, count))
 
 
+def session(master: str, settings: Mapping[str, str]) -> SparkSession:
+    """Returns a session whose threads and workers have started."""
+    builder: Any = SparkSession.builder.master(master)
+    fixed = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.driver.host": HOST,
+        "spark.driver.bindAddress": HOST,
+    }
+    for name, value in {**fixed, **settings}.items():
+        builder = builder.config(name, value)
+    spark: SparkSession = builder.getOrCreate()
+    spark.range(1_000).count()
+    return spark
+
+
 def main() -> None:
     """Makes the log and runs the jobs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--folder", type=Path, required=True, help="a folder for the log and the tables")
     parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--cluster", action="store_true", help="run on a master and two workers instead")
     parser.add_argument("--peer", action="store_true", help="also run kafka-python with pandas on 1 %% of the events")
+    parser.add_argument("--generate", action="store_true", help="only make the log")
     options = parser.parse_args()
     folder: Path = options.folder
+    where = "cluster" if options.cluster else options.master
     log = folder / f"events-{options.events}"
     if not log.exists():
-        report("generate", options.events, measured(lambda: export(GeneratedSource(options.events), log)))
+        report("generate", options.events, measured(lambda: generated(folder, options.events)), where)
+    if options.generate:
+        return
     prepare_local_workers()
-    spark = (
-        SparkSession.builder.master(options.master)
-        .config("spark.ui.enabled", "false")
-        .config("spark.log.level", "ERROR")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
-    uri, out = log.absolute().as_uri(), (folder / "out").absolute()
-    spark.range(1_000).count()  # starts the session's threads
-    jobs: dict[str, Callable[[], Any]] = {
-        "count (Spark SQL)": lambda: (
-            spark.read.parquet(f"{uri}/topic={CONSUMER_OFFSETS}").agg({"key": "max", "offset": "count"}).collect()
-        ),
-        "rebuild, first of the session": lambda: rebuild(spark, uri, out.as_uri()),
-        "rebuild through Spark's readers and writers": lambda: rebuild(spark, uri, out.as_uri()),
-        "rebuild of a local folder": lambda: rebuild(spark, log, out),
-    }
-    for name, job in jobs.items():
-        report(name, options.events, measured(job))
-        shutil.rmtree(out, ignore_errors=True)
-    spark.stop()
+    with ExitStack() as stack:
+        master, settings = options.master, dict[str, str]()
+        if options.cluster:
+            shutil.rmtree(folder / "cluster", ignore_errors=True)
+            cluster = stack.enter_context(Cluster((folder / "cluster").absolute(), ()))
+            stack.enter_context(in_environment({"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": HOST}))
+            master, settings = cluster.master, cluster.settings()
+        spark = session(master, settings)
+        for name, job in jobs(spark, log, folder, options.events, options.cluster).items():
+            report(name, options.events, measured(job), where)
+            shutil.rmtree(folder / "out", ignore_errors=True)
+        shutil.rmtree(folder / "previous", ignore_errors=True)
+        spark.stop()
     if options.peer:
-        report("kafka-python and pandas", options.events // 100, read_with_pandas(options.events // 100, folder))
+        report(PEER, options.events // 100, read_with_pandas(options.events // 100, folder), where)
 
 
 if __name__ == "__main__":

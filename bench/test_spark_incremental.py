@@ -114,7 +114,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Runs, list[WrittenFi
     for days in (range(DAYS - 1), range(DAYS - 1, DAYS)):
         commit_days(root / "data", days)
         with FolderSource(root / "data") as source:
-            export(source, root / "events", wanted={CONSUMER_OFFSETS}.__contains__)
+            export(source, root / "events", topic_filter={CONSUMER_OFFSETS}.__contains__)
         previous = previous or found.with_checkpoints()
     shutil.rmtree(root / "data")
     return found, previous

@@ -96,7 +96,7 @@ def events(folder: Path) -> Path:
     """Yields the log as an export."""
     out = folder.parent / "events"
     with FolderSource(folder) as source:
-        export(source, out, wanted={CONSUMER_OFFSETS}.__contains__)
+        export(source, out, topic_filter={CONSUMER_OFFSETS}.__contains__)
     return out
 
 

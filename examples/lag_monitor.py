@@ -6,7 +6,7 @@
 Partitions that a member owns without a committed offset count from their first record: a group that never commits is
 not shown as caught up. A consumer with another `reset` than "earliest" may have less to do.
 
-It looks COUNT times (by default endlessly), every INTERVAL seconds (by default 5). From the second time on, it knows
+It measures COUNT times (by default endlessly), every INTERVAL seconds (by default 5). From the second time on, it knows
 how fast each group's lag shrinks. The exit status is 1 if a group is behind at the end, so that a script can wait for
 all groups to catch up.
 """

@@ -91,7 +91,7 @@ with kcore.open({str(tmp_path / "data")!r}):
 
 
 def test_an_api_with_a_missing_import_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its file exists: a missing import inside it must not look like an unknown API."""
+    """The API's file exists: a missing import inside it must not look like an unknown API."""
     (tmp_path / "served").mkdir()
     (tmp_path / "served" / "heartbeat.py").write_text("import absent_library\n")
     monkeypatch.syspath_prepend(tmp_path)

@@ -112,7 +112,7 @@ def _once(
         missing = sorted(frozenset(options.topic) - {part.topic for part in source.parts()})
         if missing:
             raise KcoreError(f"{', '.join(missing)}: no such topic")
-        return export(source, options.out, wanted=topics.__contains__, on_file=_tell, manifest=manifest, **more)
+        return export(source, options.out, topic_filter=topics.__contains__, on_file=_tell, manifest=manifest, **more)
 
 
 def _tell(written: ExportedFile) -> None:

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kcore.cli import log_compact, log_copy, log_repair, log_verify, output, target
-from kcore.inspect import Event, Selection, folder_events, server_events
+from kcore.cluster.urls import is_store_url
+from kcore.inspect import Event, Selection, cluster_events, folder_events, server_events
 from kcore.printable import clean
 
 
@@ -42,6 +43,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _dump(options: argparse.Namespace) -> int:
     selection = Selection(tuple(options.topic), tuple(options.partition), options.from_offset, options.to_offset)
+    if options.data is not None and options.bootstrap is None and is_store_url(options.data):
+        _print(options, cluster_events(options.data, selection))
+        return 0
     target.check(options)
     if options.data is not None:  # read without an engine, which might fail to load the log
         events = folder_events(options.data, selection)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from kcore.cli import output
+from kcore.cli import output, target
 from kcore.log import compact
 
 
@@ -25,6 +25,7 @@ def run(options: argparse.Namespace) -> int:
         DataFolderError: the folder is refused.
         LogError: the copy does not fit on the disk; the folder is unchanged.
     """
+    target.require_folder(options.data, "the database's own tools free its space")
     before, after = compact(options.data)
     output.print_rows(("bytes_before", "bytes_after"), [(before, after)], options.format)
     return 0

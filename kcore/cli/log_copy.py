@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from kcore.cli import output
+from kcore.cli import output, target
 from kcore.cli.log_verify import partition_name, verify
 from kcore.log.lmdb_copy import copy_folder
 
@@ -26,6 +26,7 @@ def run(options: argparse.Namespace) -> int:
         DataFolderError: the folder is damaged, or the destination is not empty.
         LogError: the disk is full, or a file cannot be read or written.
     """
+    target.require_folder(options.data, "the database's own tools copy it")
     size = copy_folder(options.data, options.destination)
     findings, names, partitions = verify(options.destination)
     if findings:

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from kcore.cli import output
+from kcore.cli import output, target
 from kcore.cli.log_verify import verify
 from kcore.errors import KcoreError
 from kcore.inspect.damage import FolderReader, contents
@@ -39,6 +39,7 @@ def run(options: argparse.Namespace) -> int:
         DataFolderError: the folder is in use, or is not a kcore folder.
         LogError: the disk is full, or the repair failed; the folder is unchanged.
     """
+    target.require_folder(options.data, "restore a backup of the database")
     readers: list[FolderReader] = []
 
     def make_reader() -> FolderReader:

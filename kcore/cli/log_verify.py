@@ -5,17 +5,26 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 from kcore.broker.compaction.check import check_compacted, check_records, check_rehearsed
 from kcore.broker.metadata.names import CLUSTER_METADATA, INTERNAL_TOPICS, METADATA_TOPIC_ID
 from kcore.cli import output
+from kcore.cluster.store import METADATA
+from kcore.cluster.urls import is_store_url, open_store
 from kcore.errors import KafkaError, KcoreError
-from kcore.log import Finding, LmdbLogEngine, PartitionKey, PartitionLog, verify_folder
+from kcore.log import Finding, LmdbLogEngine, LogEngine, PartitionKey, PartitionLog, verify_folder
+from kcore.log.shared_engine import SharedLogEngine
+from kcore.log.verify import verify_partition
+from kcore.log.write_set import StoredPartition
 from kcore.protocol import DecodeError
 from kcore.protocol.compression import decompress
 from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE, UnknownRecord, decode_key, decode_value
 from kcore.protocol.records.metadata import RemoveTopicRecord, TopicRecord, decode_metadata_record
 from kcore_ext.batch import CorruptBatchError, iter_entries, parse_header
+
+ATTEMPTS = 5
+"""Maximum number of checks of a partition that changes meanwhile."""
 
 SNAPSHOTTED = (CONSUMER_OFFSETS, TRANSACTION_STATE)
 """Topics whose compacted log is the snapshot of a coordinator."""
@@ -23,13 +32,15 @@ SNAPSHOTTED = (CONSUMER_OFFSETS, TRANSACTION_STATE)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the action's arguments."""
-    parser.add_argument("data", metavar="DIR", help="a data folder that no server has open")
+    parser.add_argument(
+        "data", metavar="DIR", help="a data folder that no server has open, or the URL of a cluster's store"
+    )
     output.add_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Prints each finding with its partition and offset. Returns 1 if there are any, else 0."""
-    findings, names, partitions = verify(options.data)
+    findings, names, partitions = (verify_store if is_store_url(options.data) else verify)(options.data)
     rows = [(partition_name(one, names), one.offset, one.kind, one.detail) for one in findings]
     if rows or options.format == "json":
         output.print_rows(("partition", "offset", "finding", "detail"), rows, options.format)
@@ -72,7 +83,44 @@ def verify(path: str) -> tuple[list[Finding], dict[bytes, str], int]:
         engine.close()
 
 
-def _check(engine: LmdbLogEngine, log: PartitionLog, topic: str | None) -> Iterator[Finding]:
+def verify_store(url: str) -> tuple[list[Finding], dict[bytes, str], int]:
+    """Checks the logs in the store of a cluster: every batch, every record, and the results of compaction.
+
+    The nodes may run. If the leader of a partition deletes or compacts batches meanwhile, the check is repeated.
+
+    Args:
+        url: the store's URL.
+
+    Returns:
+        As `verify`.
+
+    Raises:
+        ConfigError: no kind of store has this scheme, or a package that it needs is not installed.
+        LogError: the store cannot be reached.
+    """
+    findings: list[Finding] = []
+    with closing(open_store(url)) as store:
+        engine = SharedLogEngine(store.reader())
+        names = _topic_names(engine.follow(METADATA))
+        keys = [row.key for row in store.leaders()]
+        for key in keys:
+            for _ in range(ATTEMPTS):
+                before = engine.shared.look_up(key)
+                found = [] if before is None else _check_stored(engine, before, names.get(key.topic_id))
+                after = engine.shared.look_up(key) if found else before
+                if not found or (before is not None and after is not None and before.meta == after.meta):
+                    break
+            findings += found
+    return findings, names, len(keys)
+
+
+def _check_stored(engine: SharedLogEngine, stored: StoredPartition, topic: str | None) -> list[Finding]:
+    """Checks one partition of a cluster."""
+    findings = verify_partition(engine.shared, stored.key, stored.meta, stored.end_offset, deep=True)
+    return findings or list(_check(engine, engine.show(stored), topic))
+
+
+def _check(engine: LogEngine, log: PartitionLog, topic: str | None) -> Iterator[Finding]:
     if log.log_start_offset >= log.high_watermark:
         return
     offset = log.log_start_offset

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 from typing import TYPE_CHECKING
 
@@ -16,10 +15,9 @@ if TYPE_CHECKING:
 
     from kcore.cluster.store import ClusterStore
     from kcore.config.node import Config
+    from kcore.server.cluster_member import ClusterMember
     from kcore.server.cluster_node import ClusterNode
     from kcore.server.http import HttpServer
-
-logger = logging.getLogger("kcore.serve")
 
 
 class Stop:
@@ -64,47 +62,47 @@ async def serve_node(
     Returns:
         The exit code: 1 if the node cannot serve.
     """
-    from kcore.server.cluster_node import ClusterNode  # noqa: PLC0415  # only nodes of a cluster need it
+    from kcore.server.cluster_member import ClusterMember  # noqa: PLC0415  # only nodes of a cluster need it
 
     loop = asyncio.get_running_loop()
     stop_at_signals(loop, stop.requested.set)
-    while not stop.requested.is_set():
-        node = ClusterNode(open_store, config)
-        if not await _started(node, stop):
-            return 0 if stop.requested.is_set() else 1
+
+    async def attach(node: ClusterNode) -> Callable[[], Awaitable[None]]:
         http = await _http(node, config)
         for name, (host, port) in node.server.addresses.items():
             print(f"kcore: node {config.node_id}: {name} listening on {host or '0.0.0.0'}:{port}", flush=True)
         ready()
-        await _first(stop.requested.wait(), node.ended.wait())
-        if http is not None:
-            await http.stop()
-        if not node.ended.is_set():
-            await node.stop(hand_over=stop.hand_over)
-            return 0
-        broken = node.engine.pipeline.settling
-        await node.abort()
-        if broken:
-            print(f"kcore: {EngineInterruptedError()}", file=sys.stderr)
-            return 1
-        logger.warning("cluster: node %d was fenced and registers again", config.node_id)
+
+        async def detach() -> None:
+            if http is not None:
+                await http.stop()
+
+        return detach
+
+    member = ClusterMember(open_store, config, attach=attach, survives_interrupts=False)
+    if not await _started(member, stop):
+        return 0 if stop.requested.is_set() else 1
+    await _first(stop.requested.wait(), member.ended)
+    if member.ended.done():
+        member.ended.result()
+        print(f"kcore: {EngineInterruptedError()}", file=sys.stderr)
+        return 1
+    await member.stop(hand_over=stop.hand_over)
     return 0
 
 
-async def _started(node: ClusterNode, stop: Stop) -> bool:
+async def _started(member: ClusterMember, stop: Stop) -> bool:
     """Starts a node, unless a signal comes first. Returns False if it cannot start; the cause is printed."""
-    starting = asyncio.ensure_future(node.start())
+    starting = asyncio.ensure_future(member.start())
     try:
         await _first(stop.requested.wait(), starting)
         if not starting.done():
             starting.cancel()
         await starting
     except asyncio.CancelledError:
-        await node.stop()
         return False
     except (LogError, OSError) as error:
-        print(f"kcore: node {node.config.node_id} cannot start: {error}", file=sys.stderr)
-        await node.stop()
+        print(f"kcore: node {member.node.config.node_id} cannot start: {error}", file=sys.stderr)
         return False
     return True
 

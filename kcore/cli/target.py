@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from kcore.cluster.urls import is_store_url
 from kcore.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -47,6 +48,17 @@ def security(options: argparse.Namespace) -> ClientSecurity | None:
     return ClientSecurity.of_file(options.command_config)
 
 
+def require_folder(data: str, instead: str) -> None:
+    """Raises ConfigError if a data folder is needed and the URL of a cluster's store was named.
+
+    Args:
+        data: the argument.
+        instead: what the operator can do with a cluster.
+    """
+    if is_store_url(data):
+        raise ConfigError(f"{data} is the store of a cluster, and a data folder is needed: {instead}")
+
+
 def check(options: argparse.Namespace) -> None:
     """Raises ConfigError unless exactly one of folder and server was named."""
     if options.data is not None and options.bootstrap is not None:
@@ -57,6 +69,8 @@ def check(options: argparse.Namespace) -> None:
     if options.data is None and options.bootstrap is None:
         raise ConfigError("name a data folder, or --bootstrap HOST:PORT of a running server")
     security(options)  # reports its errors before anything is opened
+    if options.data is not None:
+        require_folder(options.data, "name a node with --bootstrap HOST:PORT")
 
 
 @contextmanager

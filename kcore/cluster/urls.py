@@ -23,6 +23,12 @@ FACTORIES: Final = {
 """URL scheme -> module and function. The function takes the URL and the durability; it is imported at first use."""
 
 
+def is_store_url(place: str) -> bool:
+    """Returns True if a text is the URL of a store, so that it is not the path of a folder."""
+    scheme, separator, _ = place.partition("://")
+    return bool(separator) and scheme in FACTORIES
+
+
 def open_store(url: str, durability: str = "fsync") -> ClusterStore:
     """Opens the store of a cluster.
 

@@ -88,7 +88,7 @@ class ClusterStory(SparkStory):
 
         self.show.command(["kcore", "export", str(data), "--out", uri])
         with open_source(data) as source:
-            report = export(source, uri, wanted=INTERNAL_TOPICS.__contains__)
+            report = export(source, uri, topic_filter=INTERNAL_TOPICS.__contains__)
         findings = verify(uri)
         print(f"{report.rows} rows in {report.files} files; {'; '.join(findings) or 'whole'}")
         self.statuses.append((f"export --out {uri}", len(findings)))

@@ -87,7 +87,7 @@ class SparkStory:
 
         self.show.command(["kcore", "export", str(data), "--out", events])
         with open_source(data) as source:
-            report = export(source, events, wanted=INTERNAL_TOPICS.__contains__)
+            report = export(source, events, topic_filter=INTERNAL_TOPICS.__contains__)
         print(f"{report.rows} rows in {report.files} files")
         self.statuses.append(("export", len(report.faults)))
         self.show.command(["kcore", "export", "verify", events])

@@ -112,7 +112,7 @@ class Cluster:
 
     Args:
         folder: the folder of logs and of the workers' own folders.
-        jars: the packages for S3, on the class path of driver and executors.
+        jars: the packages for S3, on the class path of driver and executors; none: the cluster has no S3 server.
 
     Attributes:
         master: the master's URL.
@@ -131,8 +131,9 @@ class Cluster:
 
         home = Path(pyspark.__file__).parent
         try:
-            port = self.endpoint.rpartition(":")[2]
-            self._start("s3", [*moto_command(), "-H", HOST, "-p", port], self._folder / "s3")
+            if self._class_path:
+                port = self.endpoint.rpartition(":")[2]
+                self._start("s3", [*moto_command(), "-H", HOST, "-p", port], self._folder / "s3")
             spark = [str(home / "bin" / "spark-class")]
             address = ["--host", HOST, "--port", self.master.rpartition(":")[2], "--webui-port", "0"]
             self._start("master", [*spark, "org.apache.spark.deploy.master.Master", *address], self._folder / "master")
@@ -144,7 +145,8 @@ class Cluster:
                 self._start(f"worker-{number}", command, own)
             for number in range(WORKERS):
                 self._await(f"worker-{number}", "Successfully registered with master")
-            self._await_s3()
+            if self._class_path:
+                self._await_s3()
         except BaseException:
             self.__exit__()
             raise
@@ -199,11 +201,15 @@ class Cluster:
 
     def settings(self) -> dict[str, str]:
         """Returns Spark's settings for this cluster."""
-        return {
-            "spark.driver.extraClassPath": self._class_path,
-            "spark.executor.extraClassPath": self._class_path,
+        found = {
             "spark.executor.memory": "512m",
             "spark.executorEnv.PYTHONPATH": str(Path(kcore.__file__).parents[1]),
+        }
+        if not self._class_path:
+            return found
+        return found | {
+            "spark.driver.extraClassPath": self._class_path,
+            "spark.executor.extraClassPath": self._class_path,
             "spark.hadoop.fs.s3a.endpoint": f"http://{self.endpoint}",
             "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
             "spark.hadoop.fs.s3a.path.style.access": "true",

@@ -12,7 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kcore.drivers.forks import refuse_in_child
-from kcore.drivers.offload import MAX_BLOCKED_REQUESTS, CommitOffloadPolicy, Gathering, Writer, call_on_thread
+from kcore.drivers.log_threads import JournalMover, Writer, WriteTask
+from kcore.drivers.offload import MAX_BLOCKED_REQUESTS, CommitOffloadPolicy, Gathering, call_on_thread
 from kcore.errors import EngineClosedError, EngineInterruptedError, ReentrantCallError
 from kcore.late_timers import LateTimers
 from kcore.metrics import RoundTimes
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MEMORY_WAIT_S = 0.1  # pause before the writing thread tries again to notify the loop, after a MemoryError
 MAX_TIMERS_S = 0.02  # the time of due timers in one turn of the loop
 
 
@@ -86,6 +86,7 @@ class AsyncDriver:
         self._offload_policy = CommitOffloadPolicy(max_blocked_requests)
         self._gathering = Gathering()
         self._writer: Writer | None = None
+        self._mover = JournalMover(engine.log)
         self._shared = shared
         self._paused = False
         self._written: BackgroundCommit | None = None  # until it is finished
@@ -248,7 +249,7 @@ class AsyncDriver:
             ended.set_result(None)
 
     def _pause(self) -> None:
-        """Begins a pause, unless there is one. If a callback raises, there is none."""
+        """Begins a pause, unless one has begun. If a callback raises, no pause begins."""
         if not self._paused:
             for callback in self._pauses:
                 callback(True)
@@ -325,7 +326,7 @@ class AsyncDriver:
         writer = self._started_writer()
         if writer is None:
             return False
-        task = _WriteTask(self, now_s)  # allocated before the commit starts: a started commit must be written
+        task = WriteTask(self, now_s)  # allocated before the commit starts: a started commit must be written
         task.background_commit = pipeline.start_background(threading.Lock())
         if task.background_commit is None:
             if not self._may_pause():
@@ -379,7 +380,7 @@ class AsyncDriver:
         writer.do(run)
         return True
 
-    def background_ended(self, task: _WriteTask) -> None:
+    def background_ended(self, task: WriteTask) -> None:
         """Completes the responses of a round that the thread has written."""
         background_commit = task.background_commit
         if self._closed or self._broken or background_commit is None:
@@ -538,18 +539,36 @@ class AsyncDriver:
             self._handle_engine_error(error)
             raise
 
+    async def settle_rounds(self) -> None:
+        """Waits until everything that was decided before is durable, or has failed. A shared loop is not blocked."""
+        pipeline = self.engine.pipeline
+        if not self._may_pause():
+            if not pipeline.settling:
+                self.engine.commit()
+            return
+        until = pipeline.rounds + pipeline.failures + 2  # the round that is being written, and the one behind it
+        while not (self._closed or self._broken) and pipeline.has_uncommitted:
+            if pipeline.rounds + pipeline.failures >= until:
+                return
+            await self._next_end()
+
+    async def _next_end(self) -> None:
+        """Waits for the end of a round or of a background commit."""
+        if not self.engine.pipeline.committing:
+            self.round_is_open()
+        self._ended = self._ended or self.loop.create_future()
+        await asyncio.shield(self._ended)
+
     async def finish_rounds(self) -> None:
         """Refuses later requests, and waits until all decisions are durable. `close` then has nothing to write."""
         self._closing = True
         while not (self._closed or self._broken) and self.engine.pipeline.has_uncommitted:
-            if not self.engine.pipeline.committing:
-                self.round_is_open()
-            self._ended = self._ended or self.loop.create_future()
-            await asyncio.shield(self._ended)
+            await self._next_end()
         writer, self._writer = self._writer, None
         self._may_use_thread = False
         if writer is not None:
             await call_on_thread(writer.stop)
+        await call_on_thread(self._mover.stop)
 
     def close(self) -> None:
         """Commits the open round and stops. Parked requests get an EngineClosedError.
@@ -575,40 +594,4 @@ class AsyncDriver:
                 self._alarm.cancel()
             if self._writer is not None:
                 self._writer.stop()
-
-
-class _WriteTask:
-    """A background commit that the writing thread writes and the loop finishes."""
-
-    __slots__ = ("_driver", "_finish", "background_commit", "began_s", "since_s")
-
-    def __init__(self, driver: AsyncDriver, began_s: float) -> None:
-        self._driver = driver
-        self._finish = partial(driver.background_ended, self)
-        self.began_s = began_s
-        self.background_commit: BackgroundCommit | None = None
-        self.since_s: float | None = None  # None: the round is not measured
-
-    def write(self) -> None:
-        """Writes the round. If there is no memory for the call, waits for it: every later round waits for this one."""
-        assert self.background_commit is not None, "only a started background commit is written"
-        while True:
-            try:
-                self.background_commit.write()
-                return
-            except MemoryError:  # raised before the write began: a failed write is noted in the commit
-                time.sleep(MEMORY_WAIT_S)
-
-    def write_in_background(self) -> None:
-        """Writes the round on the writing thread, then has the loop finish it."""
-        self.write()
-        while True:
-            try:
-                self._driver.loop.call_soon_threadsafe(self._finish)
-                return
-            except MemoryError:
-                time.sleep(MEMORY_WAIT_S)  # only this call notifies the loop, and every later round waits for it
-            except RuntimeError:
-                # the engine's `close` finishes the commit
-                logger.debug("driver: the event loop was closed before a background commit was finished")
-                return
+            self._mover.stop()

@@ -1,12 +1,10 @@
-"""Threads beside an event loop: one that writes rounds, with the policy for its use, and those of single calls."""
+"""Work beside an event loop: the policy for the thread that writes rounds, and threads of single calls."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from queue import SimpleQueue
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -43,7 +41,7 @@ class CommitOffloadPolicy:
         self._served += 1
 
     def should_offload(self, now_s: float) -> bool:
-        """Returns whether an inline commit of the round at `now_s` (of any clock) would delay too many requests."""
+        """Returns True if an inline commit of the round at `now_s` (of any clock) would delay too many requests."""
         too_many = self._served * self.average_write_s > self._max_blocked_requests * (now_s - self._since_s)
         self._served = 0
         self._since_s = now_s
@@ -93,29 +91,6 @@ class Gathering:
         """Ends the round with its number of calls: the next round waits for as many."""
         self._likely = max(waiting, 1)
         self._waiting = self._idle_turns = 0
-
-
-class Writer:
-    """A thread that writes rounds, one at a time. The futures of an executor would cost more than a short round."""
-
-    def __init__(self) -> None:
-        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        # A daemon thread: a process that ends without closing its engine must not wait for it.
-        self._thread = threading.Thread(target=self._run, name="kcore-log", daemon=True)
-        self._thread.start()
-
-    def do(self, work: Callable[[], None]) -> None:
-        """Queues `work`, which must not raise, behind all earlier work."""
-        self._work.put(work)
-
-    def stop(self) -> None:
-        """Waits until all queued work is done, and ends the thread."""
-        self._work.put(None)
-        self._thread.join()
-
-    def _run(self) -> None:
-        while (work := self._work.get()) is not None:
-            work()
 
 
 async def call_on_thread(call: Callable[[], T], discard: Callable[[T], object] | None = None) -> T:

@@ -8,6 +8,7 @@ from _thread import get_ident
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kcore.drivers.forks import refuse_in_child
+from kcore.drivers.log_threads import JournalMover
 from kcore.errors import EngineClosedError, EngineInterruptedError, KcoreError, ReentrantCallError
 from kcore.runtime import Pending
 
@@ -71,6 +72,7 @@ class ThreadDriver:
         self._joined = 0  # the number of calls in the open round
         self._likely = 1  # the number of calls after which the open round is committed
         self._refusal: str | None = None  # in a forked child: the text of its errors
+        self._mover = JournalMover(engine.log)
         refuse_in_child(self)
 
     def leave_to_parent(self, reason: str) -> None:
@@ -332,7 +334,7 @@ class ThreadDriver:
             self.turn()
 
     def advance(self, ms: int) -> None:
-        """Moves a manual clock, and wakes the callers whose requests complete by that.
+        """Moves a manual clock, and wakes the callers whose requests this completes.
 
         Raises:
             EngineClosedError, EngineInterruptedError, ReentrantCallError: as in `submit`.
@@ -361,6 +363,7 @@ class ThreadDriver:
                 raise KcoreError("a request is parked: listen before members join and before records are awaited")
             self._enter()
             self._commit()
+            self._mover.stop()
             self._inside = CLOSED
 
     def close(self) -> None:
@@ -379,10 +382,12 @@ class ThreadDriver:
                 return
             if self._inside:
                 self.engine.abandon()
+                self._mover.stop()
             else:
                 self._inside = get_ident()
                 try:
                     self._commit()
+                    self._mover.stop()
                     self.engine.close()
                 except BaseException:
                     self._inside = BROKEN

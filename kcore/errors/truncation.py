@@ -1,4 +1,4 @@
-"""The error of a consumer whose records a new leader has not."""
+"""The error of a consumer whose next records a new leader lacks."""
 
 from __future__ import annotations
 

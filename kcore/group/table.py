@@ -32,7 +32,7 @@ class GroupTable(dict[str, "Group"]):
         self._now: Now | None = None
 
     def measure(self, meters: GroupMeters, now: Now) -> None:
-        """Measures rebalances that begin from now on; a load of the shard is none."""
+        """Measures rebalances from now on. The changes during a load of the shard do not count."""
         self._meters = meters
         self._now = now
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcore.broker.metadata.names import CLUSTER_METADATA, METADATA_TOPIC_ID
+from kcore.cluster.store import METADATA
+from kcore.cluster.urls import open_store
 from kcore.inspect.events import Event, decode_batch
 from kcore.log import LmdbLogEngine, PartitionKey, check_folder
+from kcore.log.shared_engine import SharedLogEngine
 from kcore.node.types import TopicPartition
 from kcore.protocol.records.metadata import RemoveTopicRecord, TopicRecord, decode_metadata_record
 from kcore_ext.batch import iter_records, parse_header, split_batches
 
 if TYPE_CHECKING:
-    from kcore.log import LogEngine
+    from kcore.log import LogEngine, PartitionLog
     from kcore.node._sync.node import Node
 
 FETCH_BYTES = 4 << 20
@@ -63,13 +67,38 @@ def folder_events(path: str | Path, selection: Selection) -> Iterator[Event]:
             topic = names.get(key.topic_id)
             if topic is None or not selection.wants(topic, key.partition):
                 continue
-            log = engine.open(key)
-            start = max(selection.from_offset, log.log_start_offset)
-            if start < log.high_watermark:
-                for _, batch in log.batches(start, selection.to_offset):
-                    yield from selection.within(decode_batch(topic, key.partition, batch))
+            yield from _read(engine.open(key), topic, key.partition, selection)
     finally:
         engine.close()
+
+
+def cluster_events(url: str, selection: Selection) -> Iterator[Event]:
+    """Yields the events in the store of a cluster, by topic, partition and offset. Its nodes may run.
+
+    Each partition ends where it ended when its first event was read.
+
+    Raises:
+        ConfigError: no kind of store has this scheme, or a package that it needs is not installed.
+        LogError: the store cannot be reached, or a batch is damaged.
+    """
+    with closing(open_store(url)) as store:
+        engine = SharedLogEngine(store.reader())
+        engine.follow(METADATA)
+        names = topic_names(engine)
+        keys = [row.key for row in store.leaders() if row.key.topic_id in names]
+        for key in sorted(keys, key=lambda key: (names[key.topic_id], key.partition)):
+            topic = names[key.topic_id]
+            log = engine.follow(key) if selection.wants(topic, key.partition) else None
+            if log is not None:
+                yield from _read(log, topic, key.partition, selection)
+
+
+def _read(log: PartitionLog, topic: str, partition: int, selection: Selection) -> Iterator[Event]:
+    """Yields the selected events of a log."""
+    start = max(selection.from_offset, log.log_start_offset)
+    if start < log.high_watermark:
+        for _, batch in log.batches(start, selection.to_offset):
+            yield from selection.within(decode_batch(topic, partition, batch))
 
 
 def topic_names(engine: LogEngine) -> dict[bytes, str]:

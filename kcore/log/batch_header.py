@@ -47,7 +47,7 @@ def leader_epoch(batch: bytes | memoryview) -> int:
 def end_of_sound(batch: bytes, base_offset: int, check_crc: bool) -> int:
     """Returns the offset after a stored batch that should begin at `base_offset`, or -1 if `damage` finds damage.
 
-    It makes the checks of `damage` faster, since a load makes them for every batch.
+    It makes the checks of `damage` in less time, because a load calls it for every batch.
     """
     size = len(batch)
     if size < HEADER_SIZE:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Final, NoReturn
 
@@ -33,7 +34,7 @@ _INTERRUPTED: Final = "an exception interrupted a call of the log engine: everyt
 class StagedLogEngine(EngineCore, LogEngine):
     """A LogEngine over a Storage. The constructors of its subclasses open it.
 
-    Any line may raise: memory is short, or the keyboard interrupts. A change of several steps therefore sets a bit of
+    Any line may raise `MemoryError` or `KeyboardInterrupt`. A change of several steps therefore sets a bit of
     `_torn` before its first step and clears it after the last. `seal`, `finish`, `fail` and `commit` handle an
     exception themselves: they reset memory to the contents of the storage, which include the write set if
     `WriteSet.is_durable`. The storage determines that before memory changes (`Storage.settle`). If a second exception
@@ -341,7 +342,7 @@ class StagedLogEngine(EngineCore, LogEngine):
         self._restore(drops)
 
     def _restore(self, drops: list[StagedPartitionLog]) -> None:
-        """Undoes drops. A partition that was created in place of a dropped one is discarded with its creation."""
+        """Restores dropped partitions. A partition that was created in place of a dropped one is discarded."""
         for log in drops:
             other = self._logs.get(log.key)
             if other is not None and other is not log:
@@ -435,6 +436,10 @@ class StagedLogEngine(EngineCore, LogEngine):
                 known[dropped._number] = dropped.key
             findings.extend(self._storage.stray_entries(known))
         return findings
+
+    def move_beside(self, start: Callable[[Callable[[], None]], bool] | None) -> None:
+        """Implements `LogEngine.move_beside`."""
+        self._storage.move_beside(start)
 
     def sync(self) -> None:
         """Implements `LogEngine.sync`."""

@@ -9,6 +9,8 @@ Commits are counted in `write`, so it makes no difference whether a driver calls
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kcore.log.errors import FailureReason, LogClosedError, LogError
 from kcore.log.interface import EngineStats, Finding, LogEngine, PartitionKey, PartitionLog
 from kcore.log.write_set import WriteSet
@@ -152,6 +154,10 @@ class FaultInjectingEngine(LogEngine):
     def verify(self, deep: bool = False) -> list[Finding]:
         """Implements `LogEngine.verify`."""
         return self.inner.verify(deep)
+
+    def move_beside(self, start: Callable[[Callable[[], None]], bool] | None) -> None:
+        """Implements `LogEngine.move_beside`."""
+        self.inner.move_beside(start)
 
     def sync(self) -> None:
         """Implements `LogEngine.sync`."""

@@ -9,14 +9,14 @@ Offsets of a partition: `log_start_offset <= high_watermark <= end_offset`. `end
 `high_watermark` is the committed end, and readers see only batches below it.
 
 Threads: one thread owns an engine (appends, seal, finish, fail, open, drop). One other thread may run
-`write(write_set)` or `reclaim()` at the same time, and any number of threads may read (`read`, `batches`,
-`find_by_timestamp`, `read_snapshot`).
+`write(write_set)` or `reclaim()` at the same time, a third one the functions of `move_beside`, and any number of
+threads may read (`read`, `batches`, `find_by_timestamp`, `read_snapshot`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -155,8 +155,8 @@ class PartitionLog(ABC):
         Begins with the batch that contains `start` (None: the log start) and ends before the first batch whose base
         offset is at or above `stop` (None: the high watermark when the iteration begins). The storage is read in
         bounded slices, and no transaction stays open between them. Continuity is always checked, the CRC unless
-        `check_crc` is False. If the log is compacted during the iteration, a batch may be one into which several were
-        merged, and its first records may repeat those of an earlier batch.
+        `check_crc` is False. If the log is compacted during the iteration, a returned batch may be merged from several,
+        and its first records may repeat records of an earlier batch.
         Raises CorruptLogError at the first damaged batch, and OffsetOutOfRangeError as `read` does (also during the
         iteration, if retention overtakes it).
         """
@@ -379,6 +379,17 @@ class LogEngine(ABC):
 
         Shallow: checks the first and the last batch of each partition. Deep: checks every batch (CRC, header,
         continuity, epochs), every snapshot, and finds entries that belong to no partition.
+        """
+
+    @abstractmethod
+    def move_beside(self, start: Callable[[Callable[[], None]], bool] | None) -> None:
+        """Lets another thread move a full area of the journal, so that no commit waits for it.
+
+        Without such a thread, the commit that finds the journal full moves it. A log without a journal ignores this.
+
+        Args:
+            start: passes a function to another thread, which calls it once, at any time before `close`; returns False
+                if there is no such thread. None: the log has no such thread from now on.
         """
 
     @abstractmethod

@@ -3,19 +3,23 @@
 An LMDB transaction needs two flushes: its pages must be on the device before the meta page that refers to them. It also
 writes each changed page as a whole: 4 KiB for a batch of 150 bytes, and a partition's batches have pages of their own.
 A write set that only appends a few batches is therefore one entry of the journal file: one write and one flush. Once
-the journal is full, one transaction moves all its batches to the log, many batches to a page.
+an area of the file is full, one transaction moves its batches to the log, many batches to a page. Meanwhile entries go
+to the other area.
 
 Invariants:
 
-* A partition's batches in the journal come after all its batches in the log.
-* LMDB has the identity of the journal in use; without one, no journal is in use. Each transaction that moves batches
-  also stores the identity of the next journal. So the entries of the old one become invalid in the same moment in
-  which their batches are in the log, and the file is overwritten only after LMDB has flushed them.
+* A partition's batches in the journal come after all its batches in the log, and those in a full area come before those
+  in the other one.
+* LMDB has a reference to the journal in use; without one, no journal is in use. A transaction that moves all batches
+  also stores the identity of the next journal. One that moves a full area stores the first round of the other area. So
+  entries become invalid in the same moment in which their batches are in the log, and an area is overwritten only after
+  LMDB has flushed them.
 * A transaction that writes or deletes stored batches first moves the journal.
 * The batches of the journal are in memory too, for readers.
 * After an exception while an entry is written, the file is not written again before a transaction has moved the
   acknowledged batches from memory and stored a new identity. So the entry in question never becomes valid later, and a
   failed flush is not repeated.
+* A round of a journal is never counted twice: an area that is used again has higher rounds than all entries before it.
 """
 
 from __future__ import annotations
@@ -29,12 +33,14 @@ from typing import TYPE_CHECKING, Any, Final
 from kcore.log.batch_header import last_offset
 from kcore.log.errors import FailureReason, LogError
 from kcore.log.journal_file import (
+    AREA_BYTES,
+    AREAS,
     ENTRY_HEAD,
     FLUSHED,
     IDENTITY_BYTES,
-    JOURNAL_BYTES,
     JournalDamagedError,
     JournalFile,
+    Reference,
     entry_at,
     iter_batches,
     load_entries,
@@ -52,8 +58,11 @@ logger = logging.getLogger(__name__)
 MAX_ROUND_BYTES: Final = 256 << 10
 """Larger write sets go directly to the log: they fill their pages anyway."""
 MAX_ROUNDS: Final = 256
+"""Number of rounds in an area at which it is moved."""
 MAX_SIZE_BYTES: Final = 1 << 20
-"""Size at which the journal is moved, which takes a few milliseconds."""
+"""Size of an area at which it is moved, which takes a few milliseconds."""
+LAST_ROUND: Final = 1 << 31
+"""Round after which a new journal must begin: an entry's round has 32 bits."""
 NO_IDENTITY: Final = b""
 """The identity while no journal is in use."""
 
@@ -69,34 +78,81 @@ Batches = dict[int, list[tuple[int, bytes]]]
 """Partition number -> base offsets and batches, ascending."""
 
 
+class Area:
+    """The entries in an area of the journal file, as memory has them. An area that is used again has a new object.
+
+    Attributes:
+        position: the position of the area in the file.
+        first_round: the round of its first entry.
+        rounds: the number of entries.
+        size_bytes: their size: the next entry begins behind them.
+        fresh: the newest write sets.
+        sorted: the batches of the other ones.
+    """
+
+    __slots__ = ("first_round", "fresh", "position", "rounds", "size_bytes", "sorted")
+
+    def __init__(self, position: int, first_round: int) -> None:
+        self.position = position
+        self.first_round = first_round
+        self.rounds = self.size_bytes = 0
+        self.fresh: list[WriteSet] = []
+        self.sorted: Batches = {}
+
+    @property
+    def next_round(self) -> int:
+        """The round of the next entry, in this area or the other one."""
+        return self.first_round + self.rounds
+
+    @property
+    def batch_bytes(self) -> int:
+        """The size of the batches with their heads."""
+        return self.size_bytes - self.rounds * ENTRY_HEAD.size
+
+    @property
+    def empty(self) -> bool:
+        """True if there is nothing to move."""
+        return not (self.rounds or self.fresh)
+
+    def batches(self) -> Batches:
+        """Sorts the fresh write sets, and returns all batches. The caller holds the journal's lock."""
+        if self.fresh:
+            sort_batches(self.fresh, self.sorted)
+            # Last: if memory ran out above, the next call sorts these write sets again.
+            self.fresh = []
+        return self.sorted
+
+
 class Journal:
     """The journal of one folder.
 
     Write sets are sorted by partition only when a reader needs batches after the log's, or when they are moved. The
-    tail in memory serves most readers without the journal. All writers hold the storage's write lock.
+    tail in memory serves most readers without the journal. All writers of entries hold the storage's write lock, and
+    all write transactions the lock of its `JournalMover`. Transactions that move the whole journal hold both.
 
     Args:
         folder: the data folder.
         sync: True to flush each entry.
-        key: the key of LMDB's metadata that has the identity of the journal in use.
+        key: the key of LMDB's metadata that has the reference to the journal in use.
 
     Attributes:
         identity: the identity of the journal in use, or `NO_IDENTITY`.
         next_identity: the identity that the last `move` has put into its transaction.
+        may_fill_other: True to write entries into the other area while a full one waits to be moved. Without it, the
+            write set that finds the area full takes a transaction, which moves the journal.
+        move_is_due: True from the moment in which an area became full until its move is started.
     """
 
     __slots__ = (
-        "_batch_bytes",
+        "_areas",
         "_file",
         "_flags",
         "_folder",
-        "_fresh",
         "_key",
         "_lock",
-        "_rounds",
-        "_size_bytes",
-        "_sorted",
         "identity",
+        "may_fill_other",
+        "move_is_due",
         "next_identity",
     )
 
@@ -106,27 +162,33 @@ class Journal:
         self._file = JournalFile(folder, sync)
         self._flags = FLUSHED if sync else 0
         self._lock = threading.Lock()
-        self._fresh: list[WriteSet] = []
-        self._sorted: Batches = {}
-        self._rounds = 0
-        self._size_bytes = 0  # the position in the file at which the next entry begins
-        self._batch_bytes = 0  # of these, the batches with their heads
+        # The area that is written, and before it the full one, if there is one. Only assigned as a whole: an exception
+        # leaves the tuple before or after a change.
+        self._areas: tuple[Area, ...] = (Area(AREAS[0], 0),)
         self.identity = NO_IDENTITY
         self.next_identity = NO_IDENTITY
+        self.may_fill_other = False
+        self.move_is_due = False
 
-    def waiting(self) -> Batches:
-        """Returns the journal's batches. A move replaces the dictionary instead of clearing it: readers may use it."""
+    def waiting(self) -> list[Batches]:
+        """Returns the journal's batches by area, oldest first. A move replaces them: readers may use the result."""
         with self._lock:
-            if self._fresh:
-                sort_batches(self._fresh, self._sorted)
-                # Last: if memory ran out above, the next call sorts these write sets again.
-                self._fresh = []
-            return self._sorted
+            return [area.batches() for area in self._areas]
 
     @property
     def in_use(self) -> bool:
         """True if LMDB refers to the journal file, which may have entries."""
         return bool(self.identity)
+
+    @property
+    def has_full_area(self) -> bool:
+        """True if a full area waits to be moved while entries go to the other one."""
+        return len(self._areas) > 1
+
+    @property
+    def reference(self) -> Reference:
+        """The reference that LMDB must have while a journal is in use and no transaction is unsettled."""
+        return Reference(self.identity, self._areas[0].first_round)
 
     # ---- opening
 
@@ -136,11 +198,11 @@ class Journal:
         Raises:
             JournalDamagedError: acknowledged batches are missing or damaged.
         """
-        identity = txn.get(self._key, db=environment.meta_db)
+        stored = txn.get(self._key, db=environment.meta_db)
         self.next_identity = NO_IDENTITY
-        if identity is None:
+        if stored is None:
             return
-        move_file(txn, environment, self._folder, bytes(identity))
+        move_file(txn, environment, self._folder, bytes(stored))
         txn.delete(self._key, db=environment.meta_db)
 
     def prepare(self) -> None:
@@ -150,26 +212,36 @@ class Journal:
     # ---- writing an entry
 
     def entry_of(self, write_set: WriteSet) -> bytes | None:
-        """Encodes a write set for the journal.
+        """Encodes a write set for the journal, and begins the other area if the present one has no room for it.
 
         Returns:
             The entry, or None if the write set must go to the log: no journal is in use, it is full, or the write set
             is too large or does more than append batches.
         """
         identity = self.identity
-        if (
-            not identity
-            or self._rounds >= MAX_ROUNDS
-            or self._size_bytes >= MAX_SIZE_BYTES
-            or write_set.metas
-            or write_set.drops
-            or write_set.next_number
-        ):
+        if not identity or write_set.metas or write_set.drops or write_set.next_number:
             return None
-        entry = journal_entry(write_set.partitions, MAX_ROUND_BYTES, identity, self._rounds, self._flags)
-        if entry is None or len(entry) > JOURNAL_BYTES - self._size_bytes:
+        area = self._areas[-1]
+        rounds, size_bytes = area.rounds, area.size_bytes
+        full = rounds >= MAX_ROUNDS or size_bytes >= MAX_SIZE_BYTES
+        if full and not self._may_begin_other():
             return None
+        number = area.first_round + rounds
+        entry = journal_entry(write_set.partitions, MAX_ROUND_BYTES, identity, number, self._flags)
+        if entry is None:
+            return None
+        if full or size_bytes + len(entry) > AREA_BYTES:
+            if not self._may_begin_other():
+                return None
+            other = Area(AREAS[0] + AREAS[1] - area.position, area.next_round)
+            with self._lock:
+                self._areas = (area, other)
+            self.move_is_due = True
         return entry
+
+    def _may_begin_other(self) -> bool:
+        areas = self._areas
+        return self.may_fill_other and len(areas) == 1 and areas[0].next_round < LAST_ROUND
 
     def append(self, write_set: WriteSet, entry: bytes) -> None:
         """Writes an entry, and marks its write set as durable.
@@ -178,13 +250,14 @@ class Journal:
             OSError: the file cannot be written or flushed. After this or any other exception the caller must move the
                 journal before the next entry.
         """
-        self._file.write(entry, self._size_bytes)
+        area = self._areas[-1]
+        size_bytes = area.size_bytes
+        self._file.write(entry, area.position + size_bytes)
         write_set.is_durable = True
         with self._lock:
-            self._fresh.append(write_set)
-            self._rounds += 1
-            self._size_bytes += len(entry)
-            self._batch_bytes += len(entry) - ENTRY_HEAD.size
+            area.fresh.append(write_set)
+            area.rounds += 1
+            area.size_bytes = size_bytes + len(entry)
 
     def restore(self, write_set: WriteSet) -> None:
         """Adds a durable write set again after an exception in `append`, so that the move that must follow has it.
@@ -192,7 +265,7 @@ class Journal:
         It may be in memory already: batches with the same base offset are added once.
         """
         with self._lock:
-            self._fresh.append(write_set)
+            self._areas[-1].fresh.append(write_set)
 
     # ---- in a write transaction; these methods change no batches in memory, since the transaction may be aborted
 
@@ -210,37 +283,57 @@ class Journal:
         """
         begin = begin and self._file.usable
         self.next_identity = self.identity
-        if self._rounds or self._fresh:
-            if not trusted:
-                self._require_end()
-            pairs, size_bytes = log_pairs(self.waiting())
-            if size_bytes != self._batch_bytes and not trusted:
-                raise JournalMismatchError(f"{self._batch_bytes} bytes written, {size_bytes} in memory")
-            stored = _put_pairs(txn, environment, pairs)
-            if stored:
-                raise JournalMismatchError(f"{stored} of {len(pairs)} batches are in the log already")
-        elif begin == bool(self.identity) and not trusted:
+        areas = [area for area in self._areas if not area.empty]
+        for area in areas:
+            self._move_batches(txn, environment, area, trusted)
+        if not areas and begin == bool(self.identity) and not trusted:
             return
         if begin:
             identity = os.urandom(IDENTITY_BYTES)
-            if not txn.put(self._key, identity, db=environment.meta_db):
-                raise LogError("LMDB refused an overwriting put")
+            self._store(txn, environment, Reference(identity, 0))
             self.next_identity = identity
         else:
             txn.delete(self._key, db=environment.meta_db)
             self.next_identity = NO_IDENTITY
 
-    def _require_end(self) -> None:
-        """Raises JournalMismatchError if the file has a sound entry behind the last one in memory."""
+    def move_full_area(self, txn: Any, environment: LmdbEnvironment) -> None:
+        """Moves the batches of the full area to the log, and stores the first round of the other area.
+
+        Raises:
+            JournalMismatchError: memory lacks batches of the file; the caller must abort the transaction.
+        """
+        full, other = self._areas
+        self._move_batches(txn, environment, full, trusted=False)
+        self._store(txn, environment, Reference(self.identity, other.first_round))
+
+    def _move_batches(self, txn: Any, environment: LmdbEnvironment, area: Area, trusted: bool) -> None:
+        if not trusted:
+            self._require_end(area)
+        with self._lock:
+            batches = area.batches()
+        pairs, size_bytes = log_pairs(batches)
+        if size_bytes != area.batch_bytes and not trusted:
+            raise JournalMismatchError(f"{area.batch_bytes} bytes written, {size_bytes} in memory")
+        stored = _put_pairs(txn, environment, pairs)
+        if stored:
+            raise JournalMismatchError(f"{stored} of {len(pairs)} batches are in the log already")
+
+    def _store(self, txn: Any, environment: LmdbEnvironment, reference: Reference) -> None:
+        if not txn.put(self._key, reference.encode(), db=environment.meta_db):
+            raise LogError("LMDB refused an overwriting put")
+
+    def _require_end(self, area: Area) -> None:
+        """Raises JournalMismatchError if the area has a sound entry behind the last one in memory."""
+        at = area.position + area.size_bytes
         size = ENTRY_HEAD.size
         try:
-            head = self._file.read(size, self._size_bytes)
+            head = self._file.read(size, at)
             if len(head) == size and head[-IDENTITY_BYTES:] == self.identity:
                 size += ENTRY_HEAD.unpack(head)[1]
-                found = entry_at(self._file.read(size, self._size_bytes), 0, self.identity)
-                if found is not None and found[0].round >= self._rounds:
+                found = entry_at(self._file.read(size, at), 0, self.identity)
+                if found is not None and found[0].round >= area.next_round and at < area.position + AREA_BYTES:
                     raise JournalMismatchError(
-                        f"{self._rounds} rounds in memory, and round {found[0].round} behind them"
+                        f"{area.rounds} rounds in memory, and round {found[0].round} behind them"
                     )
         except OSError as error:
             logger.error("log %s: the journal cannot be read (%s); its batches are in memory", self._folder, error)
@@ -251,23 +344,36 @@ class Journal:
         """Begins the next journal in memory, after the transaction of `move` was committed. Can be repeated."""
         if self.next_identity == self.identity:
             return
-        fresh: list[WriteSet] = []
+        area = Area(AREAS[0], 0)
         with self._lock:
-            self._sorted = {}
-            self._fresh = fresh
-            self._rounds = self._size_bytes = self._batch_bytes = 0
+            self._areas = (area,)
             # Last: an interrupted call is repeated, as long as the identities differ.
             self.identity = self.next_identity
 
+    def full_area_moved(self) -> None:
+        """Forgets the full area, after the transaction of `move_full_area` was committed. Can be repeated."""
+        with self._lock:
+            self._areas = self._areas[-1:]
+
+    def names_other_area(self, stored: bytes) -> bool:
+        """Returns whether a reference in LMDB shows that the full area was moved, although memory has it."""
+        return self.has_full_area and stored == Reference(self.identity, self._areas[-1].first_round).encode()
+
     def adopt(self, stored: bytes) -> bool:
-        """Follows the identity in LMDB, after a transaction whose result was unknown.
+        """Follows the reference in LMDB, after a transaction whose result was unknown.
 
         Returns:
-            False if the identity belongs neither to this journal nor to the next one.
+            False if the reference belongs neither to this journal nor to the next one.
         """
-        if stored == self.next_identity:
+        try:
+            found = Reference.decode(stored) if stored else Reference(NO_IDENTITY, 0)
+        except JournalDamagedError:
+            return False
+        if found.identity != self.identity and found.identity == self.next_identity:
             self.moved()
-        return stored == self.identity
+        elif self.names_other_area(stored):
+            self.full_area_moved()
+        return found == self.reference
 
     # ---- the file
 
@@ -280,14 +386,14 @@ class Journal:
         self._file.close()
 
 
-def move_file(txn: Any, environment: LmdbEnvironment, folder: str, identity: bytes) -> int:
+def move_file(txn: Any, environment: LmdbEnvironment, folder: str, stored: bytes) -> int:
     """Moves the entries of a journal file to the log, for a process whose memory does not have them.
 
     Args:
         txn: the write transaction.
         environment: the environment with the databases.
         folder: the folder of the journal file.
-        identity: the identity of the journal in use. The caller changes it in the same transaction.
+        stored: the reference to the journal in use. The caller changes it in the same transaction.
 
     Returns:
         The number of entries.
@@ -296,14 +402,14 @@ def move_file(txn: Any, environment: LmdbEnvironment, folder: str, identity: byt
         JournalDamagedError: acknowledged batches are missing or damaged.
     """
     data = read_file(folder)
-    entries = load_entries(data, identity)
+    entries = load_entries(data, stored)
     batches: Batches = {}
     for entry in entries:
         for number, base, batch in iter_batches(data, entry.start, entry.end, f"round {entry.round}"):
             batches.setdefault(number, []).append((base, batch))
-    stored = _put_pairs(txn, environment, log_pairs(batches)[0])
-    if stored:
-        raise JournalDamagedError(f"{stored} of its batches are in the log already")
+    present = _put_pairs(txn, environment, log_pairs(batches)[0])
+    if present:
+        raise JournalDamagedError(f"{present} of its batches are in the log already")
     return len(entries)
 
 
@@ -315,7 +421,7 @@ def _put_pairs(txn: Any, environment: LmdbEnvironment, pairs: list[tuple[bytes, 
 
 
 def behind(
-    waiting: Batches, number: int, offset: int, limit: int, found: list[tuple[int, bytes]]
+    waiting: list[Batches], number: int, offset: int, limit: int, found: list[tuple[int, bytes]]
 ) -> Iterator[tuple[int, bytes]]:
     """Yields a partition's batches in the journal that continue a read of its log.
 
@@ -326,12 +432,10 @@ def behind(
         limit: the offset at or above which batches are not returned.
         found: the batches that were read from the log.
     """
-    batches = waiting.get(number)
-    if batches is None:
-        return
     last = found[-1][0] if found else -1
-    for base, batch in batches:
-        if base >= limit:
-            return
-        if base > last and last_offset(batch) >= offset:
-            yield base, batch
+    for batches in waiting:
+        for base, batch in batches.get(number, ()):
+            if base >= limit:
+                return
+            if base > last and last_offset(batch) >= offset:
+                yield base, batch

@@ -1,17 +1,22 @@
 """The journal file: entries of committed write sets, one write and one flush for each.
 
 The file has a fixed size and is filled with zeros once, so that a commit allocates nothing and changes no file size: a
-flush then has to write only the entry. A journal begins at the start of the file and overwrites an earlier one. Its
-identity, 16 random bytes that are also in LMDB, tells its entries from those of earlier journals.
+flush then has to write only the entry. It has two areas of the same size. A journal begins at the start of the first
+area and overwrites an earlier one. Its identity, 16 random bytes that are also in LMDB, tells its entries from those of
+earlier journals.
+
+While a full area is moved to the log, entries go to the start of the other one. Rounds are counted over both areas.
+LMDB also has the first round that was not moved: entries with lower rounds are invalid.
 
 An entry (big-endian):
 
     CRC-32C of everything behind it (u32) | size of the batches (u32) | round, from 0 (u32) | flags (u32) | identity
     for each batch: partition number (u32) | base offset (u64) | size (u32) | the batch as Kafka writes it
 
-An entry is valid if its CRC and its identity are right and its round follows that of the entry before it. The first
-invalid entry ends the journal. In a journal whose entries have the flag `FLUSHED`, an entry is written after the flush
-of the one before it: a valid entry behind an invalid one then means that acknowledged data is damaged.
+An entry is valid if its CRC and its identity are right and its round follows that of the entry before it. The entry
+after the last one of an area is the first one of the other area. The first invalid entry ends the journal. In a journal
+whose entries have the flag `FLUSHED`, an entry is written after the flush of the one before it: a valid entry behind an
+invalid one then means that acknowledged data is damaged.
 """
 
 from __future__ import annotations
@@ -30,13 +35,18 @@ from kcore_ext.batch.crc32c import crc32c
 logger = logging.getLogger(__name__)
 
 JOURNAL_NAME: Final = "journal"
-JOURNAL_BYTES: Final = (1 << 20) + (128 << 10)
-"""The size of the file: 1 MiB, and more than the largest entry."""
+AREA_BYTES: Final = (1 << 20) + (128 << 10)
+"""The size of an area."""
+AREAS: Final = (0, AREA_BYTES)
+"""The positions of the areas in the file."""
+JOURNAL_BYTES: Final = len(AREAS) * AREA_BYTES
+"""The size of the file."""
 IDENTITY_BYTES: Final = 16
 FLUSHED: Final = 1
 """Flag of an entry that was flushed before the next one was written."""
 ENTRY_HEAD: Final = struct.Struct(">IIII16s")
 BATCH_HEAD: Final = struct.Struct(">IQI")
+_ROUND: Final = struct.Struct(">I")
 
 _FULL_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
@@ -46,6 +56,30 @@ class JournalDamagedError(LogError):
 
     def __init__(self, what: str) -> None:
         super().__init__(f"the journal is damaged: {what}", FailureReason.CORRUPT)
+
+
+class Reference(NamedTuple):
+    """LMDB's reference to the journal in use: its identity, and its first round that was not moved to the log."""
+
+    identity: bytes
+    first_round: int
+
+    def encode(self) -> bytes:
+        """Returns the value in LMDB."""
+        return self.identity + _ROUND.pack(self.first_round)
+
+    @classmethod
+    def decode(cls, stored: bytes) -> Reference:
+        """Reads the value in LMDB. Up to format version 4 it is the identity alone.
+
+        Raises:
+            JournalDamagedError: it has another size.
+        """
+        if len(stored) == IDENTITY_BYTES:
+            return cls(stored, 0)
+        if len(stored) != IDENTITY_BYTES + _ROUND.size:
+            raise JournalDamagedError(f"its identity has {len(stored)} bytes")
+        return cls(stored[:IDENTITY_BYTES], _ROUND.unpack_from(stored, IDENTITY_BYTES)[0])
 
 
 class Entry(NamedTuple):
@@ -77,26 +111,34 @@ def entry_at(data: bytes, at: int, identity: bytes | None = None) -> tuple[Entry
     return Entry(number, start, start + size), found, flags
 
 
-def read_entries(data: bytes, identity: bytes) -> tuple[list[Entry], int]:
+def read_entries(data: bytes, reference: Reference) -> tuple[list[Entry], int]:
     """Returns the entries of a journal, and the position at which the first invalid one begins."""
     entries: list[Entry] = []
-    at = 0
-    while (found := entry_at(data, at, identity)) is not None and found[0].round == len(entries):
-        entries.append(found[0])
-        at = found[0].end
-    return entries, at
+    end = 0
+    for _ in AREAS:
+        for start in AREAS:
+            at = start
+            while at < start + AREA_BYTES:
+                found = entry_at(data, at, reference.identity)
+                if found is None or found[0].round != reference.first_round + len(entries):
+                    break
+                entries.append(found[0])
+                at = end = found[0].end
+    return entries, end
 
 
-def find_lost_entry(data: bytes, identity: bytes, end: int, count: int) -> tuple[int, int] | None:
-    """Returns the round and the flags of a valid entry behind the end of a journal with `count` entries, or None.
+def find_lost_entry(data: bytes, identity: bytes, next_round: int) -> tuple[int, int] | None:
+    """Returns the round and the flags of a valid entry that does not precede `next_round`, or None.
 
-    Such an entry shows that the file lacks acknowledged entries before it.
+    If a journal ends before that round, such an entry shows that the file lacks acknowledged entries before it.
     """
-    at = data.find(identity, end)
+    at = data.find(identity)
     while at >= 0:
-        found = entry_at(data, at - ENTRY_HEAD.size + IDENTITY_BYTES, identity)
-        if found is not None and found[0].round >= count:
-            return found[0].round, found[2]
+        start = at - ENTRY_HEAD.size + IDENTITY_BYTES
+        if start >= 0 and ENTRY_HEAD.unpack_from(data, start)[2] >= next_round:
+            found = entry_at(data, start, identity)
+            if found is not None:
+                return found[0].round, found[2]
         at = data.find(identity, at + 1)
     return None
 
@@ -134,23 +176,28 @@ def read_file(folder: str) -> bytes:
         return b""
 
 
-def load_entries(data: bytes, identity: bytes) -> list[Entry]:
+def load_entries(data: bytes, stored: bytes) -> list[Entry]:
     """Returns the entries of the journal to which LMDB refers.
 
     If entries that were not flushed are missing, those before them are returned: after a power failure the device may
     have only the later ones.
 
+    Args:
+        data: the bytes of the file.
+        stored: the value of LMDB's reference.
+
     Raises:
         JournalDamagedError: the file is missing or truncated, or an acknowledged entry is damaged.
     """
-    if len(identity) != IDENTITY_BYTES:
-        raise JournalDamagedError(f"its identity has {len(identity)} bytes")
-    if len(data) < JOURNAL_BYTES:
-        raise JournalDamagedError(f"the file `{JOURNAL_NAME}` has {len(data)} of {JOURNAL_BYTES} bytes")
-    entries, end = read_entries(data, identity)
-    lost = find_lost_entry(data, identity, end, len(entries))
+    reference = Reference.decode(stored)
+    size = AREA_BYTES if len(stored) == IDENTITY_BYTES else JOURNAL_BYTES
+    if len(data) < size:
+        raise JournalDamagedError(f"the file `{JOURNAL_NAME}` has {len(data)} of {size} bytes")
+    entries, end = read_entries(data, reference)
+    next_round = reference.first_round + len(entries)
+    lost = find_lost_entry(data, reference.identity, next_round)
     if lost is not None:
-        what = f"round {len(entries)} at position {end}, although round {lost[0]} after it is sound"
+        what = f"round {next_round} at position {end}, although round {lost[0]} after it is sound"
         if lost[1] & FLUSHED:
             raise JournalDamagedError(what)
         logger.warning(
@@ -185,7 +232,7 @@ class JournalFile:
         return self._fd >= 0
 
     def prepare(self) -> None:
-        """Opens the file for writing. A missing or truncated file is filled with zeros and flushed.
+        """Opens the file for writing. The missing part of a new or a shorter file is filled with zeros and flushed.
 
         If the disk is full, the file stays closed: every write set then takes an LMDB transaction. The caller makes the
         file's name durable.
@@ -196,8 +243,9 @@ class JournalFile:
         path = os.path.join(self._folder, JOURNAL_NAME)
         fd = self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            if os.fstat(fd).st_size < JOURNAL_BYTES:
-                _write_all(fd, bytes(JOURNAL_BYTES), 0)
+            size = os.fstat(fd).st_size
+            if size < JOURNAL_BYTES:
+                _write_all(fd, bytes(JOURNAL_BYTES - size), size)
                 _sync(fd, os.fsync)
         except OSError as error:
             self.close()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import struct
 import sys
-from typing import Final
+from typing import Any, Final
 
 import lmdb
 
@@ -21,8 +22,10 @@ from kcore.log.data_folder import (
 from kcore.log.errors import DataFolderError, FailureReason, LogError
 from kcore.log.journal_file import JOURNAL_BYTES, JOURNAL_NAME, JournalDamagedError, load_entries, read_file
 from kcore.log.lmdb_environment import MAX_READERS, log_error
-from kcore.log.lmdb_layout import FORMAT_KEY, JOURNAL_KEY, LOG_DB, META_DB, SHARED_VERSION, SNAP_DB, U32
+from kcore.log.lmdb_layout import FORMAT_KEY, JOURNAL_KEY, LOG_DB, META_DB, SHARED_VERSIONS, SNAP_DB, U32
 from kcore.log.lmdb_pages import check_snapshot
+from kcore.log.node_journals import CLUSTER_FOLDER
+from kcore.log.shared_copy import begin_shared, write_journals
 
 ATTEMPTS: Final = 20
 PARTIAL_NAME: Final = "data.mdb.partial"
@@ -34,7 +37,7 @@ def copy_folder(path: str, destination: str) -> int:
     """Copies the committed state of a folder, even if a server has it open; returns the size of its data file in bytes.
 
     The copy has every commit that was acknowledged before the call, and a prefix of those acknowledged during it. It
-    includes the journal. The data file has no free pages, so it may be smaller.
+    includes the journals of all processes that serve the folder. The data file has no free pages, so it may be smaller.
 
     Args:
         path: the folder.
@@ -78,6 +81,7 @@ def _remove_partial(target: str, made: bool) -> None:
         partial = os.path.join(target, name)
         if os.path.exists(partial):
             os.unlink(partial)
+    shutil.rmtree(os.path.join(target, CLUSTER_FOLDER), ignore_errors=True)
     if made:
         os.rmdir(target)
 
@@ -107,9 +111,8 @@ def _copy_once(source: str, target: str, partial: str) -> None:
     reserve_lock_file(source)
     with lmdb.open(source, readonly=True, max_dbs=8, map_size=size, max_readers=MAX_READERS, create=False) as env:
         _check(env, source)
-        _refuse_shared(env, source)
         _require_room(env, target)
-        txn, journal = _begin(env, source)
+        txn, journal, node_journals = _begin(env, source)
         with txn, open(partial, "wb", opener=open_private) as file:
             env.copyfd(file.fileno(), compact=True, txn=txn)
             os.fsync(file.fileno())
@@ -118,49 +121,57 @@ def _copy_once(source: str, target: str, partial: str) -> None:
                 file.write(journal)
                 file.flush()
                 os.fsync(file.fileno())
+        write_journals(target, node_journals)
 
 
-def _refuse_shared(env: lmdb.Environment, source: str) -> None:
-    """Refuses a folder with journals of several processes: they have no common state at one moment."""
-    meta = env.open_db(META_DB, create=False)
-    with env.begin() as txn:
-        if txn.get(FORMAT_KEY, db=meta) == U32.pack(SHARED_VERSION):
-            raise DataFolderError(
-                source,
-                "several processes serve it, or have crashed: end them, and let one process open the folder once",
-            )
+def _begin(env: lmdb.Environment, source: str) -> tuple[lmdb.Transaction, bytes | None, dict[int, bytes]]:
+    """Begins a read transaction, and reads the journals that belong to its state.
 
+    Returns:
+        The transaction; the journal of the only process, None if it is not in use; the journals of several processes.
 
-def _begin(env: lmdb.Environment, source: str) -> tuple[lmdb.Transaction, bytes | None]:
-    """Begins a read transaction, and reads the journal that belongs to its state; None if no journal is in use.
-
-    While the server's file names the same journal before and after the file is read, no batch has left the journal.
+    While the server's file has the same reference to the journal before and after the file is read, no batch has left
+    the journal. Entries that are written meanwhile may be missing before others: then the file is read again.
 
     Raises:
         DataFolderError: the journal is damaged.
         LogError: the server moves its journal faster than it can be read.
     """
     meta = env.open_db(META_DB, create=False)
+    with env.begin() as txn:
+        if txn.get(FORMAT_KEY, db=meta) in [U32.pack(one) for one in SHARED_VERSIONS]:
+            return _begin_shared(env, meta, source)
+    damage: JournalDamagedError | None = None
     for _ in range(ATTEMPTS):
         txn = env.begin()
         try:
-            identity = txn.get(JOURNAL_KEY, db=meta)
-            if identity is None:
-                return txn, None
+            stored = txn.get(JOURNAL_KEY, db=meta)
+            if stored is None:
+                return txn, None, {}
             data = read_file(source)
             with env.begin() as later:
-                unchanged = later.get(JOURNAL_KEY, db=meta) == identity
+                unchanged = later.get(JOURNAL_KEY, db=meta) == stored
+            damage = None
             if unchanged:
-                load_entries(data, identity)
-                return txn, data
+                load_entries(data, stored)
+                return txn, data, {}
         except JournalDamagedError as error:
-            txn.abort()
-            raise DataFolderError(source, str(error), JOURNAL_NAME) from error
+            damage = error
         except BaseException:
             txn.abort()
             raise
         txn.abort()
+    if damage is not None:
+        raise DataFolderError(source, str(damage), JOURNAL_NAME) from damage
     raise LogError(f"{source}: the server writes faster than its journal can be read")
+
+
+def _begin_shared(
+    env: lmdb.Environment, meta: Any, source: str
+) -> tuple[lmdb.Transaction, bytes | None, dict[int, bytes]]:
+    """Begins a read transaction as `_begin`, if several processes serve the folder."""
+    txn, node_journals = begin_shared(env, meta, source)
+    return txn, None, node_journals
 
 
 def _require_common_lock_file(source: str) -> None:

@@ -57,7 +57,9 @@ def file_error(error: OSError, doing: str) -> LogError:
 
 
 def _no_room(path: str, size_bytes: int) -> bool:
-    """Returns whether a file cannot grow by `size_bytes`: the file system is full, or the process limit is reached."""
+    """Returns True if a file cannot grow by `size_bytes`, because the file system is full or the process limit is
+    reached.
+    """
     try:
         disk = os.statvfs(path)
         limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
@@ -207,8 +209,8 @@ class LmdbEnvironment:
             self._close()
             return int(self.env.info()["last_txnid"])
 
-    def stored_identity(self) -> bytes:
-        """Returns the identity of the journal in use, as the file has it; empty if none is in use."""
+    def stored_reference(self) -> bytes:
+        """Returns the reference to the journal in use, as the file has it; empty if none is in use."""
         try:
             with self.gate:
                 txn = self.begin_read(META_DB)
@@ -217,7 +219,7 @@ class LmdbEnvironment:
                 finally:
                     txn.abort()
         except lmdb.Error as error:
-            raise log_error(error, "reading the journal's identity") from error
+            raise log_error(error, "reading the reference to the journal") from error
 
     def begin_read(self, database: bytes, *, buffers: bool = True) -> Any:
         """Begins a read transaction that returns buffers, or copies.

@@ -20,16 +20,18 @@ from kcore.log.errors import LogError
 from kcore.log.interface import PartitionKey
 from kcore.log.journal_file import JournalDamagedError, iter_batches
 
-FORMAT_VERSION: Final = 4
+FORMAT_VERSION: Final = 5
 """The version this code writes.
 
 Since 2: logs may be compacted, up to an offset in the partition's metadata. Since 3: the newest batches may be in a
-journal, which was a database. Since 4: the journal is a file.
+journal, which was a database. Since 4: the journal is a file. Since 5: the file has two areas.
 """
 
 SHARED_VERSION: Final = 500 + FORMAT_VERSION
 """The version of a folder that several processes serve: nodes have journals of their own, so a process that does not
 know them must not open it. `fold` makes it `FORMAT_VERSION`."""
+SHARED_VERSIONS: Final = (504, SHARED_VERSION)
+"""The versions of shared folders that this code opens. The journals of 504 have one area."""
 
 FIRST_VERSION: Final = 1
 DAMAGED_VERSION: Final = 1_000
@@ -46,9 +48,9 @@ CLUSTER_DB: Final = b"cluster"
 FORMAT_KEY: Final = b"format"
 NODE_EPOCH_KEY: Final = b"node_epoch"
 JOURNAL_KEY: Final = b"journal"
-"""The identity of the journal in use; it is missing while no journal is in use, such as after a clean close."""
+"""The reference to the journal in use; it is missing while no journal is in use, such as after a clean close."""
 NODE_JOURNAL_PREFIX: Final = b"journal:"
-"""The identity of the journal of one of several processes; the node id (i32) follows."""
+"""The reference to the journal of one of several processes; the node id (i32) follows."""
 CLUSTER_EPOCH_KEY: Final = b"cluster_epoch"
 """The highest epoch of any leader or node of a folder that several processes serve."""
 NEXT_NUMBER_KEY: Final = b"next_partition_number"
@@ -96,7 +98,11 @@ def _move_old_journal(txn: Any, databases: Mapping[bytes, Any]) -> None:
     txn.drop(journal)
 
 
-MIGRATIONS: Final[dict[int, Migration]] = {1: _allow_compaction, 2: _add_journal, 3: _move_old_journal}
+def _add_area(txn: Any, databases: Mapping[bytes, Any]) -> None:
+    """Migrates version 4 to 5: nothing changes. The opening then moves the journal to the log, as after a crash."""
+
+
+MIGRATIONS: Final[dict[int, Migration]] = {1: _allow_compaction, 2: _add_journal, 3: _move_old_journal, 4: _add_area}
 """The migrations by the version from which each starts."""
 
 

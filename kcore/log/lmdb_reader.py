@@ -42,7 +42,7 @@ class LmdbReader(Storage):
                     txn.abort()
         except lmdb.Error as error:
             raise log_error(error, "reading batches") from error
-        size_bytes = sum(len(batch) for _, batch in found) if number in waiting else 0
+        size_bytes = sum(len(batch) for _, batch in found) if any(number in one for one in waiting) else 0
         for entry in behind(waiting, number, offset, limit, found):
             if found and (size_bytes >= max_bytes or len(found) >= max_batches):
                 break

@@ -29,6 +29,7 @@ from kcore.log.journal_file import (
     JOURNAL_NAME,
     Entry,
     JournalDamagedError,
+    Reference,
     entry_at,
     load_entries,
     read_file,
@@ -359,7 +360,10 @@ class Salvage:
         return bool(found == base and length == size - 12 and magic == 2)
 
     def _take_round(self, name: str, position: int, round_size: int, tier: Tier, journal: bool) -> None:
-        """Adds the batches of a round of the journal, each of which follows its number, base offset and size."""
+        """Adds the batches of a round of the journal.
+
+        Each is preceded by its partition number, base offset and size.
+        """
         data = self.read(position, round_size)
         at = 0
         while at + BATCH_HEAD.size <= len(data):
@@ -389,15 +393,15 @@ class Salvage:
             self.problems.append(f"{JOURNAL_NAME}: {error.strerror}")
             return
         self._journal += data
-        identities = [value for tier, value in self.meta.get(key, []) if tier < Tier.FREE]
-        if not identities:
+        references = [value for tier, value in self.meta.get(key, []) if tier < Tier.FREE]
+        if not references:
             return
         try:
-            entries = load_entries(data, identities[0])
+            entries = load_entries(data, references[0])
         except JournalDamagedError as error:
             self.problems.append(str(error))
             self._doubt_all()
-            entries = [found for found, identity in _sound_entries(data) if identity == identities[0]]
+            entries = _waiting_entries(data, references[0])
         for entry in entries:
             place = JOURNAL_POSITION + begin + entry.start
             self._take_round(f"round {entry.round}", place, entry.size, Tier.LIVE, True)
@@ -406,6 +410,16 @@ class Salvage:
         """Adds the batches of every sound entry of the files as older copies."""
         for entry, _ in _sound_entries(self._journal):
             self._take_round(f"round {entry.round}", JOURNAL_POSITION + entry.start, entry.size, Tier.FREE, False)
+
+
+def _waiting_entries(data: bytes, stored: bytes) -> list[Entry]:
+    """Returns the valid entries of a damaged journal that were not moved to the log; none if `stored` is damaged."""
+    try:
+        reference = Reference.decode(stored)
+    except JournalDamagedError:
+        return []
+    sound = [found for found, identity in _sound_entries(data) if identity == reference.identity]
+    return sorted(entry for entry in sound if entry.round >= reference.first_round)
 
 
 def _sound_entries(data: bytes) -> Iterator[tuple[Entry, bytes]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import struct
 import threading
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -17,30 +16,21 @@ from kcore.log.errors import DataFolderError, LogError
 from kcore.log.journal import NO_IDENTITY, Journal, JournalMismatchError
 from kcore.log.journal_file import JOURNAL_NAME, JournalDamagedError
 from kcore.log.lmdb_environment import LmdbEnvironment, file_error, log_error
-from kcore.log.lmdb_layout import (
-    FORMAT_KEY,
-    FORMAT_VERSION,
-    LOG_DB,
-    META_DB,
-    NODE_EPOCH_KEY,
-    OLD_JOURNAL_DB,
-    SHARED_VERSION,
-    SNAP_DB,
-    U32,
-    U64,
-    FormatError,
-    migrate,
-)
+from kcore.log.lmdb_layout import LOG_DB, NODE_EPOCH_KEY, U64, FormatError
+from kcore.log.lmdb_opening import needs_databases, open_format
 from kcore.log.lmdb_pages import REMEDY
 from kcore.log.lmdb_put import put_batches, put_metas, require_put
 from kcore.log.lmdb_reader import LmdbReader
 from kcore.log.lmdb_reclaim import reclaim_tasks
 from kcore.log.lmdb_recovery import load_partitions
-from kcore.log.node_journals import fold
 from kcore.log.storage import ReclaimTask
 from kcore.log.write_set import StoredPartition, WriteSet
+from kcore.process_logging import log_failure
 
 logger = logging.getLogger(__name__)
+
+MoveBeside = Callable[[Callable[[], None]], bool]
+"""Passes a function to another thread, which calls it once; returns False if there is no such thread."""
 
 Loaded = tuple[list[StoredPartition], list[int], int]
 """Partitions, dropped numbers, and the lowest number never given away."""
@@ -52,6 +42,11 @@ class LmdbStorage(LmdbReader):
     A write set that only appends a few batches is an entry of the journal file: with `sync` one flush. Others take an
     LMDB transaction, which with `sync` flushes the pages, then writes the meta page through (two flushes). Without
     `sync` all go to the page cache only; `LmdbLogEngine` describes the consequences.
+
+    Once an area of the journal is full, another thread may move it (`move_beside`) while commits go to the other area.
+    `_transaction_lock` separates the write transactions of both threads. A thread that needs both locks takes
+    `_write_lock` first. `_move_unsettled` is set while an area is moved; the next transaction then first determines
+    whether the file has the move. Entries are valid in either case, so commits to the journal need not know.
 
     `_unsettled` is set while an entry or a transaction is written, and cleared once memory and files are known to
     match. After a failure or an interrupt, `settle` opens LMDB's file again, compares the last transaction id and the
@@ -66,6 +61,9 @@ class LmdbStorage(LmdbReader):
         "_folder",
         "_identity_before",
         "_loaded",
+        "_move_beside",
+        "_move_unsettled",
+        "_transaction_lock",
         "_txn_id",
         "_unsettled",
         "_unsettled_entry",
@@ -89,6 +87,9 @@ class LmdbStorage(LmdbReader):
         self.path = os.path.abspath(os.fspath(path))
         self._environment = LmdbEnvironment(self.path, sync, map_size_bytes, max_size_bytes)
         self._write_lock = threading.Lock()
+        self._transaction_lock = threading.Lock()
+        self._move_unsettled = False
+        self._move_beside: MoveBeside | None = None
         self._doubt: str | None = None
         self._unsettled = False
         self._write_set: WriteSet | None = None  # of the unsettled entry or transaction, None if it has none
@@ -100,7 +101,7 @@ class LmdbStorage(LmdbReader):
         self.node_epoch = 0
         self._folder = DataFolder(self.path, create)
         try:
-            self._environment.open(create=self._creating())
+            self._environment.open(create=self._folder.new or needs_databases(self.path))
             self._open_state()
             self._journal.prepare()
             # The names of a new folder's files, and without `sync` this opening's node epoch too.
@@ -125,22 +126,6 @@ class LmdbStorage(LmdbReader):
 
     # -- opening ------------------------------------------------------------------------------------------------
 
-    def _creating(self) -> bool:
-        """Returns whether to create the databases: in a new file, or in an empty one left by a crash at creation."""
-        if self._folder.new:
-            return True
-        env = lmdb.open(self.path, max_dbs=8, readonly=True, lock=False)
-        try:
-            with env.begin() as txn:
-                names = {bytes(name) for name, _ in txn.cursor()}
-            if not names:
-                return True
-            if not names >= {LOG_DB, META_DB, SNAP_DB}:
-                raise DataFolderError(self.path, "an LMDB file, but not kcore's", DATA_NAME)
-        finally:
-            env.close()
-        return False
-
     def _open_state(self) -> None:
         """Checks the format, counts this opening, moves the journal and loads the partitions, in one transaction.
 
@@ -149,7 +134,7 @@ class LmdbStorage(LmdbReader):
         environment, journal = self._environment, self._journal
 
         def work(txn: Any) -> Loaded:
-            self._open_format(txn)
+            self.node_epoch = open_format(txn, environment, self.path, counts=not self._allow_orphans)
             journal.recover(txn, environment)
             return load_partitions(txn, environment, self.path, self._allow_orphans)
 
@@ -165,34 +150,6 @@ class LmdbStorage(LmdbReader):
             except lmdb.Error as error:
                 # The result may be unknown, but memory holds nothing yet: the next opening reads what the file has.
                 raise log_error(error, "opening the log", os.path.join(self.path, DATA_NAME)) from error
-
-    def _open_format(self, txn: Any) -> None:
-        """Checks or writes the format version, migrates, and counts this opening unless it is only a verification."""
-        meta = self._environment.meta_db
-        version = txn.get(FORMAT_KEY, db=meta)
-        if version is None:
-            if txn.stat(meta)["entries"]:
-                raise FormatError("no format version: not kcore's, or damaged")
-            txn.put(FORMAT_KEY, U32.pack(FORMAT_VERSION), db=meta)
-            txn.put(NODE_EPOCH_KEY, U64.pack(0), db=meta)
-            self.node_epoch = 0
-            return
-        databases = {
-            LOG_DB: self._environment.log_db,
-            META_DB: meta,
-            SNAP_DB: self._environment.snap_db,
-            OLD_JOURNAL_DB: self._environment.old_journal(txn),
-        }
-        try:
-            if U32.unpack(version)[0] == SHARED_VERSION:
-                fold(txn, self._environment, self.path)
-            else:
-                migrate(txn, databases, U32.unpack(version)[0])
-            self.node_epoch = U64.unpack(txn.get(NODE_EPOCH_KEY, b"", db=meta))[0] + 1
-        except struct.error as error:
-            raise FormatError(f"damaged: format version or node epoch of the wrong size: {error}") from error
-        if not self._allow_orphans:
-            txn.put(NODE_EPOCH_KEY, U64.pack(self.node_epoch), db=meta)
 
     def load(self) -> Loaded:
         """Implements `Storage.load`; raises DataFolderError if the folder is damaged."""
@@ -230,7 +187,10 @@ class LmdbStorage(LmdbReader):
             if entry is not None:
                 self._write_entry(write_set, entry)
             else:
-                self._write_transaction(write_set)
+                with self._transaction_lock:
+                    self._write_transaction(write_set)
+        if self._journal.move_is_due:
+            self._start_move()
 
     def _begin_unsettled(self, write_set: WriteSet | None, *, is_entry: bool = False) -> None:
         """Notes that an entry or a transaction is being written, of a write set or of none."""
@@ -249,16 +209,22 @@ class LmdbStorage(LmdbReader):
             self._unsettled = False
             self._write_set = None
         except OSError as error:
-            self._determine_result()
+            with self._transaction_lock:
+                self._determine_result()
             raise file_error(error, "commit failed: writing the journal") from error
         except BaseException:
             # An interrupt before or after the flush. If this is interrupted too, the engine calls `settle` before it
             # relies on `is_durable`.
-            self._determine_result()
+            with self._transaction_lock:
+                self._determine_result()
             raise
 
     def _write_transaction(self, write_set: WriteSet) -> None:
-        """Writes a write set to the log, behind the journal's batches. Repeats only after the map has grown."""
+        """Writes a write set to the log, behind the journal's batches. Repeats only after the map has grown.
+
+        The caller holds both locks.
+        """
+        self._settle_move()
         while True:
             self._begin_unsettled(write_set)
             try:
@@ -298,7 +264,7 @@ class LmdbStorage(LmdbReader):
     def settle(self) -> None:
         """See Storage."""
         if self._unsettled:
-            with self._write_lock:
+            with self._write_lock, self._transaction_lock:
                 if self._unsettled:
                     self._determine_result()
 
@@ -309,7 +275,8 @@ class LmdbStorage(LmdbReader):
             LogError: memory does not match the files, or they cannot be read or written; nothing may be written.
         """
         if self._unsettled:
-            self._determine_result()
+            with self._transaction_lock:
+                self._determine_result()
         if self._doubt is not None:
             raise LogError(self._doubt)
 
@@ -325,14 +292,15 @@ class LmdbStorage(LmdbReader):
         memory: its file is never read or flushed again, because after a failed flush the page cache is no evidence for
         the content of the device. The new identity makes an entry that has failed invalid for ever.
 
-        If this raises, the storage stays unsettled, and the next call repeats it. The caller holds the write lock.
+        If this raises, the storage stays unsettled, and the next call repeats it. The caller holds both locks.
 
         Raises:
             LogError: a file cannot be read or written, or it lacks a write set that was reported as durable.
         """
+        self._settle_move()
         last_txn_id = self._environment.reopen()
         journal, write_set = self._journal, self._write_set
-        if not journal.adopt(self._environment.stored_identity()):
+        if not journal.adopt(self._environment.stored_reference()):
             self._contradicted("the file does not name the journal in use")
         moved = journal.identity != self._identity_before
         if self._unsettled_entry:
@@ -423,26 +391,114 @@ class LmdbStorage(LmdbReader):
         """
         with self._write_lock:
             self._require_settled()
-            while True:
-                self._begin_unsettled(None)
-                try:
-                    with self._environment.env_for_write.begin(write=True) as txn:
-                        result = work(txn)
-                    self._journal.moved()
-                    self._unsettled = False
-                    return result
-                except lmdb.MapFullError:
-                    self._unsettled = False
-                    self._environment.grow()
-                except lmdb.MapResizedError:
-                    self._unsettled = False
-                    self._environment.adopt_size()
-                except lmdb.Error as error:
-                    self._determine_result()
-                    raise log_error(error, doing) from error
-                except LogError as error:
-                    self._aborted(error)
-                    raise
+            with self._transaction_lock:
+                return self._transact_locked(work, doing)
+
+    def _transact_locked(self, work: Callable[[Any], Any], doing: str) -> Any:
+        """Runs a transaction, as `_transact`, for a caller that holds both locks."""
+        self._settle_move()
+        while True:
+            self._begin_unsettled(None)
+            try:
+                with self._environment.env_for_write.begin(write=True) as txn:
+                    result = work(txn)
+                self._journal.moved()
+                self._unsettled = False
+                return result
+            except lmdb.MapFullError:
+                self._unsettled = False
+                self._environment.grow()
+            except lmdb.MapResizedError:
+                self._unsettled = False
+                self._environment.adopt_size()
+            except lmdb.Error as error:
+                self._determine_result()
+                raise log_error(error, doing) from error
+            except LogError as error:
+                self._aborted(error)
+                raise
+
+    # -- moving a full area of the journal beside commits --------------------------------------------------------
+
+    def move_beside(self, start: MoveBeside | None) -> None:
+        """Implements `Storage.move_beside`."""
+        self._move_beside = start
+        self._journal.may_fill_other = start is not None
+
+    def _start_move(self) -> None:
+        """Has another thread move the full area. If that fails, the transaction of a later commit moves it."""
+        self._journal.move_is_due = False
+        start = self._move_beside
+        try:
+            if start is not None:
+                start(self._move_full_area)
+        except Exception as error:
+            log_failure(logger, error, "log %s: the move of a full area of the journal could not be started", self.path)
+
+    def _move_full_area(self) -> None:
+        """Moves the full area of the journal to the log, on any thread. Logs an error; a later transaction moves it.
+
+        While the result of a transaction is unknown, or every write is refused, it does nothing.
+        """
+        try:
+            with self._transaction_lock:
+                if self._unsettled and not self._unsettled_entry:
+                    return
+                self._settle_move()
+                if self._journal.has_full_area and self._doubt is None:
+                    self._transact_move()
+        except LogError as error:
+            logger.error(
+                "log %s: a full area of the journal could not be moved (%s); the next commit that finds the journal "
+                "full tries again",
+                self.path,
+                error,
+            )
+        except Exception as error:
+            log_failure(logger, error, "log %s: the move of a full area of the journal was interrupted", self.path)
+
+    def _transact_move(self) -> None:
+        """Moves the full area in a transaction. The caller holds the transaction lock; raises LogError."""
+        environment, journal = self._environment, self._journal
+        while True:
+            self._move_unsettled = True
+            try:
+                with environment.env_for_write.begin(write=True) as txn:
+                    journal.move_full_area(txn, environment)
+                journal.full_area_moved()
+                self._move_unsettled = False
+                return
+            except lmdb.MapFullError:
+                self._move_unsettled = False
+                environment.grow()
+            except lmdb.MapResizedError:
+                self._move_unsettled = False
+                environment.adopt_size()
+            except lmdb.Error as error:
+                self._settle_move()
+                raise log_error(error, "moving an area of the journal") from error
+            except JournalMismatchError as error:
+                self._refuse_writes(str(error))
+                self._move_unsettled = False
+                raise
+
+    def _settle_move(self) -> None:
+        """Determines whether the file has an area's move with an unknown result. The caller holds the transaction lock.
+
+        Raises:
+            LogError: the file cannot be read or written, so the next call repeats it.
+        """
+        if not self._move_unsettled:
+            return
+        self._environment.reopen()
+        stored = self._environment.stored_reference()
+        if self._journal.names_other_area(stored):
+            self._confirm_commit()  # before memory follows: from then on the area may be overwritten
+        if not self._journal.adopt(stored):
+            doubt = self._refuse_writes("the file does not name the journal in use")
+            self._move_unsettled = False
+            raise LogError(doubt)
+        self._move_unsettled = False
 
     def _end_journal(self) -> None:
         """Moves the journal to the log and ends its use, so that the data file alone has everything."""
@@ -491,7 +547,7 @@ class LmdbStorage(LmdbReader):
         """
         copy = os.path.join(self.path, COMPACT_NAME)
         try:
-            with self._write_lock, open(copy, "wb", opener=open_private) as file:
+            with self._write_lock, self._transaction_lock, open(copy, "wb", opener=open_private) as file:
                 self._environment.env_for_write.copyfd(file.fileno(), compact=True)
                 os.fsync(file.fileno())
             self._journal.close()
@@ -523,7 +579,7 @@ class LmdbStorage(LmdbReader):
                 self._end_journal()
         finally:
             try:
-                with self._write_lock:
+                with self._write_lock, self._transaction_lock:
                     self._journal.close()
                     self._environment.close()
                 self._folder.mark_closed()

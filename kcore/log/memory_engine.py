@@ -103,7 +103,10 @@ class MemoryStorage(Storage):
         return {meta.number: key for key, meta in self._keys.items()}
 
     def write(self, write_set: WriteSet) -> None:
-        """Implements `Storage.write`. After an exception in the middle the write set is completed, not undone."""
+        """Implements `Storage.write`.
+
+        Completes the write set even if an exception interrupts it, and then raises the exception.
+        """
         with self._lock:
             if self._unfinished is not None:
                 raise LogError("a write was interrupted: the log must be opened again")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import lmdb
 
 from kcore.log.journal import move_file
-from kcore.log.journal_file import IDENTITY_BYTES
+from kcore.log.journal_file import IDENTITY_BYTES, Reference
 from kcore.log.lmdb_layout import (
     CLUSTER_DB,
     CLUSTER_EPOCH_KEY,
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 CLUSTER_FOLDER: Final = "cluster"
 """The folder with the files of the processes, within the data folder."""
+LOCK_NAME: Final = "lock"
+"""The lock of a node, in the node's folder."""
 _NODE_PREFIX: Final = "node-"
 _NODE_ID: Final = struct.Struct(">i")
 
@@ -74,14 +76,15 @@ def move_node_journal(txn: Any, environment: LmdbEnvironment, path: str, node_id
         JournalDamagedError: acknowledged batches are missing or damaged.
     """
     key = node_journal_key(node_id)
-    identity = txn.get(key, db=environment.meta_db)
-    if identity is None:
+    stored = txn.get(key, db=environment.meta_db)
+    if stored is None:
         return False
-    entries = move_file(txn, environment, node_folder(path, node_id), bytes(identity))
+    entries = move_file(txn, environment, node_folder(path, node_id), bytes(stored))
     if end:
         txn.delete(key, db=environment.meta_db)
     elif entries:
-        require_put(txn.put(key, os.urandom(IDENTITY_BYTES), db=environment.meta_db))
+        reference = Reference(os.urandom(IDENTITY_BYTES), 0)
+        require_put(txn.put(key, reference.encode(), db=environment.meta_db))
     return entries > 0
 
 
@@ -96,7 +99,7 @@ def fold(txn: Any, environment: LmdbEnvironment, path: str) -> None:
         struct.error: a number has the wrong size.
     """
     meta = environment.meta_db
-    for node_id in journal_owners(txn, environment):
+    for node_id in journal_owners(txn, meta):
         move_node_journal(txn, environment, path, node_id, end=True)
     with contextlib.suppress(lmdb.NotFoundError):
         txn.drop(environment.env_for_write.open_db(CLUSTER_DB, txn=txn, create=False))
@@ -107,10 +110,10 @@ def fold(txn: Any, environment: LmdbEnvironment, path: str) -> None:
     require_put(txn.put(FORMAT_KEY, U32.pack(FORMAT_VERSION), db=meta))
 
 
-def journal_owners(txn: Any, environment: LmdbEnvironment) -> list[int]:
-    """Returns the ids of the nodes whose journals are in use."""
+def journal_owners(txn: Any, meta: Any) -> list[int]:
+    """Returns the ids of the nodes whose journals are in use, as the database of metadata has them."""
     owners = []
-    cursor = txn.cursor(environment.meta_db)
+    cursor = txn.cursor(meta)
     if cursor.set_range(NODE_JOURNAL_PREFIX):
         for name, _ in cursor.iternext():
             if bytes(name[: len(NODE_JOURNAL_PREFIX)]) != NODE_JOURNAL_PREFIX:

@@ -32,7 +32,7 @@ from kcore.log.lmdb_layout import (
     LOG_DB,
     LOG_KEY,
     META_DB,
-    SHARED_VERSION,
+    SHARED_VERSIONS,
     SNAP_DB,
     SNAP_KEY,
     U32,
@@ -147,7 +147,7 @@ def _require_known_version(path: str, salvage: Salvage) -> None:
         raise DataFolderError(path, "nothing of a kcore log can be read", DATA_NAME)
     version = b"" if found is None else found[0][1]
     number = U32.unpack(version)[0] if len(version) == U32.size else 0
-    if FORMAT_VERSION < number < DAMAGED_VERSION and number != SHARED_VERSION:
+    if FORMAT_VERSION < number < DAMAGED_VERSION and number not in SHARED_VERSIONS:
         raise DataFolderError(path, "a newer format version than this version of kcore knows", DATA_NAME)
 
 

@@ -187,7 +187,7 @@ def make_plan(salvage: Salvage, reader: Reader) -> Plan:
 
 
 def _is_damaged(meta: dict[bytes, bytes], repaired: dict[bytes, bytes]) -> bool:
-    """Returns whether an opening would refuse the versions and counters in `meta`, which `repaired` replaces."""
+    """Returns True if an opening would refuse the versions and counters in `meta`, which `repaired` replaces."""
     number = meta.get(NEXT_NUMBER_KEY, U32.pack(0))
     return (
         meta.get(FORMAT_KEY) != repaired[FORMAT_KEY]

@@ -6,7 +6,7 @@ Any thread may call any method at any time, except that `write` and `reclaim` ex
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kcore.log.interface import BatchSummary, Finding, PartitionKey
@@ -54,6 +54,9 @@ class Storage(ABC):
         Raises:
             LogError: the result cannot be determined now; the next call tries again.
         """
+
+    def move_beside(self, start: Callable[[Callable[[], None]], bool] | None) -> None:  # noqa: B027
+        """Lets the storage move committed data on another thread; see `LogEngine.move_beside`."""
 
     @abstractmethod
     def slice(self, number: int, offset: int, limit: int, max_bytes: int, max_batches: int) -> list[tuple[int, bytes]]:

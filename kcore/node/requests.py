@@ -174,7 +174,7 @@ def _committed(group: Any) -> PartitionDict[OffsetAndMetadata]:
 
 
 def pending_offsets(response: OffsetFetchResponse) -> set[TopicPartition]:
-    """Reads from a request for stable offsets the partitions whose offset an open transaction holds.
+    """Returns the partitions whose offset an open transaction holds, from a response to a request for stable offsets.
 
     Raises:
         KafkaError, PartitionErrors: the request was refused.

@@ -198,7 +198,7 @@ class CommitPipeline(PipelineCore):
         )
 
     def commit(self) -> bool:
-        """Writes the round and completes its responses. Returns False if the write failed; these are then errors.
+        """Writes the round and completes its responses, with errors if the write failed. Returns True if it succeeded.
 
         A background commit that is being written is finished first. A `BaseException` other than `Exception`, such as
         a `KeyboardInterrupt` during the write, is raised after the round was failed in order.

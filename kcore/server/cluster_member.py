@@ -1,4 +1,4 @@
-"""A node of a cluster that registers again after the others have fenced it, for programs that embed a node."""
+"""A node of a cluster that registers again after the others have fenced it: served or embedded."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kcore.errors import KcoreError
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Detach = Callable[[], Awaitable[None]]
+Attach = Callable[[ClusterNode], Awaitable[Detach]]
 
 RESTART_S = 1.0
 """Time between two attempts to start again."""
@@ -31,6 +33,9 @@ class ClusterMember:
     Args:
         open_store: opens the store.
         config: the node's settings; `node_id` and fixed ports are required.
+        attach: called with each incarnation that has begun to serve; the result is called before it ends.
+        survives_interrupts: True to start again after an interrupted engine. False: `ended` is done, and the caller
+            ends the process.
 
     Attributes:
         node: the present incarnation.
@@ -39,10 +44,20 @@ class ClusterMember:
         ConfigError: a listener has port 0, or the listener for other nodes or its credentials are missing.
     """
 
-    def __init__(self, open_store: Callable[[], ClusterStore], config: Config) -> None:
+    def __init__(
+        self,
+        open_store: Callable[[], ClusterStore],
+        config: Config,
+        *,
+        attach: Attach | None = None,
+        survives_interrupts: bool = True,
+    ) -> None:
         self._open_store = open_store
         self._config = config
+        self._attach = attach
+        self._survives_interrupts = survives_interrupts
         self.node = ClusterNode(open_store, config)
+        self._detach: Detach | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -52,18 +67,39 @@ class ClusterMember:
             LogError: the store refuses the node for good.
             OSError: the node cannot listen.
         """
-        try:
-            await self.node.start()
-        except BaseException:
-            await self.node.abort()
-            raise
+        await self._start(self.node)
         self._task = asyncio.create_task(self._registered_again())
+
+    async def _start(self, node: ClusterNode) -> None:
+        """Starts an incarnation; ends it again if that fails."""
+        try:
+            await node.start()
+            if self._attach is not None:
+                self._detach = await self._attach(node)
+        except BaseException:
+            await node.stop(hand_over=False)  # unregisters, or the next start would wait for the end of the lease
+            raise
+
+    @property
+    def ended(self) -> asyncio.Task[None]:
+        """The task that starts the next incarnations; it is done if there will be none. It exists after `start`."""
+        assert self._task is not None, "start the member first"
+        return self._task
+
+    async def _end_attached(self) -> None:
+        detach, self._detach = self._detach, None
+        if detach is not None:
+            await detach()
 
     async def _registered_again(self) -> None:
         """Starts the next incarnation whenever one has ended."""
         while True:
             await self.node.ended.wait()
+            await self._end_attached()
+            interrupted = self.node.engine.pipeline.settling
             await self.node.abort()
+            if interrupted and not self._survives_interrupts:
+                return
             logger.warning("cluster: node %d has ended and registers again", self._config.node_id)
             self.node = await self._next()
 
@@ -71,13 +107,9 @@ class ClusterMember:
         while True:
             node = ClusterNode(self._open_store, self._config)
             try:
-                await node.start()
+                await self._start(node)
             except (KcoreError, OSError) as error:
-                await node.abort()
                 log_failure(logger, error, "cluster: node %d cannot start again now", self._config.node_id)
-            except BaseException:
-                await node.abort()
-                raise
             else:
                 return node
             await asyncio.sleep(RESTART_S)
@@ -88,14 +120,19 @@ class ClusterMember:
         listener = self.node.inter_listener
         return f"{listener.advertised_host}:{listener.advertised_port or listener.port}"
 
-    async def stop(self) -> None:
-        """Hands all partitions over and ends the node."""
+    async def stop(self, *, hand_over: bool = True) -> None:
+        """Ends the node.
+
+        Args:
+            hand_over: False if all nodes end, so that none can take partitions over.
+        """
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        await self.node.stop()
+        await self._end_attached()
+        await self.node.stop(hand_over=hand_over)
 
 
 class ThreadMember:

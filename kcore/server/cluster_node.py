@@ -141,7 +141,7 @@ class ClusterNode:
             try:
                 return ClusterEngine(store, lease, taken_ms, self.config, clock, timing=self._timing)
             except StoreUnavailableError as error:
-                logger.warning("cluster: node %d waits: %s", self.config.node_id, error)
+                logger.warning("cluster: node %d waits for the store: %s", self.config.node_id, error)
             await asyncio.sleep(RETRY_S)
             sent_ms = clock.monotonic_ms()
             try:

@@ -202,7 +202,7 @@ class SaslConnection(SecureConnection):
             if exchange.expires_at_ms < 0:
                 self._queue.gate = None  # permanently: the session never expires
             logger.debug(
-                "%s authenticated with %s", self.client_host, exchange.mechanism_name,
+                "connection from %s: authenticated with %s", self.client_host, exchange.mechanism_name,
                 extra=fields(connection=self.connection_id, principal=self.principal),
             )  # fmt: skip
         response = SaslAuthenticateResponse(error_message=None, auth_bytes=reply, session_lifetime_ms=lifetime_ms)

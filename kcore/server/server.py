@@ -186,7 +186,7 @@ class Server:
         return queue
 
     def _follow_quotas(self) -> None:
-        """Measures the time of requests while any client has a quota of it."""
+        """Measures the time of requests while any client has the quota `request_percentage`."""
         quotas = self.engine.client_quotas
         meters = quotas.has(REQUEST_PERCENTAGE)
         self.dispatch.measure(RequestMeter(quotas, self.engine.failed) if meters else None)
@@ -217,6 +217,8 @@ class Server:
 
     def _pause(self, paused: bool) -> None:
         """Stops or resumes the requests of all connections, because the driver writes a round that they may read."""
+        if self.stopping:
+            return  # they stay stopped
         for connection in list(self.connections):
             if paused:
                 connection.stop_requests()
@@ -260,8 +262,9 @@ class Server:
             self._preload.cancel()
         for acceptor in self.acceptors:
             acceptor.close()
-        if not self.engine.pipeline.settling:
-            self.engine.commit()
+        for connection in list(self.connections):
+            connection.stop_requests()
+        await self.driver.settle_rounds()
         for connection in list(self.connections):
             connection.close()
         until_s = self.loop.time() + SHUTDOWN_WAIT_S

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kcore.errors import KafkaError
-from kcore.protocol.error_codes import ErrorCode
-from kcore.runtime.shards import Shards
+from kcore.runtime.late_shards import LateShards
 from kcore.runtime.topics import MetadataListener
 from kcore.share.shard import TOPIC_NAME, ShareShard
 
@@ -15,10 +13,11 @@ if TYPE_CHECKING:
 
     from kcore.runtime.commit import CommitPipeline
     from kcore.runtime.shard import Shard
+    from kcore.runtime.shards import Shards
     from kcore.runtime.topics import TopicInfo
 
 
-class ShareCoordinator:
+class ShareCoordinator(LateShards[ShareShard]):
     """All share shards of a node. There are none until the first use creates `__share_group_state`.
 
     Args:
@@ -31,38 +30,12 @@ class ShareCoordinator:
 
     __slots__ = ("_make", "_pipeline", "shards")
 
+    TOPIC = TOPIC_NAME
+
     def __init__(self, make: Callable[[int], Shard[ShareShard]], pipeline: CommitPipeline) -> None:
         self._make = make
         self._pipeline = pipeline
         self.shards: Shards[ShareShard] | None = None
-
-    def start(self, partitions: int, leader_epoch: int | None) -> None:
-        """Loads the shards of `__share_group_state`, which now exists.
-
-        Args:
-            partitions: the topic's number of partitions.
-            leader_epoch: the epoch in which this node leads all of them; None: it leads none yet.
-        """
-        self.shards = Shards(TOPIC_NAME, partitions, self._make, self._pipeline)
-        if leader_epoch is not None:
-            for index in range(partitions):
-                self.shards.load(index, leader_epoch)
-
-    def stop(self) -> None:
-        """Unloads all shards: the commit that created the topic failed."""
-        shards, self.shards = self.shards, None
-        for shard in shards or ():
-            shard.unload()
-
-    def of(self, key: str) -> Shard[ShareShard]:
-        """Returns the shard of a share key.
-
-        Raises:
-            KafkaError: NOT_COORDINATOR if this node does not own it.
-        """
-        if self.shards is None:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        return self.shards.of(key)
 
 
 class ShareStateTopic(MetadataListener):

@@ -59,7 +59,7 @@ class Checks:
     """The assertions of `Broker` and `VirtualNode`."""
 
     def _check_functions(self) -> None:
-        """Raises the first error of a function of a fault; a node without faults has none."""
+        """Raises the first error that a fault's function has raised, if any."""
 
     def fail_with(self, text: str, group_ids: Iterable[str]) -> NoReturn:
         """Raises an AssertionError with the histories of groups.

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.errors import KafkaError
 from kcore.protocol.error_codes import NO_ERROR, ErrorCode
+from kcore.runtime.late_shards import LateShards
 from kcore.runtime.shard import ShardState
-from kcore.runtime.shards import Shards
 from kcore.runtime.topics import MetadataListener
 from kcore.transaction import adding
 from kcore.transaction.shard import TOPIC_NAME, TransactionShard
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kcore.runtime.api import Api, RequestContext
     from kcore.runtime.commit import CommitPipeline
     from kcore.runtime.shard import Shard
+    from kcore.runtime.shards import Shards
     from kcore.runtime.topics import TopicInfo
     from kcore.transaction.markers import Results
     from kcore.transaction.transaction import Transaction
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class TransactionCoordinator(CoordinatorCore):
+class TransactionCoordinator(CoordinatorCore, LateShards[TransactionShard]):
     """All transaction shards of a node. There are none until the first use creates `__transaction_state`.
 
     `add` and `run` are compiled; `add_generic` and `run_generic` are their generic path.
@@ -42,6 +43,7 @@ class TransactionCoordinator(CoordinatorCore):
 
     __slots__ = ("_make", "_pipeline")
 
+    TOPIC = TOPIC_NAME
     shards: Shards[TransactionShard] | None
 
     def __init__(self, make: Callable[[int], Shard[TransactionShard]], pipeline: CommitPipeline) -> None:
@@ -50,37 +52,7 @@ class TransactionCoordinator(CoordinatorCore):
         self.shards = None
         self.taken = NO_ERROR
 
-    # ---- life
-
-    def start(self, partitions: int, leader_epoch: int | None) -> None:
-        """Loads the shards of `__transaction_state`, which now exists.
-
-        Args:
-            partitions: the topic's number of partitions.
-            leader_epoch: the epoch in which this node leads all of them; None: it leads none yet.
-        """
-        self.shards = Shards(TOPIC_NAME, partitions, self._make, self._pipeline)
-        if leader_epoch is not None:
-            for index in range(partitions):
-                self.shards.load(index, leader_epoch)
-
-    def stop(self) -> None:
-        """Unloads all shards: the commit that created the topic failed."""
-        shards, self.shards = self.shards, None
-        for shard in shards or ():
-            shard.unload()
-
     # ---- shards
-
-    def of(self, transactional_id: str) -> Shard[TransactionShard]:
-        """Returns the shard of a transactional id.
-
-        Raises:
-            KafkaError: NOT_COORDINATOR if this node does not own it.
-        """
-        if self.shards is None:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        return self.shards.of(transactional_id)
 
     def run_generic(self, api: Api[Any, Any], context: RequestContext, transactional_id: str, request: Any) -> Any:
         """Runs a request as `run` does, also if the shard is not active; that is an error response then."""

@@ -63,7 +63,7 @@ class SharedMarkers(LocalMarkers):
     def write(self, marker: Marker, partitions: Collection[PartitionTuple], done: Callable[[Results], None]) -> None:
         """Stages the markers of this node's partitions, and has the others sent after the commit.
 
-        It calls `done` once for each node: before it returns for this one, later for the others.
+        It calls `done` once for each node: for this node before it returns, for the others later.
         """
         here: dict[PartitionTuple, ErrorCode] = {}
         elsewhere: dict[int, list[PartitionTuple]] = {}

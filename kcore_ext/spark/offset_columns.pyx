@@ -43,16 +43,25 @@ cdef class OffsetColumns:
     def add(self, str group not None, str topic not None, int32_t partition, OffsetAndMetadata offset not None,
             int64_t producer_id=-1):
         cdef Py_ssize_t row = self.columns[0].length
-        cdef int i
-        for i in range(13):
-            if reserve(self.columns[i], 1) < 0:
-                raise MemoryError
+        self._reserve(1)
         try:
             self._put(group, topic, partition, offset, producer_id)
         except:
-            for i in range(13):
-                truncate(self.columns[i], row)
+            self._truncate(row)
             raise
+
+    cdef int _reserve(self, Py_ssize_t rows) except -1:
+        cdef int i
+        for i in range(13):
+            if reserve(self.columns[i], rows) < 0:
+                raise MemoryError
+        return 0
+
+    cdef int _truncate(self, Py_ssize_t rows) except -1:
+        cdef int i
+        for i in range(13):
+            truncate(self.columns[i], rows)
+        return 0
 
     cdef int _put(self, str group, str topic, int32_t partition, OffsetAndMetadata offset, int64_t producer_id) except -1:
         put_int32(self.columns[0], self.coordinator_partition)
@@ -71,8 +80,15 @@ cdef class OffsetColumns:
         return 0
 
     def add_all(self, str group not None, str topic not None, partitions not None):
-        for partition, offset in partitions.items():
-            self.add(group, topic, partition, offset)
+        cdef Py_ssize_t row = self.columns[0].length
+        cdef list offsets = list(partitions.items())
+        self._reserve(len(offsets))
+        try:
+            for partition, offset in offsets:
+                self._put(group, topic, partition, <OffsetAndMetadata?>offset, -1)
+        except:
+            self._truncate(row)
+            raise
 
     def take(self):
         return finish_all(self.nodes)

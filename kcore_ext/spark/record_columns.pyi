@@ -16,12 +16,10 @@ class RecordColumns:
     Args:
         topics: topic -> (record type, name, key class, value class) of each of its record types; the classes are
             declared ones (`kcore.protocol.schema`).
-        wanted: the names of the types that get columns; records of other types are only checked.
+        types: the names of the types that get columns; records of other types are only checked.
     """
 
-    def __init__(
-        self, topics: Mapping[str, Sequence[tuple[int, str, type, type]]], wanted: Collection[str]
-    ) -> None: ...
+    def __init__(self, topics: Mapping[str, Sequence[tuple[int, str, type, type]]], types: Collection[str]) -> None: ...
     @property
     def names(self) -> list[str]:
         """The names of the record types, indexed by the numbers in heads."""

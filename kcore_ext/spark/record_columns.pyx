@@ -409,7 +409,7 @@ cdef class RecordType:
 
 # ---------------------------------------------------------------- batches
 cdef class RecordColumns:
-    def __cinit__(self, topics, wanted):
+    def __cinit__(self, topics, types):
         cdef dict made = {}
         self.types = []
         self.topics = [topic.encode() for topic in topics]
@@ -419,7 +419,7 @@ cdef class RecordColumns:
             for record_type, name, key, value in classes:
                 if name not in made:
                     made[name] = len(self.types)
-                    self.types.append(RecordType(name, key, value, name in wanted))
+                    self.types.append(RecordType(name, key, value, name in types))
                 places[record_type] = made[name]
             self.by_type.append(places)
         self.status = scalar_column(INT8)

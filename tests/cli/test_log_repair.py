@@ -38,7 +38,7 @@ from tests.cli.conftest import populate
 from tests.cli.test_log_verify import change, found, raw, records, topic_id
 from tests.kit import QUICK, batch, commit, committed, produce, producer_id
 from tests.log.damaged_folders import served_values
-from tests.log.journals import encoded, leave_journal
+from tests.log.journals import AREA_BYTES, IDENTITY, JOURNAL_BYTES, encoded, entry, leave_journal
 
 Run = Callable[..., Any]
 SETTINGS = {**QUICK, "offsets.topic.num.partitions": "1"}
@@ -342,14 +342,37 @@ def test_sound_rounds_around_a_damaged_one_are_recovered(run: Run, folder: Path)
     assert served(folder)[0] == [*VALUES, (3, b"v3".hex()), (5, b"v5".hex()), (6, b"v6".hex())]
 
 
-def test_a_folder_without_its_journal_is_repaired(run: Run, folder: Path) -> None:
-    leave_journal(folder, encoded(appended(folder, 2)))
-    (folder / "journal").unlink()
-    with pytest.raises(DataFolderError, match="the file `journal` has 0 of 1179648 bytes"):
+def test_the_areas_of_a_damaged_journal_are_read_in_the_order_of_their_rounds(run: Run, folder: Path) -> None:
+    """Round 0 was moved to the log; the newest round is at the start of the file, and one before it is damaged."""
+    rounds = [encoded([one]) for one in appended(folder, 4)]
+    edit(folder, META_DB, (JOURNAL_KEY, IDENTITY + U32.pack(1)))
+    older = bytearray(entry(1, rounds[0]) + entry(2, rounds[1]) + entry(3, rounds[2]))
+    older[len(entry(1, rounds[0])) + 72] ^= 1
+    newer = entry(4, rounds[3])
+    stale = entry(0, b"") * 20
+    data = (newer + stale).ljust(AREA_BYTES, b"\0") + bytes(older)
+    (folder / "journal").write_bytes(data.ljust(JOURNAL_BYTES, b"\0"))
+    position = AREA_BYTES + len(entry(1, rounds[0]))
+    what = f"the journal is damaged: round 2 at position {position}, although round 4 after it is sound"
+    with pytest.raises(DataFolderError, match=what):
         LmdbLogEngine(folder)
     losses = repair(run, folder)
     assert [(loss["partition"], loss["loss"], loss["detail"]) for loss in losses] == [
-        (None, "page", "the journal is damaged: the file `journal` has 0 of 1179648 bytes"),
+        (None, "page", what),
+        END_LOST,
+        ("lines-0", "gap", "no batch holds these offsets"),
+    ]
+    assert served(folder)[0] == [*VALUES, (3, b"v3".hex()), (5, b"v5".hex()), (6, b"v6".hex())]
+
+
+def test_a_folder_without_its_journal_is_repaired(run: Run, folder: Path) -> None:
+    leave_journal(folder, encoded(appended(folder, 2)))
+    (folder / "journal").unlink()
+    with pytest.raises(DataFolderError, match="the file `journal` has 0 of 2359296 bytes"):
+        LmdbLogEngine(folder)
+    losses = repair(run, folder)
+    assert [(loss["partition"], loss["loss"], loss["detail"]) for loss in losses] == [
+        (None, "page", "the journal is damaged: the file `journal` has 0 of 2359296 bytes"),
         END_LOST,
     ]
     assert served(folder) == (VALUES, OFFSETS)

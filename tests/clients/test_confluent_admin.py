@@ -86,7 +86,7 @@ def test_topics_are_created_listed_described_and_deleted(admin: AdminClient, nam
 def test_a_topic_with_the_name_of_a_deleted_one_is_new(
     admin: AdminClient, bootstrap: str, name: str, new_topic: Callable[..., str]
 ) -> None:
-    """It has another id and none of the old records (KIP-516)."""
+    """The new topic has another id and none of the old records (KIP-516)."""
     topic = new_topic()
     send(bootstrap, topic, [b"old"])
     first = only(admin.describe_topics(TopicCollection([topic]))).topic_id

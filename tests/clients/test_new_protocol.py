@@ -171,7 +171,8 @@ def test_a_pattern_finds_new_topics(
 def test_a_static_member_returns(
     library: str, new_server: ServerProcess, name: str, topic: str, start: Callable[..., Member]
 ) -> None:
-    """It leaves temporarily, returns with its instance id and gets its partitions back without a rebalance of others.
+    """The member leaves temporarily, returns with its instance id and gets its partitions back without a rebalance of
+    others.
 
     The group's session timeout allows for a restart on slow machines.
     """

@@ -105,6 +105,6 @@ def test_the_tools_of_share_groups(tool: Tool) -> None:
 @pytest.mark.clients
 @pytest.mark.timeout(300)
 def test_the_performance_tool_of_share_consumers(tool: Tool) -> None:
-    """It consumes as many records as it should."""
+    """The tool consumes the requested number of records."""
     (_, figures) = tool(PERFORMANCE, "--topic", "jobs", "--group", "performance", "--num-records", "20")[-2:]
     assert figures.split(", ")[5] == "20"

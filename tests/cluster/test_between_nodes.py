@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
 
 from kcore.broker.cluster.forwarding import seal, unseal
+from kcore.broker.metadata.image import ConfigType
 from kcore.errors import KafkaError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
@@ -15,10 +17,15 @@ from kcore.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kcore.protocol.messages.create_acls import CreateAclsRequest
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kcore.protocol.messages.envelope import EnvelopeRequest
+from kcore.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kcore.runtime import RequestContext
-from tests.cluster.world import Client, ClusterWorld, check
+from tests.cluster.world import Client, ClusterWorld, Node, check
 from tests.kit import create, make_topic
 
 CONTEXT = RequestContext(7, "admin", "/10.1.2.3", "PUBLIC", "User:alice", 9)
@@ -195,3 +202,40 @@ def test_a_stale_incarnation_gets_no_producer_ids(world: ClusterWorld) -> None:
         ErrorCode.BROKER_ID_NOT_REGISTERED,
         ErrorCode.NOT_CONTROLLER,
     ]
+
+
+def altered(world: ClusterWorld, at: Node, config_type: int, name: str, setting: str, value: str) -> int:
+    """Sets one setting with a request to a node; returns the error code of the resource."""
+    config = AlterableConfig(name=setting, config_operation=0, value=value)
+    resource = AlterConfigsResource(resource_type=config_type, resource_name=name, configs=[config])
+    return int(at.send(IncrementalAlterConfigsRequest(resources=[resource])).responses[0].error_code)
+
+
+def setting_of(node: Node, name: str) -> object:
+    assert node.engine is not None
+    return node.engine.control.broker_config.config.get(name)
+
+
+def test_each_node_changes_its_own_settings(world: ClusterWorld) -> None:
+    """A node that is not the controller forwards the change; the controller accepts it for that node."""
+    for number, node in enumerate(world.up, 1):
+        name = str(node.node_id)
+        assert altered(world, node, ConfigType.BROKER, name, "message.max.bytes", str(100_000 + number)) == 0
+    world.advance(1_000)
+    assert [setting_of(node, "message.max.bytes") for node in world.up] == [100_001, 100_002, 100_003]
+    assert altered(world, world.up[0], ConfigType.BROKER, "99", "message.max.bytes", "1") == ErrorCode.INVALID_REQUEST
+    check(world)
+
+
+def test_each_node_changes_its_own_loggers(world: ClusterWorld) -> None:
+    before = logging.getLogger("kcore.broker.cluster").level
+    try:
+        for node in world.up:
+            args = (ConfigType.BROKER_LOGGER, str(node.node_id), "kcore.broker.cluster", "ERROR")
+            assert altered(world, node, *args) == ErrorCode.NONE
+            other = next(one for one in world.up if one is not node)
+            args = (ConfigType.BROKER_LOGGER, str(other.node_id), "kcore.broker.cluster", "ERROR")
+            assert altered(world, node, *args) == ErrorCode.INVALID_REQUEST
+        assert logging.getLogger("kcore.broker.cluster").level == logging.ERROR
+    finally:
+        logging.getLogger("kcore.broker.cluster").setLevel(before)

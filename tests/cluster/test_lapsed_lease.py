@@ -21,7 +21,7 @@ def fetched(world: ClusterWorld, node_id: int, partition: int) -> tuple[int, int
 
 
 def test_a_renewed_node_serves_nothing_before_it_knows_the_moves() -> None:
-    """Its renewal succeeds again before its polls do; the controller has moved its partitions meanwhile."""
+    """The node's renewal succeeds before its polls do, while the controller has moved its partitions."""
     world = ClusterWorld()
     world.start()
     client = Client(world)

@@ -65,7 +65,9 @@ IGNORED = [
 
 
 def test_kafkas_own_file_starts_a_server(tmp_path: Path) -> None:
-    """Its folder is log.dirs, its controller listener is left out, and one warning names what has no effect."""
+    """The data folder is log.dirs, the controller's listener is left out, and one warning names the settings without
+    effect.
+    """
     folder = tmp_path / "logs"
     file = tmp_path / "server.properties"
     file.write_text(STOCK.format(port=0, folder=folder))
@@ -153,7 +155,7 @@ def test_mistakes_stay_fatal(setting: str, value: str, text: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(UNSUPPORTED))
 def test_settings_that_would_break_a_promise_are_refused(name: str) -> None:
-    """They are refused in a file and at run time, with the remedy; their defaults are accepted."""
+    """Such settings are refused in a file and at run time, with a remedy; their defaults are accepted."""
     setting = kafka_settings()[name]
     value = "true" if isinstance(setting.default, bool) else "x"
     with pytest.raises(ConfigError, match="is not supported by kcore: "):
@@ -253,7 +255,7 @@ def test_changes_at_run_time_have_an_effect() -> None:
 )
 @pytest.mark.parametrize("broker", [str(NODE_ID), ""])
 def test_settings_of_listeners_are_refused_at_run_time(name: str, reason: str, broker: str) -> None:
-    """They would be stored without effect; the message does not have the value, which may be a password."""
+    """The settings would be stored without effect. The message does not have the value, which may be a password."""
     node = BrokerContext()
     before = dict(node.topics.settings_of(ConfigType.BROKER, broker))
     response = node.alter(ConfigType.BROKER, broker, (name, 0, "hush"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kcore.drivers.offload import Writer
+from kcore.drivers.log_threads import Writer
 from kcore.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,

@@ -339,7 +339,7 @@ class Crowd:
 def test_interrupts_of_random_threads_lose_no_acknowledged_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupts: int, most_s: float
 ) -> None:
-    """Their moments depend on the machine, so this is no part of `make test`."""
+    """The moments of the interrupts depend on the machine, so `make test` leaves this test out."""
     # An interrupt may also end a thread outside of its calls, or come while the report of another one is written.
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)

@@ -31,6 +31,7 @@ from kcore.protocol.messages.delete_records import (
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kcore.protocol.messages.offset_commit import OffsetCommitResponse
 from kcore_ext.codec.frames import encode_request
 from tests.kit import QUICK, batch, commit, committed, create, produce
 from tests.transaction.world import Identity, end_request, produce_request
@@ -359,7 +360,7 @@ def lookup(name: str) -> MetadataRequest:
     return MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
 
 
-LOOKUP, CREATE, BEGIN = 8, 4, 1
+LOOKUP, CREATE, BEGIN, COMMIT = 8, 4, 1, 7
 """Versions without tagged fields, whose response header is a correlation id."""
 
 
@@ -387,7 +388,10 @@ async def test_clients_of_a_listener_do_not_block_the_loop(tmp_path: Path, monke
 async def test_requests_of_clients_wait_while_a_round_that_they_may_read_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    """Those of a client that comes meanwhile, too; a client that has sent its last request gets its response."""
+    """Requests of clients that connect meanwhile wait, too.
+
+    A client that has sent its last request gets its response.
+    """
     async with slow_device(monkeypatch) as device, kcore.open_async(tmp_path / "data", config=SETTINGS) as node:
         listening = await node.listen()
         creator, reader = [await Client.connected(listening.bootstrap) for _ in range(2)]
@@ -448,6 +452,31 @@ async def test_a_connection_that_ends_during_a_pause_ends_its_sessions_after_it(
             await asyncio.sleep(0)
         assert ended == [False]
         creator.writer.close()
+
+
+async def test_a_listener_that_closes_does_not_block_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round is being written, and a client's commit waits for the next one. The node stays open."""
+    async with slow_device(monkeypatch) as device, kcore.open_async(tmp_path / "data", config=SETTINGS) as node:
+        await node.send(create("t"))
+        listening = await node.listen()
+        client = await Client.connected(listening.bootstrap)
+        device.held = True
+        first = asyncio.ensure_future(node.send(commit("g", {("t", 0): 7}), 9))
+        await device.begun()
+        client.send(commit("h", {("t", 0): 8}), COMMIT)
+        while node._driver.engine.pipeline.waiting == 0:
+            await asyncio.sleep(0)
+        client.send(commit("h", {("t", 0): 9}), COMMIT)
+        closing = asyncio.create_task(listening.close())
+        for _ in range(CALLBACKS):
+            await asyncio.sleep(0)
+        assert not closing.done()
+        device.held = False
+        assert code(await client.received(OffsetCommitResponse, COMMIT)) == 0
+        assert code(await first) == 0
+        await closing
+        client.writer.close()
+        assert code(await node.send(commit("g", {("t", 0): 10}), 9)) == 0
 
 
 async def test_a_listener_that_closes_during_a_pause_loses_nothing(

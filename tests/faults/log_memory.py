@@ -1,22 +1,27 @@
 """A program: each allocation of an append and its commit fails once, and the log must lose nothing.
 
-    python -m tests.faults.log_memory FOLDER|- small|large|everything in_place|in_background
+    python -m tests.faults.log_memory FOLDER|- small|large|everything in_place|in_background [beside]
 
-`-` is a log in memory. Prints how many allocations failed with an error. Any difference between the log and its model
-ends the program with a traceback; it is a program of its own because a mistake in compiled code may crash it.
+`-` is a log in memory. With `beside`, every third commit is followed by the move of a full area of the journal. Prints
+how many allocations failed with an error. Any difference between the log and its model ends the program with a
+traceback; it is a program of its own because a mistake in compiled code may crash it.
 """
 
 from __future__ import annotations
 
 import _testcapi  # type: ignore[import-not-found]
+import logging
 import sys
 from pathlib import Path
 
+from kcore.log import journal
 from tests.faults import log_model
 from tests.faults.log_model import Subject
 
 QUIET = 60
 """Allocations in a row whose failure is not noticed: the last one of a commit lies before them."""
+QUIET_BESIDE = 200
+"""The same with moves, whose failures are only logged."""
 
 
 class FailingAllocation:
@@ -32,12 +37,15 @@ class FailingAllocation:
         _testcapi.remove_mem_hooks()
 
 
-def main(folder: str, change_name: str, commit_name: str) -> int:
-    subject = Subject(None if folder == "-" else Path(folder), reopen_every=8)
+def main(folder: str, change_name: str, commit_name: str, beside: str = "") -> int:
+    if beside:
+        journal.MAX_ROUNDS = 3  # type: ignore[misc]
+        logging.disable()
+    subject = Subject(None if folder == "-" else Path(folder), reopen_every=8, beside=bool(beside))
     change, commit = getattr(log_model, change_name), getattr(log_model, commit_name)
     subject.grow(change, 3)
     nth = quiet = hits = 0
-    while quiet < QUIET:
+    while quiet < (QUIET_BESIDE if beside else QUIET):
         hit = subject.disturb(change, commit, lambda nth=nth: FailingAllocation(nth))  # type: ignore[misc]
         quiet = 0 if hit else quiet + 1
         hits += hit

@@ -145,10 +145,12 @@ class Subject:
         folder: of the data; None: a log in memory.
         reopen_every: after how many changes the log is closed and opened again. An engine that refuses to go on is
             opened again at once.
+        beside: True to move a full area of the journal at the end of the commit that begins the other one.
     """
 
-    def __init__(self, folder: Path | None, reopen_every: int = 1) -> None:
+    def __init__(self, folder: Path | None, reopen_every: int = 1, *, beside: bool = False) -> None:
         self.folder = folder
+        self.beside = beside
         self.reopen_every = reopen_every
         self.memory = MemoryStorage()
         self.engine = self.open()
@@ -159,7 +161,10 @@ class Subject:
     def open(self) -> LogEngine:
         if self.folder is None:
             return MemoryLogEngine(self.memory)
-        return LmdbLogEngine(self.folder, map_size_bytes=16 << 20, tail_size_bytes=2_000)
+        engine = LmdbLogEngine(self.folder, map_size_bytes=16 << 20, tail_size_bytes=2_000)
+        if self.beside:
+            engine.move_beside(lambda move: move() is None)
+        return engine
 
     def grow(self, change: Change, rounds: int) -> None:
         """Undisturbed commits."""

@@ -75,7 +75,7 @@ def test_the_workload_writes_what_it_says(undisturbed: tuple[dict[str, Any], int
 def test_any_commit_may_fail(
     undisturbed: tuple[dict[str, Any], int], store: Callable[[Path], Reopen], length: int, tmp_path: Path
 ) -> None:
-    """The n-th commit fails, for every n, or it and the next two: nothing is lost, nothing is there twice."""
+    """For every n the n-th commit fails, or it and the next two: no record is lost or stored twice."""
     expected, commits = undisturbed
     step = 1 if store is memory else 3  # the same code above the storage: on disk every third write
     for nth in range(1, commits + 1, step):

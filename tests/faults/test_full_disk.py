@@ -1,4 +1,6 @@
-"""A disk that is really full, under a node of its own process: refused work leaves nothing, and room brings it back."""
+"""A node in a process of its own on a full disk: refused writes leave nothing, and the node recovers when there is
+space.
+"""
 
 from __future__ import annotations
 

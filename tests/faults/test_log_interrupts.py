@@ -33,11 +33,12 @@ UNDISTURBED = 2
 """A fault number is behind the last call of a commit when so many in a row hit nothing."""
 
 
-@pytest.fixture(params=["memory", "lmdb"])
+@pytest.fixture(params=["memory", "lmdb", "lmdb, moved beside"])
 def subject(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Subject:
     # A journal of three rounds: every case moves it now and then, and writes behind it in between.
     monkeypatch.setattr(journal, "MAX_ROUNDS", 3)
-    return Subject(None if request.param == "memory" else tmp_path / "data", reopen_every=5)
+    folder = None if request.param == "memory" else tmp_path / "data"
+    return Subject(folder, reopen_every=5, beside="beside" in request.param)
 
 
 @pytest.mark.parametrize("commit", [in_place, in_background])
@@ -85,6 +86,8 @@ def test_a_second_exception_while_the_first_one_is_handled_loses_nothing(
     [
         ("lmdb", "small", "in_place"),
         ("lmdb", "small", "in_background"),
+        ("lmdb, moved beside", "small", "in_place"),
+        pytest.param("lmdb, moved beside", "everything", "in_background", marks=pytest.mark.long),
         ("lmdb", "large", "in_place"),
         ("lmdb", "everything", "in_place"),
         ("lmdb", "everything", "in_background"),
@@ -97,6 +100,7 @@ def test_an_allocation_that_fails_in_a_commit_loses_nothing(
     pytest.importorskip("_testcapi", reason="this interpreter has no _testcapi, which makes allocations fail")
     folder = "-" if store == "memory" else str(tmp_path / "data")
     command = [sys.executable, "-X", "faulthandler", "-m", "tests.faults.log_memory", folder, change, commit]
+    command += ["beside"] if "beside" in store else []
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
     assert (done.returncode, done.stderr) == (0, "")
     assert int(done.stdout) > 20

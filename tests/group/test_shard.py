@@ -46,7 +46,7 @@ class Denying:
 
 
 def test_group_that_only_has_offsets_is_simple() -> None:
-    """It is created in memory, without a record, once."""
+    """The group is created once, in memory, without a record."""
     context = GroupContext()
     group = context.machine.get_or_create_group("g")
     assert context.machine.get_or_create_group("g") is group

@@ -211,7 +211,7 @@ def test_a_list_that_changes_while_it_is_written_is_refused() -> None:
 
 
 def test_deeply_nested_structs_are_freed_without_recursion() -> None:
-    """Decoding never nests so deeply; a program that links messages to one another must not crash when it frees
+    """Decoding never nests so deeply, but a program that links messages to one another must not crash when it frees
     them.
     """
     from kcore.protocol.messages.streams_group_heartbeat import Endpoint

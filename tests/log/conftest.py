@@ -58,11 +58,11 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 4 MiB."""
+    """A file system of 6 MiB."""
     where = tmp_path / "disk"
     where.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(where)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=6m", "none", str(where)], capture_output=True, check=False
     )
     if mounted.returncode:
         pytest.skip("may not mount")

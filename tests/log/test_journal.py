@@ -184,7 +184,7 @@ def test_a_full_disk_without_space_for_the_journal_leaves_a_working_log(
     small_disk: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ballast = small_disk / "ballast"
-    ballast.write_bytes(bytes(3 << 20))
+    ballast.write_bytes(bytes(5 << 20))
     folder = small_disk / "data"
     engine = LmdbLogEngine(folder)
     stored = append_rounds(engine, 5)
@@ -192,7 +192,7 @@ def test_a_full_disk_without_space_for_the_journal_leaves_a_working_log(
     with crashed(folder, tmp_path) as copy:
         assert stored_rounds(copy) == (None, 5 * PARTITIONS)
     assert [record.getMessage()[:60] for record in caplog.records] == [
-        f"log {folder}: no space for the journal of 1179648 bytes"[:60]
+        f"log {folder}: no space for the journal of 2359296 bytes"[:60]
     ]
     engine.close()
     ballast.unlink()
@@ -222,8 +222,8 @@ def damage_file(folder: Path, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "what"),
     [
-        ("missing", "the file `journal` has 0 of 1179648 bytes"),
-        ("truncated", "the file `journal` has 5000 of 1179648 bytes"),
+        ("missing", "the file `journal` has 0 of 2359296 bytes"),
+        ("truncated", "the file `journal` has 5000 of 2359296 bytes"),
         ("flipped", "round 1 at position 711, although round 2 after it is sound"),
     ],
 )
@@ -337,7 +337,7 @@ def test_any_rounds_read_as_they_do_in_memory(seed: int, folder: Path, tmp_path:
 def test_nobody_writes_between_a_move_and_its_being_remembered(
     engine: LmdbLogEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Space is given back on any thread: a round that another one wrote meanwhile would be taken for moved."""
+    """Any thread may free space. A round that another thread writes meanwhile must not count as moved."""
     locked: list[bool] = []
     real = Journal.moved
 
@@ -356,21 +356,22 @@ def test_nobody_writes_between_a_move_and_its_being_remembered(
 
 def lose_a_round(one: Journal) -> None:
     """Removes a round from memory, which then has one round less than the file."""
-    one._fresh.pop()
-    one._rounds -= 1
+    area = one._areas[-1]
+    area.fresh.pop()
+    area.rounds -= 1
 
 
 def lose_batches(one: Journal) -> None:
     """Removes the batches of a round: memory has as many rounds as the file."""
-    one._fresh.pop()
+    one._areas[-1].fresh.pop()
 
 
 def forget_a_round(one: Journal) -> None:
     """Makes memory what it was before the last round."""
-    size = sum(16 + len(data) for part in one._fresh.pop().partitions for data in part.batches)
-    one._rounds -= 1
-    one._batch_bytes -= size
-    one._size_bytes -= 32 + size
+    area = one._areas[-1]
+    size = sum(16 + len(data) for part in area.fresh.pop().partitions for data in part.batches)
+    area.rounds -= 1
+    area.size_bytes -= 32 + size
 
 
 @pytest.mark.parametrize("harm", [lose_a_round, lose_batches, forget_a_round])

@@ -182,7 +182,7 @@ def test_an_exception_around_the_flush_gives_the_round_one_result(
         if flushed:
             real(self, write_set, entry)
         else:
-            journal_file._write_all(one._file._fd, entry, one._size_bytes)
+            journal_file._write_all(one._file._fd, entry, one._areas[-1].size_bytes)
         raise error
 
     data = batch(3)

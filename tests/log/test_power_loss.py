@@ -27,9 +27,12 @@ IMAGE_BYTES = 48 << 20
 
 WORKER = """
 import os, sys
-from kcore.log import LmdbLogEngine
+from kcore.drivers.log_threads import JournalMover
+from kcore.log import LmdbLogEngine, journal
 from tests.log.batches import batch, key
+journal.MAX_ROUNDS = 8
 engine = LmdbLogEngine(sys.argv[1], sys.argv[2], map_size_bytes=1 << 18)
+mover = JournalMover(engine)
 logs = [engine.open(key(number)) for number in range(4)]
 turn = 0
 while True:

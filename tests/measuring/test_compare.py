@@ -5,15 +5,28 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 from bench import compare
-from bench.compare import CASES, PAIRS, Figure, java_table, median_of, tcp_table
+from bench.compare import CASES, PAIRS, Figure, flush_table, java_table, median_of, tcp_table
+from bench.flush import FlushTimes, measure_flush
 
 
 def arguments_of(name: str) -> str:
     """Returns the arguments of the case that has a figure."""
     (found,) = (case.arguments for case in CASES for figure in case.figures if figure.name == name)
     return found
+
+
+def test_the_flush_of_the_device_stands_beside_each_case(tmp_path: Path) -> None:
+    probes = [FlushTimes(10, 20, 30, 40, 9)._asdict(), measure_flush(str(tmp_path), 0.01)._asdict()]
+    probes[1].update(p50=30, p99=40, p99_9=50)
+    assert flush_table({arguments_of("Heartbeat v4"): {"kcore": [], "flush": probes}}) == (
+        "\n| flush of the device before it, µs | p50 | p99 | p99.9 |\n"
+        "|---|---|---|---|\n"
+        "| Heartbeat v4 | 20 | 30 | 40 |\n"
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_servers_are_compared_by_their_medians() -> None:
@@ -38,8 +51,10 @@ def test_servers_are_compared_by_their_medians() -> None:
         "| Heartbeat v4 | 300,000 | 60,000 | 5.00 × |\n"
         "| heartbeat at 1,000/s p50, µs | 250 | 500 | 2.00 × |\n"
         "| heartbeat at 1,000/s p99, µs | 900 | 800 | 0.89 × |\n"
+        "| heartbeat at 1,000/s p99.9, µs | 2,000 | 2,000 | 1.00 × |\n"
         "| commit at 200/s beside it p50, µs | 500 | – |  |\n"
         "| commit at 200/s beside it p99, µs | 1,100 | – |  |\n"
+        "| commit at 200/s beside it p99.9, µs | 2,000 | – |  |\n"
         "| 100 members join, ms | 10 | 25 | 2.50 × |\n"
         "| 100 members join, CPU s | 0.01 | 0.03 | 3.00 × |\n"
     )

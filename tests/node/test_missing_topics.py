@@ -100,7 +100,7 @@ def test_a_producer_warns_of_a_topic_that_was_deleted(
     kcore_node.run(scenario)
     text = (
         "client: a producer has records of topic 'jobs', which the brokers do not know; "
-        "they fail 1500 s after their append unless it is created"
+        "the records fail 1500 s after their append unless the topic is created"
     )
     assert set(warnings(caplog)) == {text}
     assert len(warnings(caplog)) <= 1 + 1_500 / REPEAT_S

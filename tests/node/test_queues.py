@@ -290,8 +290,8 @@ def test_a_lost_acceptance_is_logged(bootstrap: str, name: str, caplog: pytest.L
             if not ends:
                 assert next_job(queue).delivery_count == 2
         text = (
-            f"client: the group may deliver jobs again that worker {queue.member_id} has done (1), "
-            "because no broker acknowledged their acceptance: "
+            f"client: no broker acknowledged 1 finished jobs of worker {queue.member_id}; "
+            "the group may deliver them again: "
         )
         (line,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith(text)]
         assert len(line) > len(text)

@@ -32,3 +32,23 @@ def test_the_command_exports_and_continues(
     with open_source(out) as exported:
         rows = {part[:2]: [row.value for row in exported.rows(part)] for part in exported.parts()}
     assert rows == {("t", 0): [b"0", b"3", b"6", b"later"], ("t", 1): [b"1", b"4", b"7"], ("t", 2): [b"2", b"5", b"8"]}
+
+
+def test_log_verify_names_a_damaged_batch(
+    world: PostgresWorld,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    client = Client(world)
+    client.create("t", 1)
+    client.produce("t", 0, b"first")
+    client.produce("t", 0, b"second")
+    url = world.shared.url
+    assert main(["log", "verify", url]) == 0
+    assert capsys.readouterr().out.startswith("no findings in ")
+    world.shared.execute(
+        "UPDATE kcore.batches SET batch = set_byte(batch, 65, 255 - get_byte(batch, 65)) "
+        "WHERE base_offset = 1 AND position('second'::bytea IN batch) > 0"
+    )
+    assert main(["log", "verify", url]) == 1
+    [header, row] = capsys.readouterr().out.splitlines()
+    assert row.split()[:3] == ["t-0", "1", "crc"], header

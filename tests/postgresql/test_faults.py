@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+import psycopg
 import pytest
 
 from kcore.cluster.postgresql import PostgresClusterStore
 from kcore.cluster.postgresql import store as store_module
 from kcore.cluster.postgresql.sessions import SETTINGS
-from kcore.cluster.store import METADATA
+from kcore.cluster.store import METADATA, Lease
 from kcore.log.errors import StoreUnavailableError, UnknownOutcomeError
 from kcore.log.shared_engine import SharedLogEngine
 from kcore.log.storage import Leadership
@@ -24,7 +26,8 @@ from tests.postgresql.shared import PostgresShared
 
 T = TypeVar("T")
 TIMEOUT_S = 0.4
-RETRIABLE = (StoreUnavailableError, UnknownOutcomeError)
+INTERRUPTS = (MemoryError, KeyboardInterrupt)
+RETRIABLE = (StoreUnavailableError, UnknownOutcomeError, *INTERRUPTS)
 
 
 @pytest.fixture
@@ -40,6 +43,14 @@ def proxy(primary: Server) -> Iterator[Proxy]:
     yield made
     made.release()
     made.close()
+
+
+def registered(shared: PostgresShared) -> Lease:
+    """Registers node 2 on a connection without faults, and closes that."""
+    store = shared.open()
+    lease = store.register(2, description(), TTL_MS)
+    store.close()
+    return lease
 
 
 def through(proxy: Proxy, shared: PostgresShared) -> PostgresClusterStore:
@@ -88,10 +99,16 @@ def _try(call: Callable[[], bool]) -> bool:
 
 
 class Scenario:
-    """A node's work of all kinds, repeated where the store was not reached, and checked at the end."""
+    """A node's work of all kinds, repeated where the store was not reached, and checked at the end.
 
-    def __init__(self, store: PostgresClusterStore) -> None:
+    Args:
+        store: the store of node 1.
+        other: the lease of node 2, which the scenario fences.
+    """
+
+    def __init__(self, store: PostgresClusterStore, other: Lease) -> None:
         self.store = store
+        self.other = other
         self.expected: list[bytes] = []
 
     def run(self) -> None:
@@ -112,6 +129,12 @@ class Scenario:
         assert persist(lambda: contents(log)) == self.expected[1:]
         assert persist(self.store.controller) is not None
         assert persist(lambda: self.store.renew([lease, controller], TTL_MS)) == [True, True]
+        assert persist(lambda: self.store.set_draining(2, True))
+        # A repetition finds the node fenced, and returns False.
+        persist(lambda: self.store.fence(self.other, controller, force=True))
+        assert [node.fenced for node in persist(self.store.nodes)] == [False, True]
+        persist(lambda: self.store.release_controller(controller))
+        persist(lambda: self.store.unregister(lease))
 
     @staticmethod
     def _create(engine: SharedLogEngine) -> None:
@@ -127,6 +150,10 @@ def check_stored(shared: PostgresShared, scenario: Scenario) -> None:
     assert [data for _, _, data in rows[1:]] == scenario.expected[1:]
     assert shared.execute("SELECT value FROM named_values") == [(b"value",)]
     assert shared.execute("SELECT leader, leader_epoch FROM partitions WHERE number > 0") == [(1, 0)]
+    nodes = shared.execute("SELECT node_id, session, epoch, draining FROM nodes ORDER BY node_id")
+    assert [(node_id, session) for node_id, session, _, _ in nodes] == [(1, 0), (2, 0)]
+    leases = shared.execute("SELECT name FROM leases WHERE expires_at > statement_timestamp()")
+    assert leases == [], "the scenario has ended them all"
 
 
 @pytest.mark.parametrize(
@@ -176,7 +203,7 @@ def faults(shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
     nth = 1 + (0 if step == 1 else step // 2)
     count = 0
     while True:
-        scenario = Scenario(through(proxy, shared))
+        scenario = Scenario(through(proxy, shared), registered(shared))
         proxy.fail(nth, mode)
         before = proxy.requests
         scenario.run()
@@ -190,3 +217,96 @@ def faults(shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
         nth += step
         shared.reset()
     return count
+
+
+class Interrupted:
+    """Raises an exception before or after the n-th wait for PostgreSQL, counted from the start of a run."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], *, after: bool) -> None:
+        self.waits = 0
+        self.nth = 0
+        self._thread = threading.get_ident()
+        self._after = after
+        self._error = error
+        self._wait = psycopg.Connection.wait
+
+        def wait(*args: Any, **kwargs: Any) -> Any:  # a function becomes a method of each connection
+            return self._interrupted(*args, **kwargs)
+
+        monkeypatch.setattr(psycopg.Connection, "wait", wait)
+
+    def _interrupted(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs BEGIN, COMMIT, one statement, or a part of a pipeline."""
+        if threading.get_ident() != self._thread:
+            return self._wait(*args, **kwargs)
+        self.waits += 1
+        chosen = self.waits == self.nth
+        if chosen and not self._after:
+            raise self._error
+        result = self._wait(*args, **kwargs)
+        if chosen:
+            raise self._error
+        return result
+
+
+WAITS = 60
+"""The scenario waits at least so often."""
+
+
+def interrupted(
+    shared: PostgresShared, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], after: bool, step: int
+) -> int:
+    """Runs the scenario with an exception at every `step`-th wait, and checks what it stored; returns the number."""
+    monkeypatch.setitem(SETTINGS, "lock_timeout", "100ms")
+    monkeypatch.setitem(SETTINGS, "idle_in_transaction_session_timeout", "300ms")
+    with monkeypatch.context() as patch:
+        waits = Interrupted(patch, error, after=after)
+        nth, count = 1 + (0 if step == 1 else step // 2), 0
+        while True:
+            waits.nth = 0
+            scenario = Scenario(shared.open(), registered(shared))
+            waits.waits, waits.nth = 0, nth
+            scenario.run()
+            reached = waits.waits >= nth
+            waits.nth = 0
+            scenario.store.close()
+            check_stored(shared, scenario)
+            if not reached:
+                return count
+            count += 1
+            nth += step
+            shared.reset()
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("error", INTERRUPTS)
+def test_an_exception_at_some_statements_loses_nothing(
+    shared: PostgresShared, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], after: bool
+) -> None:
+    assert interrupted(shared, monkeypatch, error, after, 29) >= WAITS // 29
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("error", INTERRUPTS)
+def test_an_exception_at_every_statement_loses_nothing(
+    shared: PostgresShared, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], after: bool
+) -> None:
+    assert interrupted(shared, monkeypatch, error, after, 1) >= WAITS
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("error", INTERRUPTS)
+def test_a_connection_is_used_no_more_after_an_interrupted_begin(
+    shared: PostgresShared, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], after: bool
+) -> None:
+    """psycopg counts a transaction whose BEGIN was interrupted, and refuses the next one at another nesting level."""
+    store = shared.open()
+    lease = store.register(1, description(), TTL_MS)
+    waits = Interrupted(monkeypatch, error, after=after)
+    for nth in (1, 2, 3):
+        waits.waits, waits.nth = 0, nth
+        with pytest.raises(error):
+            store.renew([lease], TTL_MS)
+        assert store.renew([lease], TTL_MS) == [True]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,36 @@ def test_a_reader_writes_nothing(world: LocalWorld) -> None:  # noqa: F811
             call()
         assert refused.value.node
     reader.close()
+
+
+def test_log_verify_and_dump_read_the_store_while_nodes_run(
+    world: LocalWorld,  # noqa: F811
+    url: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    client = Client(world)
+    client.create("t", 2)
+    for number in range(4):
+        client.produce("t", number % 2, b"%d" % number)
+    client.commit("g", 7)
+    assert main(["log", "verify", url]) == 0
+    assert capsys.readouterr().out.startswith("no findings in ")
+    assert main(["log", "dump", url, "--topic", "t", "--from", "1", "--format", "json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["partition"], row["offset"], row["value"]) for row in rows] == [(0, 1, "2"), (1, 1, "3")]
+    assert main(["log", "dump", url, "--group", "g"]) == 0
+    assert "offset=7" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["log", "copy", "postgresql://db/kcore", "copy"],
+        ["log", "repair", "postgresql://db/kcore"],
+        ["log", "compact", "postgresql://db/kcore"],
+        ["groups", "list", "postgresql://db/kcore"],
+    ],
+)
+def test_other_commands_refuse_a_url(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command) == 1
+    assert "postgresql://db/kcore is the store of a cluster, and a data folder is needed" in capsys.readouterr().err

@@ -16,11 +16,12 @@ from kcore.cluster.local import LocalClusterStore, locks, open_store
 from kcore.cluster.local.locks import FileLock, is_alive
 from kcore.cluster.local.storage import LocalStorage
 from kcore.cluster.store import METADATA
-from kcore.log import journal_file, verify_folder
+from kcore.log import LmdbLogEngine, journal_file, verify_folder
 from kcore.log.errors import DataFolderError, FencedWriteError, LogError, StoreUnavailableError
 from kcore.log.interface import PartitionKey
+from kcore.log.journal_file import JOURNAL_NAME
 from kcore.log.lmdb_copy import copy_folder
-from kcore.log.node_journals import node_folder
+from kcore.log.node_journals import LOCK_NAME, node_folder
 from kcore.log.repair import repair_folder
 from kcore.log.repair_plan import PartitionPlan, Plan
 from kcore.log.shared_engine import SharedLogEngine
@@ -63,7 +64,7 @@ class Pair:
         storage = self.second.shared
         assert isinstance(storage, LocalStorage)
         data = journal_file.read_file(node_folder(str(self.shared.path), 2))
-        return len(journal_file.read_entries(data, storage._journal.identity)[0])
+        return len(journal_file.read_entries(data, storage._journal.reference)[0])
 
 
 @pytest.fixture
@@ -120,15 +121,41 @@ class AnyRecords:
     def amend(self, plan: Plan, batches: Callable[[PartitionPlan], Iterator[tuple[int, bytes]]]) -> None: ...
 
 
-def test_a_folder_in_use_by_several_processes_is_not_copied(pair: Pair, tmp_path: Path) -> None:
-    fill(pair.log, pair.second, 1)
+def test_a_folder_in_use_by_several_processes_is_copied_with_their_journals(pair: Pair, tmp_path: Path) -> None:
+    stored = contents(pair.log) + fill(pair.log, pair.second, 3)
+    assert pair.entries() == 1
     pair.shared.close()  # as a crash: another process would find the same
-    with pytest.raises(DataFolderError, match="several processes serve it"):
-        copy_folder(str(pair.shared.path), str(tmp_path / "copy"))
+    copy_folder(str(pair.shared.path), str(tmp_path / "copy"))
+    engine = LmdbLogEngine(tmp_path / "copy", "os", create=False)
+    log = engine.get(key(1))
+    assert log is not None
+    assert contents(log) == stored
+    engine.close()
+    assert verify_folder(tmp_path / "copy") == []
+
+
+def test_a_copy_waits_for_the_write_of_a_node(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kcore.log.shared_copy.LIMIT_S", 0.01)
+    pair.shared.close()
+    lock = FileLock(os.path.join(node_folder(str(pair.shared.path), 2), LOCK_NAME), 1.0)
+    lock.acquire()
+    try:
+        with pytest.raises(LogError, match="held this lock"):
+            copy_folder(str(pair.shared.path), str(tmp_path / "copy"))
+    finally:
+        lock.close()
     assert not (tmp_path / "copy").exists()
-    pair.shared.closed_engine().close()
     copy_folder(str(pair.shared.path), str(tmp_path / "copy"))
     assert verify_folder(tmp_path / "copy") == []
+
+
+def test_a_folder_without_the_journal_of_a_node_is_not_copied(pair: Pair, tmp_path: Path) -> None:
+    fill(pair.log, pair.second, 3)
+    pair.shared.close()
+    (Path(node_folder(str(pair.shared.path), 2)) / JOURNAL_NAME).unlink()
+    with pytest.raises(DataFolderError, match="the journal of node 2"):
+        copy_folder(str(pair.shared.path), str(tmp_path / "copy"))
+    assert not (tmp_path / "copy").exists()
 
 
 def test_a_repair_reads_the_journals_of_nodes(pair: Pair, tmp_path: Path) -> None:

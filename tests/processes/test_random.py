@@ -15,7 +15,7 @@ class LocalAttack(Attack):
     """An attack on nodes whose store cannot be cut off, because it is a folder."""
 
     def cut(self) -> None:
-        """Kills a node and starts it at once, instead."""
+        """Kills a node and starts it again at once."""
         self.kill()
         self.start()
 

@@ -59,7 +59,7 @@ def left_of(
     Args:
         batch: the stored batch.
         latest: the last offset of each key in the new part of the log.
-        last_of_producers: the last offsets of the last batches of producers.
+        last_of_producers: the last offsets of the batches that the partition remembers of its producers.
         now_ms: the time of the pass.
         retention_ms: retention time of tombstones.
     """

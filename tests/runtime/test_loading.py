@@ -98,7 +98,7 @@ def test_requests_are_served_while_coordinators_load() -> None:
 
 
 def test_a_loading_node_is_not_ready() -> None:
-    """Its listeners are open; /readyz returns 503 and the cause until all shards are loaded."""
+    """The node's listeners are open; /readyz returns 503 and the cause until all shards are loaded."""
     storage = written()
 
     def get(address: tuple[str, int]) -> tuple[int, str]:

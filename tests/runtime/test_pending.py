@@ -80,7 +80,7 @@ class NoMemoryApi(AddApi):
 
 @pytest.mark.parametrize("bound", [True, False])
 def test_a_step_that_raises_fails_the_response_that_it_owes(bound: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """Its client would wait for ever otherwise."""
+    """Without that, the client would wait for ever."""
     got: list[object] = []
     part, whole = pending(), Step(AddApi(), RequestContext(0), "request")
     whole.on_complete(got.append)

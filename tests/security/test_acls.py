@@ -337,7 +337,7 @@ class OnlyReaders:
 
 
 def test_an_authorizer_of_a_user() -> None:
-    """It decides each request, and the APIs of access control lists are off."""
+    """The user's authorizer decides each request, and the APIs of access control lists are off."""
     engine = Guarded(authorizer_class_name="tests.security.test_acls:OnlyReaders")
     assert engine.codes(create("t")) == set()
     assert engine.codes(fetch("t"), 12) == set()

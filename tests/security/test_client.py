@@ -93,7 +93,10 @@ def test_certificates_that_do_not_fit(secure: Secure) -> None:
 
 @pytest.mark.parametrize("listener", ["SSL", "SASL_SSL"])
 def test_a_client_without_tls_is_reported_at_both_ends(secure: Secure, listener: str) -> None:
-    """Its error names the likely cause, and the server logs a warning; so too if a client does not trust the server."""
+    """The client's error names the likely cause, and the server logs a warning.
+
+    Both also happen if a client does not trust the server.
+    """
     before = len(secure.log)
     hint = r"^the server closed the connection without a response; if it requires TLS or a password, .*--command-conf"
     with Connection.to(secure.bootstrap(listener)) as plain, pytest.raises(ConnectionClosedError, match=hint):

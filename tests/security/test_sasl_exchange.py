@@ -61,7 +61,9 @@ def in_state(state: SaslState) -> SaslExchange:
 
 @pytest.mark.parametrize("state", list(SaslState))
 def test_requests_that_each_state_accepts(state: SaslState) -> None:
-    """ApiVersions and SaslHandshake at first, SaslHandshake behind ApiVersions, then SaslAuthenticate alone."""
+    """The exchange accepts ApiVersions and SaslHandshake first, SaslHandshake after ApiVersions, then only
+    SaslAuthenticate.
+    """
     taken = {
         SaslState.START: {18, 17},
         SaslState.NEGOTIATED: {17},

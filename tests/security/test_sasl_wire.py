@@ -83,7 +83,10 @@ def test_a_wrong_bare_token_closes_the_connection(secure: Secure) -> None:
 
 
 def test_a_mechanism_that_is_not_enabled(secure: Secure) -> None:
-    """33 with the enabled mechanisms, then the connection is closed; each listener has its own mechanisms."""
+    """The client gets error code 33 with the enabled mechanisms, then the connection is closed.
+
+    Each listener has its own mechanisms.
+    """
     with secure.raw("SCRAM_ONLY") as raw:
         assert handshake(raw, "PLAIN") == SaslHandshakeResponse(error_code=33, mechanisms=["SCRAM-SHA-256"])
         assert raw.closed
@@ -127,7 +130,7 @@ def test_a_second_api_versions_closes_and_a_refused_one_does_not_count(secure: S
 
 
 def test_another_request_between_tokens_gets_an_error_and_closes(secure: Secure) -> None:
-    """ILLEGAL_SASL_STATE (34) in the response format of that API."""
+    """The client gets ILLEGAL_SASL_STATE (34) in the response format of that API."""
     with secure.raw("SASL_PLAINTEXT") as raw:
         handshake(raw, "PLAIN")
         assert exchange(raw, HeartbeatRequest(group_id="g", member_id="m"), 4) == HeartbeatResponse(error_code=34)
@@ -197,7 +200,7 @@ def test_sessions_that_end_are_renewed_or_closed(secure: Secure) -> None:
 
 
 def test_a_renewal_by_another_user_closes_the_connection(secure: Secure) -> None:
-    """58, and the connection ends: its open requests belong to the first user."""
+    """The client gets error code 58, and the connection ends: its open requests belong to the first user."""
     token = b"n,,\x01auth=Bearer mallory-3600-signed\x01\x01"
     with secure.raw("SHORT") as raw:
         handshake(raw, "OAUTHBEARER")

@@ -84,7 +84,10 @@ def test_wrong_passwords_and_unknown_users_are_refused_alike(user: str, password
 
 
 def test_the_salt_of_an_absent_user_is_stable() -> None:
-    """Otherwise a second attempt would distinguish it; another server has another secret and other salts."""
+    """With a changing salt, a second attempt would show that the user is absent.
+
+    Another server has another secret and other salts.
+    """
     firsts = {server(nonce="n").evaluate(b"n,,n=ghost,r=c") for _ in range(3)}
     assert len(firsts) == 1
     assert ScramSha256(Users({}), Decoys(b"other"), lambda: "n").evaluate(b"n,,n=ghost,r=c") not in firsts
@@ -146,7 +149,7 @@ def test_random_tokens_are_refused(tokens: list[bytes]) -> None:
 
 
 def test_the_text_of_a_credential_has_no_secret() -> None:
-    """Its repr may be logged."""
+    """The repr of a credential may be logged."""
     text = repr(ScramCredential.of_password(SHA_256, "secret", SALT))
     assert text == "ScramCredential(mechanism=<ScramMechanism.SCRAM_SHA_256: 1>, iterations=4096)"
 

@@ -29,7 +29,7 @@ def context(**settings: str) -> ssl.SSLContext:
 
 
 def test_a_context_has_the_settings(encrypted: Path, authority: Authority) -> None:
-    """It has the protocol versions, client certificates, ciphers and the encrypted key of the settings."""
+    """The context has the protocol versions, client certificates, ciphers and the encrypted key of the settings."""
     files = {"ssl_keystore_location": str(encrypted), "ssl_key_password": KEY_PASSWORD}
     plain = context(**files)
     assert (plain.minimum_version, plain.maximum_version) == (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)

@@ -154,7 +154,7 @@ def test_too_many_silent_clients_lose_the_oldest_of_the_busiest_address(
 def test_silent_clients_make_room_for_connections_of_any_listener(
     tls: MakeTls, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They do not hold the slots of `max.connections` until their time is over."""
+    """Silent clients lose their slots of `max.connections` before their time limit."""
     monkeypatch.setattr(handshake, "HANDSHAKE_TIMEOUT_S", NEVER_S)
     monkeypatch.setattr(handshake, "SILENT_GRACE_S", 0.1)
     server = tls({"max.connections": "3"})
@@ -170,7 +170,7 @@ def test_silent_clients_make_room_for_connections_of_any_listener(
 def test_silent_clients_make_room_for_others_of_a_full_listener(
     tls: MakeTls, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They do not hold the slots of their listener's own limit either."""
+    """Silent clients also lose the slots of their listener's own limit."""
     monkeypatch.setattr(handshake, "HANDSHAKE_TIMEOUT_S", NEVER_S)
     monkeypatch.setattr(handshake, "SILENT_GRACE_S", 0.1)
     server = tls({"listener.name.ssl.max.connections": "2"})

@@ -121,7 +121,7 @@ def test_a_response_that_comes_later_is_charged_when_it_comes(metered: Metered) 
 
 
 def test_the_slices_of_a_long_request_count(metered: Metered) -> None:
-    """Their time is the cost that the API gives for them."""
+    """The measured time of a slice is the cost that the API gives for it."""
 
     def work() -> Iterator[int]:
         for _ in range(105):

@@ -321,7 +321,7 @@ def test_a_repeated_request_is_not_decoded_again_and_its_context_is_made_once() 
 
 @pytest.mark.parametrize("make", [RequestQueue, ReferenceRequestQueue])
 def test_requests_after_a_possibly_large_response_that_waits_for_a_commit_are_not_read(make: Any) -> None:
-    """Otherwise one read could add the responses of thousands of requests to one commit, of any size."""
+    """One read could otherwise add thousands of responses of any size to one commit."""
     owner = Owner(make)
     large = encode_request(FindCoordinatorRequest(key="-1"), 1, 7, "a")
     owner.queue.feed(beat("later", 0, 4, 1, "a") * 3 + large * 3)

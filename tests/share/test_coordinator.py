@@ -201,7 +201,7 @@ def test_the_persister_creates_the_topic_and_repeats_what_a_loading_shard_refuse
 
 
 def test_the_persister_repeats_only_the_partitions_that_failed() -> None:
-    """Their shard gives up, the other one has responded."""
+    """The shard of the failed partitions gives up; the other one has responded."""
     world = World(partitions=8)
     shards = world.engine.share.shards
     assert shards is not None
@@ -237,7 +237,7 @@ def test_the_persister_gives_up_after_its_retries() -> None:
 
 
 def test_an_operation_whose_retry_raises_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its caller, which may be a client's request, would wait for ever otherwise."""
+    """Without that, the caller (perhaps a client's request) would wait for ever."""
     world = World()
     world.log.failures_left = 1
     data = WritePartition(partition=0, state_epoch=1, leader_epoch=-1, start_offset=3)

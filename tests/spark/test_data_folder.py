@@ -229,7 +229,7 @@ def test_a_server_starts_from_it_and_answers_as_the_other_did(spark: Any, tmp_pa
         assert sorted(group for group, _, _ in before["groups"]) == sorted(
             [*(f"g{n}" for n in range(20)), "crew", "modern"]
         )
-        export(ServerSource(node), tmp_path / "events", wanted=lambda topic: topic.startswith("__"))
+        export(ServerSource(node), tmp_path / "events", topic_filter=lambda topic: topic.startswith("__"))
         for _, reader in producers:
             reader.close()
     rebuild_job.rebuild_folder(spark, tmp_path / "events", tmp_path / "rebuilt")

@@ -135,7 +135,7 @@ def test_verify_finds_changed_files(small: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
 def test_verify_looks_at_counts_and_offsets_too(small: Path, tmp_path: Path, form: str) -> None:
     """Detects an edited manifest even if all files are unchanged."""
-    export(SegmentSource(small), tmp_path, form=form, wanted=lambda topic: topic == "__share_group_state")
+    export(SegmentSource(small), tmp_path, form=form, topic_filter=lambda topic: topic == "__share_group_state")
     path = tmp_path / "manifest.json"
     document = json.loads(path.read_text())
     (part,) = document["partitions"]
@@ -177,7 +177,7 @@ def test_a_manifest_that_cannot_be_is_an_error(
 
 
 def test_ranges_and_topics_are_chosen(small: Path, tmp_path: Path) -> None:
-    export(SegmentSource(small), tmp_path, wanted=lambda topic: topic == "__share_group_state", start=20, stop=40)
+    export(SegmentSource(small), tmp_path, topic_filter=lambda topic: topic == "__share_group_state", start=20, stop=40)
     (rows,) = everything(ExportSource(tmp_path)).values()
     assert [row.offset for row in rows] == list(range(20, 40))
     with pytest.raises(KcoreError, match="holds an export in parquet"):
@@ -247,9 +247,9 @@ def test_running_server_gives_the_rows_of_its_folder(tmp_path: Path) -> None:
             engine.send(kit.commit(f"group-{group}", {("orders", 0): group, ("orders", 1): 7}), kit.COMMIT_VERSION)
         kit.stable_alone(engine, "workers")
         server = ServerSource(engine)
-        export(server, tmp_path / "one", wanted=lambda topic: topic == "__consumer_offsets")
+        export(server, tmp_path / "one", topic_filter=lambda topic: topic == "__consumer_offsets")
     with FolderSource(tmp_path / "data") as folder:
-        export(folder, tmp_path / "two", wanted=lambda topic: topic == "__consumer_offsets")
+        export(folder, tmp_path / "two", topic_filter=lambda topic: topic == "__consumer_offsets")
         assert "__cluster_metadata" in {part.topic for part in folder.parts()}
     one, two = everything(ExportSource(tmp_path / "one")), everything(ExportSource(tmp_path / "two"))
     assert sum(map(len, one.values())) >= 41

@@ -106,7 +106,7 @@ def test_from_a_running_server_and_back_into_it(spark: Any, tmp_path: Path) -> N
         ends = {part[:2]: part.end or 0 for part in ServerSource(node).parts() if part.topic == CONSUMER_OFFSETS}
         for group in ("a", "b", "d"):
             connection.send(commit(group, {("t", 0): 40}), COMMIT_VERSION)
-        export(ServerSource(node), tmp_path / "events", wanted={CONSUMER_OFFSETS}.__contains__)
+        export(ServerSource(node), tmp_path / "events", topic_filter={CONSUMER_OFFSETS}.__contains__)
 
         then, _ = committed_then(spark, tmp_path / "events", offsets=ends, groups={"a", "c"})
         topic_id = then[0].topic_id

@@ -90,7 +90,7 @@ def test_the_jobs_run_by_spark_submit(kafka_logs: Path, tmp_path: Path) -> None:
     if submit is None or shutil.which("java") is None:
         pytest.skip("spark-submit or its Java runtime is not here")
     events, out = tmp_path / "events", tmp_path / "state"
-    export(SegmentSource(kafka_logs / "moment-1"), events, wanted={"__share_group_state"}.__contains__)
+    export(SegmentSource(kafka_logs / "moment-1"), events, topic_filter={"__share_group_state"}.__contains__)
     small = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1"}
     local = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
     settings = [word for name, value in (small | local).items() for word in ("--conf", f"{name}={value}")]

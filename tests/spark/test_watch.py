@@ -12,14 +12,19 @@ from typing import Any
 
 import pytest
 
+from kcore.spark.events.arrow import EVENT_DDL
 from kcore.spark.events.sources import SegmentSource
 from kcore.spark.export.exporter import export
 from kcore.spark.frames.views import register_views
 from kcore.spark.jobs.rebuild import rebuild
 from kcore.spark.jobs.submit import main
 from kcore.spark.jobs.watch import cause_in
+from kcore.spark.state.table_batches import rows_batch
 from kcore.spark.state.table_schemas import TABLES
-from kcore.spark.watch.tables import GROWING, TablePart, WatchTables
+from kcore.spark.timeline.event_kinds import EVENT_KINDS
+from kcore.spark.timeline.history import HistoryOptions
+from kcore.spark.watch.streams import WATCHED_DDL, packed, watched
+from kcore.spark.watch.tables import GROWING, WatchTables
 from kcore.spark.watch.watch import Watch, WatchOptions
 from tests.kit import wait_until
 from tests.spark.test_watch_partition import ABOUT_THE_LOG, logs_of, one_pass
@@ -63,6 +68,33 @@ def check_growing(tables: WatchTables, logs: Path, names: list[str], growing: It
                     counts[table] += len(found)
     assert {table: tables.table(table).count() for table in counts} == counts
     assert counts["timeline/transactions"]
+
+
+def test_a_stream_of_files_gives_the_state_and_the_history(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
+    """The stateful operator and the tables in one short stream.
+
+    Spark reads the files itself: it waits only ten seconds for the worker of a Python source.
+    """
+    folder = kafka_logs / "moment-1" / "__transaction_state-3"
+    export(SegmentSource(folder), tmp_path / "events", stop=200)
+    ((topic, partition, rows),) = logs_of(folder)
+    expected = one_pass(topic, partition, rows[: sum(row.offset < 200 for row in rows)], False)
+    events = spark.readStream.schema(EVENT_DDL).parquet(f"{tmp_path}/events/topic={topic}/partition={partition}")
+    tables = WatchTables(spark, tmp_path / "out")
+    query = (
+        watched(events, HistoryOptions(), hides_control=False)
+        .writeStream.foreachBatch(tables.apply)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(150)
+    for table, columns in (
+        ("state/transactions", TABLES["transactions"]),
+        ("timeline/transactions", EVENT_KINDS["transactions"]),
+    ):
+        found = tables.table(table).select(*(name for name, _, _ in columns)).collect()
+        assert sorted(repr(row.asDict(recursive=True)) for row in found) == sorted(expected[table]), table
 
 
 @pytest.mark.long  # Spark gives the workers of a stream ten seconds to start, which a busy machine may exceed
@@ -112,20 +144,31 @@ def test_all_tables_of_a_stream(spark: Any, kafka_logs: Path, tmp_path: Path) ->
     assert spark.sql("select * from watched_topologies").count() == 0
 
 
+def watched_frame(spark: Any, rows: list[tuple[str, str, int, bytes]]) -> Any:
+    return spark.createDataFrame(rows, WATCHED_DDL)
+
+
+def packed_rows(table: str, **columns: Any) -> bytes:
+    return packed(rows_batch(table, [columns]))
+
+
 def test_a_partition_without_rows_leaves_a_table(spark: Any, tmp_path: Path) -> None:
-    """The folder of a partition is deleted when a later micro-batch has no rows of it, also after a restart."""
+    """The rows of a partition are deleted when a later micro-batch has none of them, also after a restart."""
+    topic = "__transaction_state"
+    first = [
+        (f"state/{table}", topic, number, packed_rows(table, coordinator_partition=number, **columns))
+        for table, columns in (("transactions", {"transactional_id": "id"}), ("partitions", {"topic": topic}))
+        for number in (0, 1)
+    ]
+    WatchTables(spark, tmp_path).apply(watched_frame(spark, first), 0)
     tables = WatchTables(spark, tmp_path)
-    for partition in (0, 1):
-        folder = tmp_path / "state" / "transactions" / f"coordinator_partition={partition}"
-        folder.mkdir()
-        (folder / "part-0.parquet").write_bytes(b"")
-    other = tmp_path / "state" / "groups" / "coordinator_partition=0"
-    other.mkdir()
-    (other / "part-0.parquet").write_bytes(b"")
-    tables = WatchTables(spark, tmp_path)
-    tables._delete_empty({TablePart("state/partitions", "__transaction_state", 0)})
-    left = sorted(path.parent.relative_to(tmp_path).as_posix() for path in tmp_path.glob("state/*/*/*.parquet"))
-    assert left == ["state/groups/coordinator_partition=0", "state/transactions/coordinator_partition=1"]
+    assert rows_of(tables.table("state/transactions"), ["coordinator_partition"]) == [
+        "Row(coordinator_partition=0)",
+        "Row(coordinator_partition=1)",
+    ]
+    tables.apply(watched_frame(spark, [row for row in first if row[2] == 0 and "partitions" in row[0]]), 1)
+    assert rows_of(tables.table("state/transactions"), ["coordinator_partition"]) == ["Row(coordinator_partition=1)"]
+    assert tables.table("state/partitions").count() == 2
 
 
 @pytest.mark.long
@@ -158,6 +201,7 @@ def test_bad_arguments_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
     for arguments, expected in (
         (["--trigger-ms", "-1"], "--trigger-ms -1: must not be negative"),
         (["--max-offsets", "0"], "--max-offsets 0: must be at least 1"),
+        (["--format", "iceberg"], "--format iceberg needs --checkpoint FOLDER for the checkpoints of the stream"),
         (["--publish", "HOST:9092"], "--publish HOST:9092 is not HOST:PORT/TOPIC"),
     ):
         assert main(["watch", str(tmp_path), "--out", str(tmp_path / "out"), *arguments]) == 1

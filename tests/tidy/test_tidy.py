@@ -128,6 +128,62 @@ def test_functions_are_at_most_70_lines() -> None:
     assert not long
 
 
+def compiled_functions(text: str) -> list[tuple[str, int]]:
+    """The functions of a compiled module with their numbers of lines."""
+    lines = text.split("\n")
+    found = []
+    for start, line in enumerate(lines):
+        match = re.match(r"( *)(?:def|cpdef|cdef)\b(?! (?:class|extern|enum|struct)\b)[^=]*\(", line)
+        if match is None:
+            continue
+        last = start
+        for number, inner in enumerate(lines[start + 1 :], start + 1):
+            if inner.strip() and len(inner) - len(inner.lstrip()) <= len(match[1]) and inner.strip()[0] not in ")]}":
+                break
+            if inner.strip():
+                last = number
+        found.append((line.strip(), last - start + 1))
+    return found
+
+
+def test_compiled_functions_are_at_most_70_lines() -> None:
+    assert compiled_functions("cdef int a(\n    b,\n):\n    c()\n\ncdef class D:\n    x()\n") == [("cdef int a(", 4)]
+    assert not [
+        f"{path}: {name} has {lines} lines"
+        for path in SOURCES
+        if path.suffix == ".pyx"
+        for name, lines in compiled_functions(text_of(path))
+        if lines > MAX_FUNCTION_LINES
+    ]
+
+
+def test_newest_versions_with_names_are_not_repeated_as_private_constants() -> None:
+    """`kcore.client.versions` has the newest versions that name topics."""
+    assert VERSION_CONSTANT.search("_COMMIT_VERSION = 9")
+    product = ("kcore/", "kcore_ext/", "examples/")
+    assert not [
+        name
+        for path in SOURCES
+        if (name := str(path.relative_to(ROOT))).startswith(product) and VERSION_CONSTANT.search(text_of(path))
+    ]
+
+
+def test_the_model_commits_of_the_guide_exist() -> None:
+    """The checklists of CONTRIBUTING.md name commits of this repository."""
+    named = re.findall(r"`git show ([0-9a-f]{8})", (ROOT / "CONTRIBUTING.md").read_text())
+    assert len(named) >= 5
+    shallow = subprocess.run(
+        ["git", "-C", str(ROOT), "rev-parse", "--is-shallow-repository"], capture_output=True, text=True, check=False
+    )
+    if shallow.returncode or shallow.stdout.strip() != "false":
+        pytest.skip("not a full clone: the history is not here")
+    kinds = [
+        subprocess.run(["git", "-C", str(ROOT), "cat-file", "-t", name], capture_output=True, text=True, check=False)
+        for name in named
+    ]
+    assert [kind.stdout.strip() for kind in kinds] == ["commit"] * len(named)
+
+
 def test_no_file_names_a_private_path() -> None:
     texts = tracked_files(".py", ".pyi", ".pyx", ".pxd", ".md", ".toml", ".sh", ".yml", ".yaml", ".cfg", ".in")
     this = Path(__file__).resolve()

@@ -158,7 +158,7 @@ def test_offsets_are_committed_with_the_transaction(server: ServerProcess) -> No
 
 
 def test_the_transaction_of_a_dead_producer_is_aborted_by_its_timeout(server: ServerProcess) -> None:
-    """Its records never become visible, and do not block readers forever."""
+    """The records of the dead producer never become visible, and do not block readers forever."""
     topic = make_topic(server, "dead")
     sender = producer(server, "dead", timeout_ms=1000)
     sender.begin_transaction()

@@ -212,7 +212,9 @@ def test_an_abort_without_a_transaction_begins_when_it_ends() -> None:
 
 @pytest.mark.parametrize(("version", "last_epoch"), [(0, -1), (1, -1), (2, 5)])
 def test_a_fence_raises_the_epoch_by_one(version: int, last_epoch: int) -> None:
-    """It is never raised by two; under version 2 the fenced producer may continue with its new epoch (KAFKA-19367)."""
+    """The epoch is never raised by two; under version 2 the fenced producer may continue with its new epoch
+    (KAFKA-19367).
+    """
     found = ending.fence(transaction(), version, NOW, none_left)
     assert fields(found) == fields(transaction(PREPARE_ABORT)) | {
         "producer_epoch": 6,

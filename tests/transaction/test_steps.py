@@ -76,7 +76,7 @@ def test_values_have_the_codecs_bytes(transaction: ReferenceTransaction, version
 def test_a_block_equals_its_record(
     transactional_id: str, transaction: ReferenceTransaction, version: int, timestamp_ms: int
 ) -> None:
-    """It has the same bytes in a batch, within its announced size."""
+    """The block has the same bytes in a batch, within its announced size."""
     made = compiled(transaction)
     assert made is not None
     block = TransactionBlock(transactional_id, made, version, record_of)

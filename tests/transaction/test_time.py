@@ -52,7 +52,7 @@ def test_a_shorter_timeout_applies_to_the_next_transaction() -> None:
 
 
 def test_transactions_that_end_in_time_leave_one_timer_per_id() -> None:
-    """Their number does not matter."""
+    """The number of transactions does not matter."""
     world = World(SCAN)
     who = world.begin("a", timeout_ms=5000)
     for _ in range(20):
@@ -92,7 +92,7 @@ def test_a_fence_whose_commit_fails_is_repeated_with_the_same_epoch() -> None:
 
 
 def test_a_fenced_producer_of_version_2_continues_with_its_late_abort() -> None:
-    """Its abort repeats the timeout's; its commit is refused (KIP-890)."""
+    """The producer's abort repeats the abort of the timeout; its commit is refused (KIP-890)."""
     world = World(SCAN)
     who = world.begin("a", timeout_ms=1000)
     world.produce("a", who, 0, b"x", version=12)

@@ -511,5 +511,5 @@ class Cases:
                       ops=[op(key="producer_byte_rate", value=1000.0)])
                 for name in self.names[:n]
             ]),
-            100_000,
+            8_000,
         )  # fmt: skip

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import lmdb
 
-from kcore.log import journal_file, lmdb_environment
+from kcore.log import journal, journal_file, lmdb_environment
 from kcore.log.data_folder import DATA_NAME, LOCK_NAME
 from kcore.log.faults import SimulatedCrashError
 from kcore.log.journal_file import JOURNAL_NAME
@@ -24,6 +24,8 @@ from kcore.log.journal_file import JOURNAL_NAME
 PAGE: Final = 4096
 SECTOR: Final = 512
 META_PAGES: Final = 2
+JOURNAL_ROUNDS: Final = 40
+"""Rounds in an area of the journal: few, so that a run moves many areas."""
 
 FAILURES: Final = ("flush", "write", "torn write", "commit", "commit landed")
 """Kinds of failures: of the journal, and of LMDB's transactions."""
@@ -302,9 +304,11 @@ class Disk:
         journal_file._write_all = lambda fd, data, at: self.write(fd, data, at, original_write)
         journal_file._sync = sync
         lmdb_environment.lmdb = Module()  # type: ignore[assignment, attr-defined]
+        original_rounds, journal.MAX_ROUNDS = journal.MAX_ROUNDS, JOURNAL_ROUNDS  # type: ignore[misc]
         try:
             yield
         finally:
+            journal.MAX_ROUNDS = original_rounds  # type: ignore[misc]
             journal_file._write_all, journal_file._sync = original_write, original_sync
             lmdb_environment.lmdb = original_lmdb  # type: ignore[attr-defined]
 

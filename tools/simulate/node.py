@@ -273,6 +273,7 @@ class Node:
         engine.cluster.advertise(LISTENER, "node", 9092)
         engine.consumer_groups.background = self._compute
         engine.pipeline.when_dirty(self.open_round)
+        log.move_beside(self._move_journal)
         self.dispatch = Dispatch(engine)
         self.running = True
         self.network.accept = self._accept
@@ -290,6 +291,11 @@ class Node:
                 self.inside(done, result)
 
         self.kernel.after(self.choice.randrange(20), finish)
+
+    def _move_journal(self, move: Callable[[], None]) -> bool:
+        """Moves a full area of the journal after a random time, as the thread beside the engine does."""
+        self._later(self.kernel.now_ms + self.choice.randrange(100), self.inside, move)
+        return True
 
     def crash(self, power: bool = False) -> None:
         """Ends the process between two events; with `power` the machine loses its power."""

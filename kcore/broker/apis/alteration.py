@@ -132,7 +132,10 @@ class AlterationApi(ControlApi[Request, Response]):
             results.append((resource, ErrorCode.NONE, None))
             if not request.validate_only:
                 records += changed
-        return machine.outcome(records, self.response(results))
+        response = self.response(results)
+        if not records and all(resource.resource_type == ConfigType.BROKER_LOGGER for resource in request.resources):
+            return response  # any node of a cluster changes its own loggers
+        return machine.outcome(records, response)
 
     def _authorize(self, context: RequestContext, resource: Resource) -> None:
         kind, name = resource.resource_type, resource.resource_name

@@ -40,6 +40,7 @@ class Placement:
     def __init__(self, image: MetadataImage, targets: Collection[int]) -> None:
         self._image = image
         self._targets = sorted(targets)
+        self._racks = {node: self._rack(node) for node in self._targets}
         self.totals: Counter[int] = Counter(dict.fromkeys(self._targets, 0))
         self.leaders: dict[bytes, list[int]] = {}
         for topic in image.all():
@@ -54,12 +55,29 @@ class Placement:
         leader = self._image.leader(topic.topic_id, partition)
         return -1 if leader is None else leader.node_id
 
+    def _rack(self, node: int) -> str | int:
+        """Returns the rack of a node. A node without one is a rack of its own."""
+        broker = self._image.brokers.get(node)
+        return node if broker is None or broker.rack is None else broker.rack
+
+    def _in_racks(self, counts: Counter[int]) -> Counter[str | int]:
+        """Returns the number of partitions that each rack leads, from the numbers of its nodes."""
+        racks: Counter[str | int] = Counter()
+        for node, rack in self._racks.items():
+            racks[rack] += counts[node]
+        return racks
+
     def best(self, topic: TopicInfo) -> int:
-        """Returns the node that leads the fewest partitions of a topic, then the fewest of all; -1 if there is none."""
+        """Returns the node that leads the fewest partitions of a topic; -1 if there is none.
+
+        Of several such nodes it is one in the rack that leads the fewest of the topic, then the one that leads the
+        fewest partitions of all topics.
+        """
         if not self._targets:
             return -1
         counts = Counter(self.leaders[topic.topic_id])
-        return min(self._targets, key=lambda node: (counts[node], self.totals[node], node))
+        racks = self._in_racks(counts)
+        return min(self._targets, key=lambda node: (counts[node], racks[self._racks[node]], self.totals[node], node))
 
     def move(self, topic: TopicInfo, partition: int, leader: int) -> Move:
         """Plans a new leader and counts it."""
@@ -107,7 +125,11 @@ class Placement:
                     yield self.move(topic, partition, self.best(topic))
 
     def evened(self) -> Iterator[Move]:
-        """Yields the moves after which nodes lead equal numbers of each topic, and about equal numbers in total."""
+        """Yields the moves after which nodes lead equal numbers of each topic, and about equal numbers in total.
+
+        Numbers that differ by one count as equal. Among such placements, the racks lead numbers of each topic that are
+        as equal as possible, so that the loss of a rack affects few partitions.
+        """
         if len(self._targets) < 2:
             return
         for topic in self._image.all():
@@ -121,14 +143,25 @@ class Placement:
         leaders = self.leaders[topic.topic_id]
         counts = Counter(dict.fromkeys(self._targets, 0))
         counts.update(leader for leader in leaders if leader in counts)
+        racks = self._in_racks(counts)
+
+        def load(node: int) -> tuple[int, int, int, int]:
+            return counts[node], racks[self._racks[node]], self.totals[node], node
+
         while True:
-            most = max(self._targets, key=lambda node: (counts[node], self.totals[node], node))
-            least = min(self._targets, key=lambda node: (counts[node], self.totals[node], node))
-            if counts[most] - counts[least] < 2:
+            most, least = max(self._targets, key=load), min(self._targets, key=load)
+            difference = counts[most] - counts[least]
+            if difference < 1 or (difference == 1 and not self._evens_racks(racks, most, least)):
                 return
             counts[most] -= 1
             counts[least] += 1
+            racks[self._racks[most]] -= 1
+            racks[self._racks[least]] += 1
             yield self.move(topic, _last(leaders, most), least)
+
+    def _evens_racks(self, racks: Counter[str | int], most: int, least: int) -> bool:
+        """Returns True if a move makes the numbers of two racks more equal."""
+        return racks[self._racks[most]] - racks[self._racks[least]] > 1
 
     def _even_total(self, topic: TopicInfo) -> Move | None:
         """Moves one partition of a topic if it keeps the topic even and makes the totals more even."""
@@ -138,6 +171,9 @@ class Placement:
         least = min(self._targets, key=lambda node: (self.totals[node], node))
         if self.totals[most] - self.totals[least] < 2 or counts[most] <= counts[least]:
             return None
+        racks = self._in_racks(counts)
+        if self._racks[most] != self._racks[least] and racks[self._racks[most]] <= racks[self._racks[least]]:
+            return None  # the next decision would move it back, for the racks
         return self.move(topic, _last(leaders, most), least)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
+from kcore.broker.metadata.image import ConfigType
 from kcore.errors import KafkaError
 from kcore.protocol import DecodeError
 from kcore.protocol.api_keys import (
@@ -44,6 +45,19 @@ FORWARDED: Final = frozenset(
     }
 )
 """The APIs that only the controller serves."""
+
+ALTERATIONS: Final = frozenset({ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.ALTER_CONFIGS})
+
+
+def is_local(request: Any) -> bool:
+    """Returns True for a request of an API in `FORWARDED` that this node decides all the same.
+
+    These are changes of the levels of loggers, which each node has for itself.
+    """
+    return request.API_KEY in ALTERATIONS and all(
+        resource.resource_type == ConfigType.BROKER_LOGGER for resource in request.resources
+    )
+
 
 CREATING: Final = frozenset({ApiKey.METADATA, ApiKey.FIND_COORDINATOR})
 """The APIs that create topics as a side effect, on the controller only. They may be forwarded, too."""

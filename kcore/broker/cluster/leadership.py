@@ -288,7 +288,7 @@ class LeadershipKeeper(MetadataListener):
         self.apply()
 
     def refused(self, error: FencedWriteError) -> None:
-        """Takes note that the store refused a round: this node does not lead what it thought it led."""
+        """Handles a round that the store refused: this node does not lead some of its partitions any more."""
         self.fenced_rounds += 1
         if error.node:
             self._membership.lost()

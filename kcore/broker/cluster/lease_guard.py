@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kcore.broker.cluster.forwarding import FORWARDED
+from kcore.broker.cluster.forwarding import FORWARDED, is_local
 from kcore.errors import CloseConnectionError
 from kcore.protocol.api_keys import ApiKey
 from kcore.runtime.api import Guard, Handler
@@ -88,7 +88,7 @@ class LeaseGuard:
             return handle(context, request)
         if not self._lease.is_valid():
             return _refuse(api, context, request)
-        if api.key in FORWARDED and not self._decides():
+        if api.key in FORWARDED and not self._decides() and not is_local(request):
             return self._forwarder.forward(api, context, request)
         return self._checked(api, context, request, handle(context, request))
 

@@ -81,7 +81,7 @@ class Membership:
     store run at the same speed, it ends before the store's, even if the response was late.
 
     If the lease had ended before a renewal, the controller may have moved partitions of this node meanwhile. So the
-    node serves again only after a look at the cluster that began after the renewal.
+    node serves again only after a poll that began after the renewal.
 
     Args:
         store: the coordination part of the store.
@@ -238,7 +238,7 @@ class Membership:
     # ---- polls
 
     def poll(self) -> None:
-        """Looks at the cluster now, and again after `poll_ms`. Becomes the controller if there is none."""
+        """Reads the cluster's state now, and again after `poll_ms`. Becomes the controller if there is none."""
         if self.stopped or self.fenced:
             return
         self._schedule(self.timing.poll_ms, self.poll)
@@ -246,7 +246,7 @@ class Membership:
             self.look()
 
     def look_soon(self) -> None:
-        """Looks at the cluster when the present work is done."""
+        """Reads the cluster's state when the present work is done."""
         self._schedule(0, self.look)
 
     def look(self) -> None:

@@ -74,10 +74,11 @@ class MovingReassignmentsApi(AlterPartitionReassignmentsApi):
             for entry in topic.partitions:
                 code, message = ErrorCode.NONE, None
                 try:
+                    planned = self._planned(machine, topic.name, entry)  # first: an unknown partition may come twice
                     if (topic.name, entry.partition_index) in seen:
                         raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names the partition twice")
                     seen.add((topic.name, entry.partition_index))
-                    records += self._planned(machine, topic.name, entry)
+                    records += planned
                 except KafkaError as error:
                     code, message = error.code, text(error.code, error.message)
                     if code is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS:

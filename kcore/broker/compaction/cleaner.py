@@ -9,7 +9,7 @@ key, until its memory is full. The second reads the log from its start to the en
 * tombstones, and markers of transactions without remaining batches, `delete.retention.ms` after the first pass that saw
   them. That pass sets a *horizon* on their batch, so that a reader that started earlier still reads them.
 
-Batches without remaining records are removed, except the last one of each producer, which stays as an empty batch.
+Batches without remaining records are removed, except the last ones of each producer, which stay as empty batches.
 Neither half passes the last stable offset: a transaction's records are compacted once its end is known. The last batch
 of the log is never changed, because only that batch shows where the log ends.
 
@@ -313,8 +313,8 @@ class CompactionPass:
         sweep.add(changed, True, mergeable(parse_header(changed)))
 
     def _empty(self, header: BatchHeader, batch: bytes) -> None:
-        """Removes a batch without remaining records, or empties it if it is its producer's last batch."""
-        if header.producer_id >= 0 and self._last.is_last_data(header):
+        """Removes a batch without remaining records, or empties it if it is one of its producer's last batches."""
+        if header.producer_id >= 0 and self._last.is_remembered(header):
             stays = emptied(header) if header.record_count else batch
             self._sweep.add(stays, header.record_count > 0, False)
         else:

@@ -39,9 +39,13 @@ class AbortedRanges:
 
 
 class LastWritten:
-    """Last batch of records, or last marker, of each producer: the partition needs it to know the producer.
+    """The last batches of records, or the last marker, of each producer: the partition recovers the producer from them.
 
-    Create it while nothing is staged. If a producer writes another batch during the pass, its earlier batch is kept
+    An idempotent producer may repeat any of the batches that the partition remembers, after a restart, too. Kafka never
+    compacts a log's active segment, where they usually are. A transactional producer has no reason to repeat batches
+    of a transaction that has ended; of these, the last one tells its sequence.
+
+    Create it while nothing is staged. If a producer writes another batch during the pass, its earliest batch is kept
     although it could go; the next pass removes it.
 
     Args:
@@ -51,17 +55,18 @@ class LastWritten:
     __slots__ = ("_epochs", "_offsets")
 
     def __init__(self, producers: ProducerStates) -> None:
-        self._offsets: dict[int, int] = {}
+        self._offsets: dict[int, tuple[int, ...]] = {}
         self._epochs: dict[int, int] = {}
         for producer_id, entry in producers.entries.items():
             if entry.batches:
-                self._offsets[producer_id] = entry.batches[-1].last_offset
+                self._offsets[producer_id] = tuple(batch.last_offset for batch in entry.batches)
             else:
                 self._epochs[producer_id] = entry.epoch
 
-    def is_last_data(self, header: BatchHeader) -> bool:
-        """Tests if it is the producer's last batch, whose sequence must be kept."""
-        return self._offsets.get(header.producer_id) == header.last_offset
+    def is_remembered(self, header: BatchHeader) -> bool:
+        """Tests if it is one of the producer's last batches, whose sequences must be kept."""
+        offsets = self._offsets.get(header.producer_id, ())
+        return header.last_offset in (offsets[-1:] if header.is_transactional else offsets)
 
     def is_last_marker(self, header: BatchHeader) -> bool:
         """Tests if only this marker has the producer's epoch: no batch of records does."""

@@ -97,7 +97,7 @@ class ConfigChanges:
 
         Raises:
             KafkaError: INVALID_REQUEST for a duplicate setting, a missing value, an unknown operation, a resource type
-                without settings, or another broker.
+                without settings, an unknown broker, or loggers of another broker.
         """
         code = ErrorCode.INVALID_REQUEST
         duplicates = [setting for setting, count in Counter(a.name for a in alterations).items() if count > 1]
@@ -111,7 +111,9 @@ class ConfigChanges:
         for alteration in alterations:
             if alteration.operation not in ConfigOperation.__members__.values():
                 raise KafkaError(code, f"there is no operation {alteration.operation}")
-        if config_type == ConfigType.BROKER_LOGGER or (config_type == ConfigType.BROKER and name):
+        if config_type == ConfigType.BROKER_LOGGER or (
+            config_type == ConfigType.BROKER and name and not self._broker.is_registered(name)
+        ):
             check_broker_name(name, self._broker.node_name)
 
     def _altered(self, config_type: int, own: str | None, alteration: Alteration) -> str | None:
@@ -200,7 +202,8 @@ class ConfigChanges:
                         fault = f"{setting} is a setting of one broker, not of the cluster"
                     if fault is not None:
                         raise KafkaError(ErrorCode.INVALID_REQUEST, fault)
-                fault = self._broker.keys_fault(requested) if name else None
+                # The files of another broker are on its machine: it logs a key store that it cannot load.
+                fault = self._broker.keys_fault(requested) if name == self._broker.node_name else None
                 if fault is not None:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, fault)
         except InvalidValueError as error:

@@ -121,6 +121,13 @@ class BrokerConfig(MetadataListener):
         }
         topics.listen(self)
 
+    def is_registered(self, name: str) -> bool:
+        """Returns True if a resource's name is the id of a registered broker of the cluster.
+
+        The controller changes the settings of any broker, because brokers forward such requests to it.
+        """
+        return name.isdecimal() and int(name) in self._topics.image.brokers
+
     def own(self) -> Mapping[str, str]:
         """Returns the settings that were changed at run time for this broker."""
         return self._topics.settings_of(ConfigType.BROKER, self.node_name)
@@ -210,7 +217,9 @@ class BrokerConfig(MetadataListener):
         return None
 
     def _locks_out(self, name: str) -> bool:
-        """Tests if 0 for this setting would refuse every client: then no client could change it back."""
+        """Returns True if the value 0 of this setting would refuse every client, so that no client could change it
+        back.
+        """
         if name == "max.connections.per.ip":
             return not self.config.max_connections_per_ip_overrides  # as in Kafka
         return name == "max.connections" or (name.startswith(LISTENER_PREFIX) and is_listener_limit(name))

@@ -70,5 +70,5 @@ GROUP_ORDER: Final = (
 
 
 def in_order(rows: Mapping[str, Row], order: Iterable[str]) -> dict[str, Row]:
-    """Returns the rows in an order; those that it does not name come last."""
+    """Returns the rows in an order; rows that the order does not name come last."""
     return {name: rows[name] for name in dict.fromkeys([*order, *rows]) if name in rows}

@@ -247,7 +247,7 @@ class ClientQuotas(MetadataListener):
     def _drop_idle(self) -> None:
         """Makes room for another rate or bucket if there are many.
 
-        If few are idle, the next search waits until their number has doubled: each search looks at all of them.
+        If few are idle, the next search waits until their number has doubled, because a search examines all of them.
         """
         if len(self._rates) + len(self._buckets) < self._max_rates:
             return

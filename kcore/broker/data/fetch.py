@@ -69,7 +69,7 @@ def refusal(partition: Partition, item: FetchItem) -> ErrorCode | None:
 
 
 def divergence(partition: Partition, item: FetchItem) -> EpochEndOffset | None:
-    """Finds the end of the log that the reader shares with this one (KIP-320).
+    """Finds the end of the common part of the reader's log and this one (KIP-320).
 
     Returns:
         None if the logs do not diverge, or if the reader sent no last fetched epoch.

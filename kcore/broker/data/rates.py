@@ -54,7 +54,7 @@ class Rate:
 
 
 class TokenBucket:
-    """Tokens that are used up by changes and refilled with time; it begins full.
+    """A token bucket: changes take tokens, and time refills them. It begins full.
 
     Its size is the number of tokens that arrive in all samples. The number of tokens may become negative.
     """

@@ -178,7 +178,11 @@ class TransactionalProduce:
                 raise
             result = None
             if not isinstance(error, CloseConnectionError):
-                log_failure(logger, error, "Produce failed after the verification of its transaction")
+                log_failure(
+                    logger,
+                    error,
+                    "Produce failed after its transaction was verified; the client gets UNKNOWN_SERVER_ERROR",
+                )
             if self._request.acks:  # with acks=0 there is no response, and the connection stays open after the wait
                 result = self._api.error(self._context, self._request, ErrorCode.UNKNOWN_SERVER_ERROR)
         pending = self._pending

@@ -90,7 +90,7 @@ class BrokerRegistration(NamedTuple):
         )
 
     def changed(self, record: BrokerRegistrationChangeRecord) -> BrokerRegistration:
-        """Returns the registration after a change; that of another epoch changes nothing."""
+        """Returns the registration after a change. A change of another epoch has no effect."""
         if record.broker_epoch != self.epoch:
             return self
         fenced = self.fenced if not record.fenced else record.fenced > 0

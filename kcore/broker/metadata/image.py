@@ -187,7 +187,7 @@ class MetadataImage:
             del self.settings[key]
 
     def put_quota(self, entity: QuotaEntity, key: str, value: float | None) -> None:
-        """Stores a quota; None removes it, and with the last one the entity."""
+        """Stores a quota. None removes the quota, and the entity with its last quota."""
         if value is not None:
             self.quotas.setdefault(entity, {})[key] = value
             return

@@ -484,7 +484,7 @@ class Truncation:
         pipeline.enlist(self)
 
     def seal(self) -> None:
-        """Does nothing: the truncation collects nothing until a commit."""
+        """Does nothing: `committed` stages the deletion."""
 
     def committed(self) -> None:
         """Stages the deletion once the records from the offset on are durable; does nothing after the second commit."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class _NoKey:
-    """Records of the metadata log have no keys: the log is never compacted by key."""
+    """The missing key of a record of the metadata log, which is never compacted by key."""
 
     __slots__ = ()
 

@@ -87,7 +87,7 @@ class Topics:
             listener.on_leader_changed(topic, partition)
 
     def planned(self, topic: TopicInfo, partition: int) -> None:
-        """Notifies the listeners that the leadership of a partition is going to move."""
+        """Notifies the listeners that the leadership of a partition will move."""
         for listener in self._listeners:
             listener.on_move_planned(topic, partition)
 

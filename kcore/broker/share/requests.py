@@ -234,7 +234,12 @@ class ShareApi(Api[Request, Response]):
             response: the response of the request.
         """
         try:  # noqa: SIM105 - `suppress` would need memory
-            log_failure(logger, error, "%s failed after its acknowledgements; it gets UNKNOWN_SERVER_ERROR", name)
+            log_failure(
+                logger,
+                error,
+                "%s failed after its acknowledgements were stored; the client gets UNKNOWN_SERVER_ERROR",
+                name,
+            )
         except Exception:
             pass  # no memory for a line of the log: the response is more important
         return response

@@ -73,7 +73,7 @@ class ShareSession(SessionCore):
         self.partitions = dict.fromkeys(partitions, True)
 
     def rotated(self, epoch: int) -> list[TopicIdPartition]:
-        """Returns the partitions, beginning with another one at each epoch, so that each is served in turn."""
+        """Returns the partitions in turn: each epoch of the session begins with another partition."""
         partitions = list(self.partitions)
         at = epoch % len(partitions) if partitions else 0
         return partitions[at:] + partitions[:at]
@@ -130,7 +130,7 @@ class ShareSessions:
         return session
 
     def update(self, session: ShareSession, added: list[TopicIdPartition], removed: Iterable[TopicIdPartition]) -> bool:
-        """Adds and removes partitions, as a request says; returns False, and adds none, if there are too many."""
+        """Adds and removes partitions, as requested; returns False, and adds none, if there are too many."""
         if added:
             new = [partition for partition in added if partition not in session.partitions]
             if new and not self._make_room(session.client, {**session.partitions, **dict.fromkeys(new)}, session):

@@ -124,7 +124,7 @@ class ShareServices(Protocol):
 
 
 class SharePartition(SharePartitionCore):
-    """The delivery state of one partition for one share group. It is soft: the persister has what must survive.
+    """The delivery state of one partition for one share group. It is soft state; the persister has the durable part.
 
     `SharePartitionCore`, the compiled base, has the state of each offset, and acquires records.
 

@@ -40,7 +40,7 @@ class Deadline:
         self._lock.acquire()
 
     def release(self) -> None:
-        """Allows other changes, if this object has excluded them."""
+        """Allows changes of other objects again, if this object has excluded them."""
         self._lock.release()
 
     def read_ms(self) -> int:

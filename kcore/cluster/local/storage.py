@@ -16,13 +16,14 @@ from kcore.log.batch_header import last_offset
 from kcore.log.errors import CorruptLogError, FencedWriteError, LogClosedError, LogError, UnknownOutcomeError
 from kcore.log.interface import Finding, PartitionKey
 from kcore.log.journal import NO_IDENTITY, Journal
+from kcore.log.journal_file import Reference
 from kcore.log.lmdb_environment import file_error
 from kcore.log.lmdb_layout import LOG_KEY
 from kcore.log.lmdb_put import put_batches, put_metas
 from kcore.log.lmdb_reader import LmdbReader
 from kcore.log.lmdb_reclaim import reclaim_tasks
 from kcore.log.lmdb_recovery import load_numbers, load_partition, load_partitions, stray_numbers
-from kcore.log.node_journals import move_node_journal, node_folder, node_journal_key
+from kcore.log.node_journals import LOCK_NAME, move_node_journal, node_folder, node_journal_key
 from kcore.log.storage import Leadership, ReclaimTask, SharedStorage
 from kcore.log.write_set import StoredPartition, WriteSet
 
@@ -77,7 +78,7 @@ class NodeLocks:
     def _lock(self, node_id: int) -> FileLock:
         lock = self._locks.get(node_id)
         if lock is None:
-            path = os.path.join(node_folder(self._path, node_id), "lock")
+            path = os.path.join(node_folder(self._path, node_id), LOCK_NAME)
             lock = self._locks.setdefault(node_id, FileLock(path, NODE_LIMIT_S))
         return lock
 
@@ -177,8 +178,8 @@ class LocalStorage(LmdbReader, SharedStorage):
             self._journal.moved()
 
     def _stored_identity(self, rows: Rows) -> bytes:
-        identity = rows.txn.get(node_journal_key(self._node_id), db=self._environment.meta_db)
-        return NO_IDENTITY if identity is None else bytes(identity)
+        stored = rows.txn.get(node_journal_key(self._node_id), db=self._environment.meta_db)
+        return NO_IDENTITY if stored is None else Reference.decode(bytes(stored)).identity
 
     def _require_led(self, partitions: Sequence[Leadership]) -> None:
         """Refuses an operation on partitions that this node does not lead. The caller holds the node's lock.
@@ -225,9 +226,10 @@ class LocalStorage(LmdbReader, SharedStorage):
         found = load_partition(txn, self._environment, self._environment.path, key)
         if found is None:
             raise CorruptLogError(key, None, "the store has a leader of the partition, but not the partition")
-        batches = self._journal.waiting().get(found.meta.number)
-        if batches:
-            found = found._replace(end_offset=max(found.end_offset, last_offset(batches[-1][1]) + 1))
+        for waiting in self._journal.waiting():
+            batches = waiting.get(found.meta.number)
+            if batches:
+                found = found._replace(end_offset=max(found.end_offset, last_offset(batches[-1][1]) + 1))
         return found
 
     def look_up(self, key: PartitionKey) -> StoredPartition | None:

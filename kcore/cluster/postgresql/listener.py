@@ -44,9 +44,12 @@ class Listener:
                 return
             except (psycopg.Error, LogError) as error:
                 if not self._stopped.is_set():
-                    logger.info("notifications of the database are interrupted, the node polls: %s", error)
+                    logger.info(
+                        "cluster: no notifications from the database, so the node only polls until they return: %s",
+                        error,
+                    )
             except Exception:
-                logger.exception("the listener for notifications of the database failed; it begins again")
+                logger.exception("cluster: the listener for notifications of the database failed and is restarted")
             self._stopped.wait(RETRY_S)
 
     def _listen(self) -> None:

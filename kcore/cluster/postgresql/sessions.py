@@ -18,7 +18,7 @@ from kcore.cluster.postgresql.schema import SCHEMA, require_version
 from kcore.cluster.postgresql.server_checks import check_server
 from kcore.cluster.postgresql.sqlstates import Reaction, log_error, reaction
 from kcore.errors import ConfigError
-from kcore.log.errors import LogClosedError, StoreRewoundError, StoreUnavailableError
+from kcore.log.errors import LogClosedError, LogError, StoreRewoundError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from psycopg import Connection, Cursor
@@ -85,6 +85,7 @@ class Session:
     def __init__(self, connection: Connection[Row]) -> None:
         self.connection = connection
         self.is_doubtful = False
+        self._is_interrupted = False  # an exception that is not the database's has ended a transaction
         self.deadline = 0.0
         # A descriptor of its own: psycopg closes its own one after an error, and the number may belong to another file.
         self._socket = socket.socket(fileno=os.dup(connection.fileno()))
@@ -98,12 +99,31 @@ class Session:
         """Runs one prepared statement; raises psycopg.Error."""
         return self.connection.execute(text, parameters, prepare=True, binary=binary)
 
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Runs the statements of a `with` block in one transaction.
+
+        After an interrupt or a lack of memory, psycopg may still count the transaction, and would refuse every later
+        one. The session is then not idle any more, and its owner discards it.
+        """
+        try:
+            with self.connection.transaction():
+                yield
+        except psycopg.transaction.OutOfOrderTransactionNesting:
+            self._is_interrupted = True
+            raise
+        except (psycopg.Error, LogError):
+            raise
+        except BaseException:
+            self._is_interrupted = True
+            raise
+
     def transact(self, statements: Sequence[Statement]) -> list[Cursor[Row]]:
         """Runs a transaction, one round trip for each statement; returns their cursors.
 
         If the network fails in between, the server ends the transaction after `idle_in_transaction_session_timeout`.
         """
-        with self.connection.transaction():
+        with self.transaction():
             return [self.execute(text, parameters) for text, parameters in statements]
 
     def transact_at_once(self, statements: Sequence[Statement]) -> list[Cursor[Row]]:
@@ -151,7 +171,9 @@ class Session:
     def is_idle(self) -> bool:
         """True if the connection can be used for the next statement."""
         connection = self.connection
-        return not connection.closed and connection.info.transaction_status is psycopg.pq.TransactionStatus.IDLE
+        if self._is_interrupted or connection.closed:
+            return False
+        return connection.info.transaction_status is psycopg.pq.TransactionStatus.IDLE
 
     def end(self) -> None:
         """Shuts the connection's socket down, on any thread: a call that waits on it fails at once."""
@@ -249,8 +271,8 @@ class Sessions:
     def connect(self, role: str, durability: str = "fsync", check_schema: bool = True) -> Session:
         """Opens a connection to the primary and checks it.
 
-        libpq connects to the first host that accepts writes. An old primary that was started again does so, too, so a
-        host with an old timeline is skipped.
+        libpq connects to the first host that accepts writes. An old primary that was started again does, too, so this
+        method skips hosts with an old timeline.
 
         Args:
             role: its purpose, which PostgreSQL's views show to an operator.

@@ -174,7 +174,7 @@ class PostgresStorage(SharedStorage):
         """Implements `SharedStorage.reclaim`."""
 
         def work(session: Session) -> int:
-            with session.connection.transaction():
+            with session.transaction():
                 self._check_tasks(session, tasks)
                 return _reclaim(session, tasks, max_entries)
 

@@ -80,7 +80,7 @@ class PostgresClusterStore(ClusterStore):
             cause = error.__cause__
             if not isinstance(cause, psycopg.Error) or cause.sqlstate != LOCK_TIMEOUT:
                 raise
-        logger.warning("node %s holds its lock during %s: ending its connections", node_id, doing)
+        logger.warning("cluster: node %s holds its lock too long; ending its connections for: %s", node_id, doing)
         self._call(lambda c: c.execute(END_BACKENDS, (f"kcore/{node_id}/writer", [])), doing)
         return self._call(work, doing)
 
@@ -103,9 +103,9 @@ class PostgresClusterStore(ClusterStore):
         if session is None:
             session = self._session = self._sessions.connect("leases")
             with self._sessions.watchdog.limit(session, CALL_TIMEOUT_S):
-                self._note_timeline(session.connection)
+                self._note_timeline(session)
         try:
-            with self._sessions.watchdog.limit(session, CALL_TIMEOUT_S), session.connection.transaction():
+            with self._sessions.watchdog.limit(session, CALL_TIMEOUT_S), session.transaction():
                 result = work(session.connection)
             if session.is_doubtful:
                 raise psycopg.OperationalError("the wait of a commit for its synchronous standby was ended")
@@ -124,14 +124,15 @@ class PostgresClusterStore(ClusterStore):
         if session is not None:
             self._sessions.discard(session)
 
-    def _note_timeline(self, connection: Sql) -> None:
+    def _note_timeline(self, session: Session) -> None:
         """Extends all leases at the first connection after a promotion, since the new primary has another clock."""
+        connection = session.connection
         try:
-            with connection.transaction():
+            with session.transaction():
                 if connection.execute(sql.NEW_TIMELINE, {"timeline": self._sessions.timeline}).fetchone():
                     connection.execute(sql.EXTEND_ALL)
-        except psycopg.Error:
-            self._drop()
+        except BaseException:
+            self._drop()  # the next connection repeats it
             raise
 
     def cluster_id(self) -> str:

@@ -243,7 +243,7 @@ class RoundWriter:
         bases = round_.expected_bases()
         self._tokens.append(token)
         connection = session.connection
-        with connection.transaction():
+        with session.transaction():
             connection.execute("SET LOCAL synchronous_commit = on")
             tokens = self._tokens[:-1]
             found = session.execute(sql.NEW_SESSION, (token, node_id, epoch, tokens)).fetchone()
@@ -291,8 +291,8 @@ class RoundWriter:
 def _has_batches(round_: Round, rows: list[Row]) -> bool:
     """Returns True if the store has the batches of a round that only appends, which it stores together or not at all.
 
-    A partition that this node still leads decides: no other node could write there. If it leads none any more, the
-    batches themselves are compared.
+    The check reads one partition that this node still leads, because no other node could write there. If the node leads
+    none of them any more, the check compares the batches themselves.
     """
     batches = {sealed.number: sealed.batches[0] for sealed in round_.write_set.partitions if sealed.batches}
     for number, is_owned, _, last in rows:

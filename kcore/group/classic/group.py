@@ -226,7 +226,7 @@ class ClassicGroup(Group):
         return new
 
     def validate_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """Returns NONE for a member, UNKNOWN_MEMBER_ID if it is none, FENCED_INSTANCE_ID if the instance has another
+        """Returns NONE for a member, UNKNOWN_MEMBER_ID for another id, FENCED_INSTANCE_ID if the instance has another
         member id."""
         if group_instance_id is not None:
             current_id = self.static_members.get(group_instance_id)

@@ -137,7 +137,10 @@ def _matching(regex: str, names: list[str]) -> Iterator[list[str]]:
     try:
         pattern = _compiled(regex)
     except KafkaError as error:
-        logger.error("pattern from the log ignored, its subscribers get no topics for it: %s", error.message)
+        logger.error(
+            "a pattern from the log does not compile, so its subscribers get no topics: %s",
+            error.message,
+        )
         return
     size = max(pattern.programsize, 1)
     matched: list[str] = []

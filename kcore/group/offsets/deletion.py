@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def on_topic_deleted(shards: Shards[GroupShard], topic: str, topic_id: bytes) -> None:
     """Starts the removal on every loaded shard. It runs between requests; a crash may end it early.
 
-    Topics that are deleted before a shard's removal starts share it: each group is looked at once for all of them.
+    Topics that are deleted before a shard's removal starts share it: each group is visited once for all of them.
 
     Args:
         shards: the group shards.

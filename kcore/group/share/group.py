@@ -362,7 +362,7 @@ class ShareGroup(Group):
 
 
 def _only_in(target: Target | None, other: Target | None) -> Target:
-    """Returns the topics of a target whose partitions the other one does not have in the same way."""
+    """Returns the topics of a target whose partitions differ from those of another target."""
     if not target or not other:
         return target or NO_TARGET
     return {topic_id: partitions for topic_id, partitions in target.items() if other.get(topic_id) != partitions}

@@ -84,7 +84,7 @@ def start(group: ShareGroup, names: Iterable[str], state_epoch: int, records: li
 
 @lru_cache(maxsize=64)
 def _all_of(partitions: int) -> frozenset[int]:
-    """Returns all partitions of a topic with so many. Most topics of a group have the same number."""
+    """Returns the numbers of all partitions of a topic. Most topics of a group have the same number."""
     return frozenset(range(partitions))
 
 

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class LastTarget(NamedTuple):
-    """The assignor's last result and its input, which spare the next join a look at every member.
+    """The assignor's last result and its input. With them the next join need not examine every member.
 
     Attributes:
         assignment: the result.

@@ -204,7 +204,7 @@ class AsyncProducer:
         return await self._append(topic, value, key, headers, partition, timestamp_ms)
 
     async def _append_intercepted(self, record: ProducerRecord) -> AsyncDelivery:
-        """Appends what the interceptors make of a record, and keeps its delivery for them."""
+        """Appends the record that the interceptors return, and keeps its delivery for them."""
         record = chained([each.on_send for each in self._interceptors], record)
         try:
             delivery = await self._append(
@@ -435,7 +435,7 @@ class AsyncProducer:
         if code in MISSING and self._missing.missing(topic, monotonic()):
             logger.warning(
                 "client: a producer has records of topic %r, which the brokers do not know; "
-                "they fail %g s after their append unless it is created",
+                "the records fail %g s after their append unless the topic is created",
                 topic,
                 self._timeout_s,
             )

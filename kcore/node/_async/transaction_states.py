@@ -71,7 +71,7 @@ class AsyncTransactions:
         return sorted((row for rows in listed for row in rows), key=lambda row: row.transactional_id)
 
     async def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription | KafkaError]:
-        """Returns the state of each transactional id; for an id that cannot be described, the error."""
+        """Returns the state of each transactional id, or the error of an id that cannot be described."""
         described: dict[str, TransactionDescription | KafkaError] = {}
         for own in (await self._by_coordinator(transactional_ids)).values():
             described |= await self._calls.call(DescribeTransactionsRequest(transactional_ids=own), _descriptions)
@@ -115,7 +115,7 @@ class AsyncTransactions:
     async def abort(self, producer: ProducerState) -> None:
         """Writes an abort marker for a producer's open transaction into one partition, without the coordinator.
 
-        That is for a transaction which no coordinator knows any more, and which holds readers back for ever.
+        Use it for a transaction that no coordinator knows any more: it would hold readers back for ever.
 
         Args:
             producer: an element of the result of `producers`.

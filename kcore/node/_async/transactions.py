@@ -383,7 +383,7 @@ class AsyncTransaction:
             await self.flush()
 
     async def _buffer_intercepted(self, record: ProducerRecord) -> None:
-        """Buffers what the interceptors make of a record."""
+        """Buffers the record that the interceptors return."""
         record = chained([each.on_send for each in self._interceptors], record)
         try:
             await self._buffer(

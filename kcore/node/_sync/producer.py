@@ -205,7 +205,7 @@ class Producer:
         return self._append(topic, value, key, headers, partition, timestamp_ms)
 
     def _append_intercepted(self, record: ProducerRecord) -> Delivery:
-        """Appends what the interceptors make of a record, and keeps its delivery for them."""
+        """Appends the record that the interceptors return, and keeps its delivery for them."""
         record = chained([each.on_send for each in self._interceptors], record)
         try:
             delivery = self._append(
@@ -436,7 +436,7 @@ class Producer:
         if code in MISSING and self._missing.missing(topic, monotonic()):
             logger.warning(
                 "client: a producer has records of topic %r, which the brokers do not know; "
-                "they fail %g s after their append unless it is created",
+                "the records fail %g s after their append unless the topic is created",
                 topic,
                 self._timeout_s,
             )

@@ -552,10 +552,9 @@ class Queue:
         """Logs that the broker may not have stored the acceptance of jobs that the program has done."""
         if jobs:
             logger.warning(
-                "client: the group may deliver jobs again that worker %s has done (%d), because no broker acknowledged "
-                "their acceptance: %s",
-                self.member_id,
+                "client: no broker acknowledged %d finished jobs of worker %s; the group may deliver them again: %s",
                 jobs,
+                self.member_id,
                 reason,
             )
 
@@ -566,7 +565,7 @@ class Queue:
                 code = getattr(row, field)
                 if code:
                     logger.warning(
-                        "client: worker %s: %s-%d refused acknowledgements and delivers jobs again: %s",
+                        "client: worker %s: %s-%d refused acknowledgements; the group delivers the jobs again: %s",
                         self.member_id,
                         self._names.get(topic.topic_id, "an unknown topic"),
                         row.partition_index,

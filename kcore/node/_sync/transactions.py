@@ -382,7 +382,7 @@ class Transaction:
             self.flush()
 
     def _buffer_intercepted(self, record: ProducerRecord) -> None:
-        """Buffers what the interceptors make of a record."""
+        """Buffers the record that the interceptors return."""
         record = chained([each.on_send for each in self._interceptors], record)
         try:
             self._buffer(record.topic, record.value, record.key, record.headers, record.partition, record.timestamp_ms)

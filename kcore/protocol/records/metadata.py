@@ -136,7 +136,7 @@ class RemoveTopicRecord(MetadataRecord, api_key=9, versions="0", flexible="0+"):
 
 
 class UserScramCredentialRecord(MetadataRecord, api_key=11, versions="0", flexible="0+"):
-    """A user can authenticate with SCRAM (KIP-554): what the server keeps of a password (RFC 5802)."""
+    """A user's SCRAM credential (KIP-554): the keys that the server derives from a password (RFC 5802)."""
 
     name: String = ""
     mechanism: Int8 = 0

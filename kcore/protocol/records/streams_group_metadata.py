@@ -12,7 +12,7 @@ class LastAssignmentConfig(Struct):
 
 
 class StreamsGroupMetadataValue(RecordValue, versions="0", flexible="0+"):
-    """The group epoch, the metadata hash and what the last assignment was made with."""
+    """The group epoch, the metadata hash and the settings of the last assignment."""
 
     epoch: Int32 = 0
     metadata_hash: Int64 = 0

@@ -59,7 +59,7 @@ def export(
     source: Source,
     out: str | Path | Storage,
     *,
-    wanted: TopicFilter = lambda topic: True,
+    topic_filter: TopicFilter = lambda topic: True,
     start: int = 0,
     stop: int | None = None,
     form: str = "parquet",
@@ -74,7 +74,7 @@ def export(
     Args:
         source: the source.
         out: the export's folder, a path or a URI; created if it does not exist.
-        wanted: selects topics.
+        topic_filter: selects topics.
         start: the first offset of every partition.
         stop: the offset before which to stop; None: the end.
         form: one of `manifest.FORMATS`; an export keeps its first format.
@@ -93,7 +93,7 @@ def export(
     report = ExportReport(0, 0, [], [])
     known_faults = _faults(manifest)
     for part in source.parts():
-        if wanted(part.topic):
+        if topic_filter(part.topic):
             exported = _place(part, manifest, start)
             if exported.asked_from > start:
                 report.begun_late.append((*part[:2], exported.asked_from))
@@ -321,7 +321,7 @@ class ExportSource(Source):
 
     def _rows_of_files(self, span: Span) -> Iterator[pa.RecordBatch]:
         columns, stop = span.columns, span.stop
-        wanted = None if columns is None else [field.name for field in EVENT_SCHEMA if field.name in columns]
+        names = None if columns is None else [field.name for field in EVENT_SCHEMA if field.name in columns]
         for one in self._manifest.partitions[span.part[:2]].files:
             if one.last_offset < span.start or (stop is not None and one.first_offset >= stop):
                 continue
@@ -331,7 +331,7 @@ class ExportSource(Source):
 
             try:
                 inside = span.has(one.first_offset) and span.has(one.last_offset)
-                for batch in self._file_batches(one.path, report, wanted):
+                for batch in self._file_batches(one.path, report, names):
                     found = batch if inside else in_range(batch, span.start, stop)
                     if found.num_rows:
                         yield found
@@ -339,14 +339,14 @@ class ExportSource(Source):
                 report(error)
 
     def _file_batches(
-        self, name: str, report: Callable[[object], None], wanted: list[str] | None
+        self, name: str, report: Callable[[object], None], columns: list[str] | None
     ) -> Iterator[pa.RecordBatch]:
         if self._manifest.form == "jsonl":
             with self._open(name) as file:
                 yield from to_batches(_json_rows(_lines(file), report))
             return
         with self._open(name) as file, pq.ParquetFile(file) as parquet:
-            yield from parquet.iter_batches(BATCH_ROWS, columns=wanted, use_threads=False)
+            yield from parquet.iter_batches(BATCH_ROWS, columns=columns, use_threads=False)
 
 
 def _interspersed(batch: pa.RecordBatch, recorded: deque[tuple[int, str, str]], span: Span) -> Iterator[pa.RecordBatch]:

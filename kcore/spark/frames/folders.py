@@ -240,7 +240,8 @@ def _resumed(source: Source, part: Part) -> Resumed:
 
     from kcore.spark.state.checkpoint import resume  # noqa: PLC0415
 
-    tables = [pq.read_table(buffer, partitioning=None) for buffer in source.beside(part)]
+    # A small file is read faster without the threads and the data set of `read_table`.
+    tables = [pq.ParquetFile(buffer).read(use_threads=False) for buffer in source.beside(part)]
     resumed = resume(*part[:2], tables, part.cleaned_to)
     if part.end is not None and part.end < resumed.state.next_offset:
         raise KcoreError(

@@ -68,7 +68,10 @@ class KafkaLogs(EventLogs):
         return self._parts
 
     def run(self, parts: Iterable[Part], give: Give, ddl: str, beside: Beside | None = None) -> DataFrame:
-        """Implements `EventLogs.run`. KcoreError for files beside the logs, which the frame of events cannot carry."""
+        """Implements `EventLogs.run`.
+
+        Raises KcoreError for files `beside` the logs: a live cluster cannot be continued from a checkpoint.
+        """
         if beside is not None:
             raise KcoreError(f"{self.name}: a live cluster cannot be continued from {beside.uri}; export it first")
         from pyspark.sql import functions as f  # noqa: PLC0415

@@ -13,24 +13,22 @@ from kcore.spark.decode.columns import decode
 from kcore.spark.frames.logs import Place, logs_at
 from kcore.spark.frames.output import PARQUET
 from kcore.spark.frames.transforms import coordinator_events
-from kcore.spark.state.table_schemas import GROUP, TABLES, Columns
+from kcore.spark.state.table_schemas import GROUP, NUMBER, TABLES, TOPIC, Columns
 from kcore.spark.timeline.tables import TABLES as TIMELINE_TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PREFIX: Final = "kcore_"
-TOPIC: Final = ("topic", "string", "the topic")
-NUMBER: Final = ("partition", "int", "its partition")
+OFFSET: Final = ("offset", "bigint", "the committed offset")
 
 VIEWS: Final[dict[str, Columns]] = {
     "current_offsets": (
         GROUP,
         TOPIC,
         NUMBER,
-        ("offset", "bigint", "the committed offset"),
-        ("metadata", "string", "the client's metadata"),
-        ("commit_timestamp_ms", "bigint", "when it was committed"),
+        OFFSET,
+        *(column for column in TABLES["offsets"] if column[0] in ("metadata", "commit_timestamp_ms")),
         ("group_type", "string", "classic, consumer, share or streams; null for offsets without a group"),
         ("group_state", "string", "the group's state under Kafka's name"),
         ("member_count", "int", "number of members of the group"),
@@ -45,7 +43,7 @@ VIEWS: Final[dict[str, Columns]] = {
         GROUP,
         TOPIC,
         NUMBER,
-        ("offset", "bigint", "the committed offset"),
+        OFFSET,
         ("end_offset", "bigint", "the end of the partition; null if the source lacks its log"),
         ("lag", "bigint", "number of offsets from the committed one to the end; null if the end is unknown"),
     ),

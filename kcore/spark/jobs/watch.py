@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kcore.errors import ConfigError, KcoreError
 from kcore.printable import clean
 from kcore.spark.frames.logs import KafkaCluster
+from kcore.spark.frames.output import FORMATS, ICEBERG
 from kcore.spark.jobs.session import add_folder_argument, add_session_arguments, parse_settings, session, source_of
 from kcore.spark.timeline.history import HistoryOptions
 from kcore.spark.watch.alerts import Limits
@@ -29,7 +30,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     defaults, limits = WatchOptions(), Limits()
     add_folder_argument(parser)
     parser.add_argument(
-        "--out", required=True, metavar="FOLDER", help="the output folder for tables and checkpoints; a path or a URI"
+        "--out",
+        required=True,
+        metavar="FOLDER",
+        help="the output folder for tables and checkpoints, a path or a URI; CATALOG.NAMESPACE for Iceberg",
+    )
+    parser.add_argument(
+        "--format", choices=FORMATS, default=defaults.form, help="the format of the tables (default %(default)s)"
+    )
+    parser.add_argument(
+        "--checkpoint",
+        metavar="FOLDER",
+        help="the folder for the checkpoints of the stream, a path or a URI (default: `checkpoint` in the output "
+        "folder; Iceberg needs one)",
     )
     parser.add_argument(
         "--trigger-ms",
@@ -72,6 +85,8 @@ def options_of(options: argparse.Namespace) -> WatchOptions:
         raise ConfigError(f"--trigger-ms {options.trigger_ms}: must not be negative")
     if options.max_offsets is not None and options.max_offsets < 1:
         raise ConfigError(f"--max-offsets {options.max_offsets}: must be at least 1")
+    if options.format == ICEBERG and options.checkpoint is None:
+        raise ConfigError("--format iceberg needs --checkpoint FOLDER for the checkpoints of the stream")
     publish = None
     if options.publish is not None:
         bootstrap, _, topic = options.publish.partition("/")
@@ -86,11 +101,13 @@ def options_of(options: argparse.Namespace) -> WatchOptions:
         HistoryOptions(None, options.session_timeout_ms),
         Limits(options.gap_ms, options.storm_count, options.storm_window_ms, options.grace_ms),
         publish,
+        options.format,
+        options.checkpoint,
     )
 
 
 def prepare(spark: SparkSession, given: set[str]) -> None:
-    """Sets what Spark's defaults make expensive, except the settings in `given`.
+    """Replaces expensive defaults of Spark, except for the settings in `given`.
 
     Each micro-batch runs a task per shuffle partition. The first run of a stream fixes their number.
     """

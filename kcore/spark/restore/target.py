@@ -78,18 +78,18 @@ class TargetState(NamedTuple):
     unknown_topics: frozenset[str]
 
 
-def look(node: Node, wanted: Mapping[str, Collection[tuple[str, int]]]) -> TargetState:
+def look(node: Node, partitions_by_group: Mapping[str, Collection[tuple[str, int]]]) -> TargetState:
     """Reads all state of a target that a restore depends on.
 
     Args:
         node: the target.
-        wanted: group -> the partitions whose offsets are to be restored.
+        partitions_by_group: group -> the partitions whose offsets are to be restored.
 
     Raises:
         KafkaError: the target refuses a request.
         ConnectionClosedError: the target cannot be reached.
     """
-    partitions = {TopicPartition(*place) for own in wanted.values() for place in own}
+    partitions = {TopicPartition(*place) for own in partitions_by_group.values() for place in own}
     names = {topic for topic, _ in partitions}
     described = node.topics.describe(sorted(names), missing_ok=True) if names else []
     topic_ids = {topic.name: "" if topic.id == ZERO_UUID else topic.id.hex() for topic in described}
@@ -97,8 +97,8 @@ def look(node: Node, wanted: Mapping[str, Collection[tuple[str, int]]]) -> Targe
     starts = node.topics.start_offsets(existing)
     ends = node.topics.end_offsets(existing, isolation="read_uncommitted")
     logs = {place: Log(starts[place], ends[place], topic_ids[place.topic]) for place in starts.keys() & ends.keys()}
-    committed = {group: committed_offsets(node, group, own) for group, own in sorted(wanted.items())}
-    refused = refused_groups(node, wanted.keys())
+    committed = {group: committed_offsets(node, group, own) for group, own in sorted(partitions_by_group.items())}
+    refused = refused_groups(node, partitions_by_group.keys())
     return TargetState(node.cluster_id(), refused, committed, logs, frozenset(names - topic_ids.keys()))
 
 

@@ -42,7 +42,7 @@ class Absent(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """The reason why one of them counts as missing, for people."""
+        """The reason why a partition counts as missing, for people."""
         return f"the partition is missing: the topic has {'at least ' if self.at_least else ''}{self.partition_count}"
 
 

@@ -15,6 +15,9 @@ Columns = tuple[tuple[str, str, str], ...]
 PARTITION: Final = ("coordinator_partition", "int", "the partition of the internal topic that holds the record")
 GROUP: Final = ("group_id", "string", "the group")
 MEMBER: Final = ("member_id", "string", "the member")
+TOPIC: Final = ("topic", "string", "the topic")
+NUMBER: Final = ("partition", "int", "its partition")
+INTERNAL_TOPIC: Final = ("topic", "string", "the internal topic")
 
 TABLES: Final[dict[str, Columns]] = {
     "groups": (
@@ -90,8 +93,8 @@ TABLES: Final[dict[str, Columns]] = {
     "offsets": (
         PARTITION,
         GROUP,
-        ("topic", "string", "the topic"),
-        ("partition", "int", "its partition"),
+        TOPIC,
+        NUMBER,
         ("pending", "boolean", "whether it waits for a transaction's end; a committed offset may exist as well"),
         ("producer_id", "bigint", "pending offsets: the producer of the transaction; else null"),
         ("offset", "bigint", "the offset"),
@@ -118,7 +121,7 @@ TABLES: Final[dict[str, Columns]] = {
     ),
     "producers": (
         PARTITION,
-        ("topic", "string", "the internal topic"),
+        INTERNAL_TOPIC,
         ("producer_id", "bigint", "the producer id"),
         ("producer_epoch", "int", "its newest epoch"),
         ("last_sequence", "int", "the sequence of its last record, -1 for a coordinator or if a marker followed"),
@@ -138,7 +141,7 @@ TABLES: Final[dict[str, Columns]] = {
         PARTITION,
         GROUP,
         ("topic_id", "string", "the topic"),
-        ("partition", "int", "its partition"),
+        NUMBER,
         ("snapshot_epoch", "int", "the number of the snapshot"),
         ("state_epoch", "int", "the number of the initialization"),
         ("leader_epoch", "int", "the partition leader's epoch at the last write"),
@@ -154,7 +157,7 @@ TABLES: Final[dict[str, Columns]] = {
     ),
     "partitions": (
         PARTITION,
-        ("topic", "string", "the internal topic"),
+        INTERNAL_TOPIC,
         ("first_offset", "bigint", "the first offset in the log, -1 for an empty log"),
         ("next_offset", "bigint", "the offset of the state: everything below was applied"),
         ("last_stable_offset", "bigint", "below it every transaction is decided"),
@@ -177,7 +180,7 @@ TABLES: Final[dict[str, Columns]] = {
     ),
     "faults": (
         PARTITION,
-        ("topic", "string", "the internal topic"),
+        INTERNAL_TOPIC,
         ("offset", "bigint", "the offset, -1 if unknown"),
         ("kind", "string", "decode, replay, truncated, corrupt, duplicate, missing, front or absent"),
         ("detail", "string", "a description for people"),

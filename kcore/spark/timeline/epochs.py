@@ -72,7 +72,7 @@ class Step:
 
     @property
     def replaced(self) -> list[str]:
-        """Static members that left and joined in one step."""
+        """The static members that left and joined again in one step."""
         return sorted(self.joined.keys() & self.left.keys())
 
 

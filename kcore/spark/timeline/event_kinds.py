@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from kcore.spark.state.table_schemas import GROUP, MEMBER, PARTITION, Columns
+from kcore.spark.state.table_schemas import GROUP, INTERNAL_TOPIC, MEMBER, NUMBER, PARTITION, TOPIC, Columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,8 +68,8 @@ EVENT_KINDS: Final[dict[str, Columns]] = {
     "commits": (
         PARTITION,
         GROUP,
-        ("topic", "string", "the topic"),
-        ("partition", "int", "its partition"),
+        TOPIC,
+        NUMBER,
         ("record_offset", "bigint", "the offset of the record"),
         ("timestamp_ms", "bigint", "the time of the commit"),
         ("committed_offset", "bigint", "the offset"),
@@ -104,7 +104,7 @@ EVENT_KINDS: Final[dict[str, Columns]] = {
         PARTITION,
         GROUP,
         ("topic_id", "string", "the topic's id"),
-        ("partition", "int", "its partition"),
+        NUMBER,
         ("record_offset", "bigint", "the offset of the record"),
         ("timestamp_ms", "bigint", "its time"),
         ("start_offset", "bigint", "the start offset afterwards, -1 if the reset policy decides"),
@@ -124,7 +124,7 @@ EVENT_KINDS: Final[dict[str, Columns]] = {
     ),
     "logs": (
         PARTITION,
-        ("topic", "string", "the internal topic"),
+        INTERNAL_TOPIC,
         ("first_offset", "bigint", "the first offset in the log, -1 for an empty log"),
         ("next_offset", "bigint", "the offset after the last one"),
         ("first_ms", "bigint", "the timestamp of the first record"),

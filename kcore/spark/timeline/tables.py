@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from kcore.spark.state.table_schemas import GROUP, PARTITION, Columns
+from kcore.spark.state.table_schemas import GROUP, NUMBER, PARTITION, TOPIC, Columns
 from kcore.spark.timeline.event_kinds import EVENT_KINDS
 
 WINDOW: Final = ("window_start_ms", "bigint", "the start of the window")
-TOPIC: Final = ("topic", "string", "the topic")
 ALL_WHOLE: Final = ("whole", "boolean", "whether the log was complete for everything counted here")
 
 TABLES: Final[dict[str, Columns]] = {
@@ -82,7 +81,7 @@ TABLES: Final[dict[str, Columns]] = {
         GROUP,
         ("topic_id", "string", "the topic's id"),
         ("topic", "string", "its name; null if the log of the group is missing"),
-        ("partition", "int", "its partition"),
+        NUMBER,
         ("delivered", "bigint", "number of deliveries that ended"),
         ("redelivered", "bigint", "number of them that were not the first delivery of their record"),
         ("acknowledged", "bigint", "number of records that were acknowledged"),

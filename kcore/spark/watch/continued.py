@@ -121,7 +121,7 @@ class ContinuedPartition:
     def tables(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Yields the rows of this micro-batch after its last event, with the names of their tables.
 
-        Tables of the state have all rows of the partition. Those of the timeline and of findings have the rows that
+        Tables of the state have all rows of the partition. Tables of the timeline and of findings have the rows that
         the micro-batch completed.
         """
         for table, batch in all_tables([self._finished()]):
@@ -168,7 +168,7 @@ def _read_only(values: dict[Any, Any]) -> MappingProxyType[Any, Any]:
 class _Pickler(pickle.Pickler):
     """Leaves out state machines: group shards are restored from the checkpoint, share shards from their states.
 
-    An audit drops its groups at damage in the log. A restored one has those of the checkpoint again.
+    An audit drops its groups at damage in the log. A restored audit has the groups of the checkpoint again.
     """
 
     def persistent_id(self, value: Any) -> str | None:

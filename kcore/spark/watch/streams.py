@@ -12,6 +12,7 @@ from kcore.spark.decode.record_types import TOPICS, record_types
 from kcore.spark.frames.kafka_logs import READ_COMMITTED, kafka_options, use_consumer_offsets
 from kcore.spark.frames.logs import KafkaCluster, Place
 from kcore.spark.frames.transforms import DETAIL_COLUMNS
+from kcore.spark.state.table_schemas import INTERNAL_TOPIC, NUMBER
 from kcore.spark.watch.alerts import OWN_GROUPS
 from kcore.spark.watch.continued import STATE_DDL, ContinuedPartition, Stored
 
@@ -26,8 +27,8 @@ WATCHED_DDL: Final = "table string, topic string, partition int, rows binary"
 """The schema of `watched`: `rows` has rows of the table as an Arrow stream."""
 
 DECODED: Final = (
-    ("topic", "string", "the internal topic"),
-    ("partition", "int", "its partition"),
+    INTERNAL_TOPIC,
+    NUMBER,
     ("offset", "bigint", "the offset of the record"),
     ("timestamp", "timestamp", "its time"),
     ("status", "string", "the result of decoding (see docs/spark.md)"),

@@ -1,23 +1,21 @@
-"""The tables that the job `watch` keeps up to date, as Parquet on any file system of the session.
+"""The tables that the job `watch` keeps up to date, in one of the formats of `storage`.
 
-A micro-batch that a crash interrupted is repeated, and writes the same files again:
-
-- *Tables of the state* have the rows of the newest micro-batch of each partition, in a folder per partition, which a
-  later micro-batch replaces.
-- *Growing tables* have a folder `batch=N` per micro-batch.
+- *Tables of the state* have the rows of the newest micro-batch of each partition, which a later micro-batch replaces.
+- *Growing tables* keep the rows of all micro-batches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from kcore.protocol.records.base import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from kcore.spark.audit.finding import findings_ddl
-from kcore.spark.frames.hadoop import HadoopFiles
+from kcore.spark.frames.output import PARQUET
 from kcore.spark.state.table_schemas import TABLES, table_ddl
 from kcore.spark.timeline.event_kinds import EVENT_KINDS, kind_ddl
 from kcore.spark.watch.continued import FINDINGS, STATE, TIMELINE
+from kcore.spark.watch.storage import BATCH, SHARED, TablePart, partition_columns, table_storage
 from kcore.spark.watch.streams import DECODED, rows_of
 
 if TYPE_CHECKING:
@@ -49,9 +47,6 @@ DDLS: Final[dict[str, str]] = {
 GROWING: Final = (*(f"{TIMELINE}/{kind}" for kind in KINDS), FINDINGS)
 """The tables to which micro-batches of `watched` add rows."""
 
-SHARED: Final = ("producers", "partitions", "faults")
-"""The tables of the state that all internal topics have. They are divided into folders by topic, too."""
-
 TOPIC_OF: Final[dict[str, str]] = {
     **{name: CONSUMER_OFFSETS for name in TABLES if name not in SHARED},
     "transactions": TRANSACTION_STATE,
@@ -59,60 +54,38 @@ TOPIC_OF: Final[dict[str, str]] = {
 }
 """The internal topic of the other tables of the state."""
 
-BATCH: Final = "batch"
-MARK: Final = "_table"
-"""An empty file in the folder of each table, which exists before its first rows do. Spark ignores it."""
-
-
-class TablePart(NamedTuple):
-    """The rows of one partition in a table of the state."""
-
-    table: str
-    topic: str
-    partition: int
-
-    @property
-    def folder(self) -> str:
-        """The name of its folder."""
-        columns = partition_columns(self.table)
-        own = [f"topic={self.topic}"] if "topic" in columns else []
-        return "/".join([self.table, *own, f"{columns[-1]}={self.partition}"])
-
-
-def partition_columns(table: str) -> tuple[str, ...]:
-    """Returns the columns by which a table of the state is divided into folders."""
-    shared = table.rpartition("/")[2] in SHARED
-    return ("topic", "coordinator_partition") if shared else ("coordinator_partition",)
-
 
 class WatchTables:
-    """The tables below an output folder.
+    """The tables of a stream.
 
     Args:
         spark: a session.
-        place: the folder: a path or a URI.
+        place: a path or a URI; CATALOG.NAMESPACE for Iceberg.
         publish: receives the new rows of growing tables with their table's name, after they were written; None:
             nothing else does.
+        form: the format of the tables, one of `output.FORMATS`.
 
     Raises:
-        KcoreError: the folder cannot be reached.
+        KcoreError: the format is unknown, or the folder cannot be reached.
     """
 
     def __init__(
-        self, spark: SparkSession, place: str | Path, publish: Callable[[str, DataFrame], None] | None = None
+        self,
+        spark: SparkSession,
+        place: str | Path,
+        publish: Callable[[str, DataFrame], None] | None = None,
+        form: str = PARQUET,
     ) -> None:
-        self._spark = spark
         self._publish = publish
-        self.files = HadoopFiles(spark, place)
-        present = self.files.sizes()
-        for table in DDLS:
-            if f"{table}/{MARK}" not in present:
-                self.files.write(f"{table}/{MARK}", b"")
-        self._filled = {name.rpartition("/")[0] for name in present if not name.endswith(f"/{MARK}")}
+        self._storage = table_storage(spark, place, form)
+        created = {table for table, ddl in DDLS.items() if self._storage.create(table, ddl, _partitioned(table))}
+        self._unknown = DDLS.keys() - created  # tables that may have rows of an earlier run
+        self._filled: set[TablePart] = set()
+        self._empty: set[TablePart] = set()
 
     def table(self, name: str) -> DataFrame:
         """Returns the rows of a table as of now."""
-        return self._spark.read.schema(DDLS[name]).parquet(f"{self.files.uri}/{name}")
+        return self._storage.read(name, DDLS[name])
 
     def apply(self, watched_rows: DataFrame, batch_id: int) -> None:
         """Writes a micro-batch of `watched`.
@@ -126,46 +99,55 @@ class WatchTables:
         watched_rows = watched_rows.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             found = {TablePart(*row) for row in watched_rows.select("table", "topic", "partition").distinct().collect()}
-            for table in sorted({part.table for part in found}):
-                rows = rows_of(watched_rows, table, DDLS[table])
-                if table in GROWING:
-                    self.add(table, rows, batch_id)
-                else:
-                    self._replace(table, rows)
-            self._delete_empty(found)
+            for table in sorted({part.table for part in found if part.table in GROWING}):
+                self.add(table, rows_of(watched_rows, table, DDLS[table]), batch_id)
+            self._replace(watched_rows, found)
         finally:
             watched_rows.unpersist()
 
     def add(self, table: str, rows: DataFrame, batch_id: int) -> None:
         """Writes the rows that a micro-batch adds to a growing table, instead of those of an earlier attempt."""
-        folder = f"{self.files.uri}/{table}/{BATCH}={batch_id}"
-        rows.coalesce(1).write.mode("overwrite").parquet(folder)
-        self._published(table, self._spark.read.schema(DDLS[table]).parquet(folder))
+        self._storage.add(table, rows, batch_id)
+        if self._publish is not None:
+            self._publish(table, self._storage.read(table, DDLS[table], batch_id))
 
     def append(self, table: str, rows: DataFrame) -> None:
         """Appends rows of a point in time to a table."""
-        rows.coalesce(1).write.mode("append").parquet(f"{self.files.uri}/{table}")
-        self._published(table, rows)
-
-    def _published(self, table: str, rows: DataFrame) -> None:
+        self._storage.append(table, rows)
         if self._publish is not None:
             self._publish(table, rows)
 
-    def _replace(self, table: str, rows: DataFrame) -> None:
-        columns = partition_columns(table)
-        writer = rows.repartition(*columns).write.mode("overwrite").partitionBy(*columns)
-        writer.option("partitionOverwriteMode", "dynamic").parquet(f"{self.files.uri}/{table}")
+    def _replace(self, watched_rows: DataFrame, found: Iterable[TablePart]) -> None:
+        """Replaces the rows of partitions in the tables of the state, also where they have no rows any more."""
+        filled = {part for part in found if part.table not in GROWING}
+        empty = possible_parts({(part.topic, part.partition) for part in found}) - filled
+        emptied = {part for part in empty if self._may_have_rows(part)}
+        for table in sorted({part.table for part in filled | emptied}):
+            self._storage.replace(
+                table,
+                rows_of(watched_rows, table, DDLS[table]),
+                sorted(part for part in filled if part.table == table),
+                sorted(part for part in emptied if part.table == table),
+            )
+        self._filled = (self._filled | filled) - empty
+        self._empty = (self._empty | empty) - filled
 
-    def _delete_empty(self, found: Iterable[TablePart]) -> None:
-        """Deletes the rows of partitions in tables of which they have no rows any more."""
-        filled = {part.folder for part in found if part.table not in GROWING}
-        places = {(part.topic, part.partition) for part in found}
-        possible = {
-            TablePart(f"{STATE}/{name}", *place).folder
-            for name in TABLES
-            for place in places
-            if TOPIC_OF.get(name, place[0]) == place[0]
-        }
-        for folder in sorted((possible & self._filled) - filled):
-            self.files.delete_folder(folder)
-        self._filled = (self._filled - possible) | filled
+    def _may_have_rows(self, part: TablePart) -> bool:
+        return part in self._filled or (part.table in self._unknown and part not in self._empty)
+
+
+def possible_parts(places: Iterable[tuple[str, int]]) -> set[TablePart]:
+    """Returns the parts of tables of the state that partitions of internal topics, as (topic, number), may fill."""
+    return {
+        TablePart(f"{STATE}/{name}", topic, partition)
+        for name in TABLES
+        for topic, partition in places
+        if TOPIC_OF.get(name, topic) == topic
+    }
+
+
+def _partitioned(table: str) -> tuple[str, ...]:
+    """Returns the columns by which a table is partitioned."""
+    if table.startswith(f"{STATE}/"):
+        return partition_columns(table)
+    return (BATCH,) if table in (*GROWING, EVENTS) else ()

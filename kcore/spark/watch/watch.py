@@ -7,8 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kcore.errors import ConfigError
+from kcore.spark.frames.hadoop import HadoopFiles
 from kcore.spark.frames.kafka_logs import cluster_parts, kafka_options
 from kcore.spark.frames.logs import KafkaCluster, Place
+from kcore.spark.frames.output import ICEBERG, PARQUET
 from kcore.spark.timeline.history import HistoryOptions
 from kcore.spark.watch.alerts import (
     Limits,
@@ -47,6 +50,8 @@ class WatchOptions(NamedTuple):
         history: the options of the timeline's events.
         limits: the limits of alerts.
         publish: a cluster and the topic to which new rows are written, too; None: none.
+        form: the format of the tables, one of `output.FORMATS`.
+        checkpoint: the folder of the stream's checkpoints, a path or a URI; None: `checkpoint` in the output folder.
     """
 
     trigger_ms: int = 60_000
@@ -56,6 +61,8 @@ class WatchOptions(NamedTuple):
     history: HistoryOptions = HistoryOptions()
     limits: Limits = Limits()
     publish: tuple[KafkaCluster, str] | None = None
+    form: str = PARQUET
+    checkpoint: str | None = None
 
 
 class Watch:
@@ -64,11 +71,11 @@ class Watch:
     Args:
         spark: a session; with the package of Spark's Kafka source for a cluster.
         source: a cluster, or a folder that an export fills.
-        out: the output folder, which also has the checkpoints of the stream. A later stream continues from them.
-        options: the options.
+        out: the output folder; CATALOG.NAMESPACE for Iceberg.
+        options: the options. A later stream with the same folder of checkpoints continues.
 
     Raises:
-        KcoreError: the output cannot be reached.
+        KcoreError: the output cannot be reached, or Iceberg has no folder of checkpoints.
     """
 
     def __init__(
@@ -77,12 +84,17 @@ class Watch:
         self._spark = spark
         self._source = source
         self._options = options or WatchOptions()
-        self.tables = WatchTables(spark, out, None if self._options.publish is None else self._publish)
+        place = self._options.checkpoint
+        if place is None and self._options.form == ICEBERG:
+            raise ConfigError("tables of Iceberg have no folder: name one for the checkpoints of the stream")
+        publish = None if self._options.publish is None else self._publish
+        self.tables = WatchTables(spark, out, publish, self._options.form)
+        self._checkpoints = HadoopFiles(spark, f"{out}/{CHECKPOINT}" if place is None else place)
         self._writing = threading.Lock()  # a report does not read tables while a micro-batch replaces their files
         self._alerting: set[tuple[str, str]] = set()
 
     def start(self) -> list[StreamingQuery]:
-        """Starts the queries. Those of an earlier stream with the same output continue where they ended."""
+        """Starts the queries. They continue where those of an earlier stream with the same output ended."""
         options = self._options
         hides_control = isinstance(self._source, KafkaCluster)
         events = events_of(self._spark, self._source, options.max_offsets)
@@ -92,9 +104,7 @@ class Watch:
         return queries
 
     def _query(self, name: str, rows: DataFrame, write: Callable[[DataFrame, int], None]) -> StreamingQuery:
-        writer = rows.writeStream.foreachBatch(write).option(
-            "checkpointLocation", f"{self.tables.files.uri}/{CHECKPOINT}/{name}"
-        )
+        writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", f"{self._checkpoints.uri}/{name}")
         if self._options.once:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{self._options.trigger_ms} milliseconds").start()

@@ -173,7 +173,7 @@ class ControlServer(ThreadingHTTPServer):
         self.close_request(request)
 
     def handle_error(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
-        """Logs the failure of a connection; a client that went away is none."""
+        """Logs the failure of a connection, unless the client has closed it."""
         logger.debug("control server: connection from %s failed", client_address, exc_info=True)
 
 
@@ -264,7 +264,7 @@ class _TimedReader(RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        """Reads what is there into `buffer`, and returns the number of bytes.
+        """Reads the available bytes into `buffer`, and returns their number.
 
         Raises:
             TimeoutError: the request comes too slowly.

@@ -39,6 +39,7 @@ cdef class AcquiringRuns(RunList):
         self, str member, list batches, int64_t fetch_offset, TimerWheel wheel, int64_t deadline_ms,
         int64_t max_records, int64_t batch_size, bint record_limit, int64_t max_locks, int64_t max_deliveries, aborted,
     )
+    cdef int take_released(self, Acquisition acquisition) except -1
     cdef int64_t take_tracked(self, Acquisition acquisition, Py_ssize_t at, Py_ssize_t stop) except -1
     cdef int64_t take_new(self, Acquisition acquisition, int64_t first, int64_t last) except -1
     cdef int take_gap(self, Acquisition acquisition, Py_ssize_t at) except -1

@@ -86,10 +86,8 @@ cdef class AcquiringRuns(RunList):
         """Acquires records; `acquire` documents the arguments."""
         cdef Acquisition acquisition = Acquisition.__new__(Acquisition)
         cdef int64_t base, room, at_end
-        cdef Py_ssize_t at, stop
         cdef bint was_torn
         cdef Acquired acquired
-        cdef Run run
         cdef Lock lock
         acquisition.bases = bounds(batches)
         acquisition.ranges = []
@@ -120,22 +118,7 @@ cdef class AcquiringRuns(RunList):
         lock.owner = self
         lock.member = member
         lock.first = lock.last = -1
-        at = self.find(acquisition.first)
-        while at < len(self.runs) and acquisition.taken < acquisition.most:
-            run = <Run>self.runs[at]
-            if run.first > acquisition.last:
-                break
-            if run.state == UNFETCHED and not run.changing:
-                at = self.take_gap(acquisition, at)
-                continue
-            if run.state != AVAILABLE or run.changing:
-                at += 1
-                continue
-            stop = at + 1
-            while stop < len(self.runs) and (<Run>self.runs[stop]).origin == run.origin \
-                    and (<Run>self.runs[stop]).first <= acquisition.last:
-                stop += 1
-            at = self.take_tracked(acquisition, at, stop)
+        self.take_released(acquisition)
         if acquisition.taken < acquisition.most and self.end_offset <= acquisition.last:
             at_end = max(self.end_offset, acquisition.first)
             if at_end > self.end_offset:
@@ -155,6 +138,28 @@ cdef class AcquiringRuns(RunList):
         acquired = acquired_of(acquisition)
         self.torn = was_torn
         return acquired
+
+    cdef int take_released(self, Acquisition acquisition) except -1:
+        """Acquires the available records below the end of the runs, in order."""
+        cdef Py_ssize_t at = self.find(acquisition.first)
+        cdef Py_ssize_t stop
+        cdef Run run
+        while at < len(self.runs) and acquisition.taken < acquisition.most:
+            run = <Run>self.runs[at]
+            if run.first > acquisition.last:
+                break
+            if run.state == UNFETCHED and not run.changing:
+                at = self.take_gap(acquisition, at)
+                continue
+            if run.state != AVAILABLE or run.changing:
+                at += 1
+                continue
+            stop = at + 1
+            while stop < len(self.runs) and (<Run>self.runs[stop]).origin == run.origin \
+                    and (<Run>self.runs[stop]).first <= acquisition.last:
+                stop += 1
+            at = self.take_tracked(acquisition, at, stop)
+        return 0
 
     cdef int64_t take_tracked(self, Acquisition acquisition, Py_ssize_t at, Py_ssize_t stop) except -1:
         """Acquires available runs of one origin, from index `at` on; returns the index of the run behind them.

@@ -23,7 +23,7 @@ def expected(world: World, max_merged_bytes: int) -> list[bytes]:
     stored = [batch for _, batch in world.log.batches()]
     mark = world.log.cleaned_to
     latest = latest_offsets([batch for batch in stored[:-1] if parse_header(batch).base_offset >= mark])
-    last = {entry.batches[-1].last_offset for entry in world.partition.producers.entries.values()}
+    last = {batch.last_offset for entry in world.partition.producers.entries.values() for batch in entry.batches}
     left = [left_of(batch, latest, last, world.wall_ms, RETENTION_MS) for batch in stored[:-1]]
     there = [batch for batch in left if batch is not None]
     return neighbours_merged(there, max_merged_bytes) + stored[-1:]

@@ -229,7 +229,7 @@ def test_a_marker_is_removed_later_than_its_transaction() -> None:
 
 
 def test_fetch_omits_an_aborted_transaction_without_a_marker() -> None:
-    """Otherwise readers would drop the producer's later records, up to the next marker."""
+    """Without that, readers would drop the producer's later records, up to the next marker."""
     world = World()
     world.write([(b"a", b"1")], producer_id=1, transactional=True)
     world.end(1, False)
@@ -249,20 +249,40 @@ def test_fetch_omits_an_aborted_transaction_without_a_marker() -> None:
         world.restart()
 
 
-def test_the_sequence_of_a_producer_survives_its_records() -> None:
+def test_the_batches_that_a_producer_may_repeat_survive_their_records() -> None:
+    """After a restart, the partition still recognises each of the last five batches."""
     world = World()
-    for value in (b"1", b"2"):
+    for value in (b"1", b"2", b"3", b"4", b"5", b"6"):
         world.write([(b"a", value), (b"b", value)], producer_id=5)
-    world.write([(b"a", b"3"), (b"b", b"3")])
+    world.write([(b"a", b"7"), (b"b", b"7")])
     last(world)
+    known = world.partition.producers.entries[5].batches
     world.compact()
-    assert batches(world) == [(2, 3, 0), (4, 5, 2), (6, 6, 1)]
+    assert batches(world) == [*((base, base + 1, 0) for base in (2, 4, 6, 8, 10)), (12, 13, 2), (14, 14, 1)]
     world.restart()
     entry = world.partition.producers.entries[5]
-    assert (entry.epoch, entry.last_sequence, entry.batches[-1].last_offset) == (0, 3, 3)
+    assert (entry.epoch, entry.last_sequence, entry.batches) == (0, 11, known)
+    assert [batch.base_offset for batch in known] == [2, 4, 6, 8, 10]
     del world.partition.producers.entries[5]  # it expired
     world.compact()
-    assert batches(world) == [(4, 5, 2), (6, 6, 1)]
+    assert batches(world) == [(12, 13, 2), (14, 14, 1)]
+
+
+def test_only_the_last_batch_of_ended_transactions_survives_its_records() -> None:
+    world = World()
+    for value in (b"1", b"2"):
+        world.write([(b"a", value)], producer_id=5, transactional=True)
+        world.end(5, True)
+    world.write([(b"a", b"3")])
+    last(world)
+    for _ in range(2):
+        world.compact()
+        world.wall_ms += RETENTION_MS
+    world.compact()
+    assert batches(world) == [(2, 2, 0), (3, 3, 1), (4, 4, 1), (5, 5, 1)]
+    world.restart()
+    entry = world.partition.producers.entries[5]
+    assert (entry.epoch, entry.last_sequence) == (0, 1)
 
 
 def test_the_epoch_of_a_producer_survives_as_its_last_marker() -> None:

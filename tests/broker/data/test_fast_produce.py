@@ -393,7 +393,7 @@ def is_fast(plane: DataPlane, request: ProduceRequest, version: int = 11) -> boo
 
 
 def test_common_requests_take_the_fast_path() -> None:
-    """Otherwise the comparison above would compare the generic path with itself."""
+    """The comparison above would otherwise compare the generic path with itself."""
     plane = plane_of()
     plain = batch_of(b"v", b"w")
     assert is_fast(plane, request_of(plain))
@@ -454,7 +454,7 @@ def test_both_paths_authorize_every_topic() -> None:
 
 
 def test_the_fast_path_declines_an_unverified_transaction_before_it_reads_records() -> None:
-    """Their CRC and records are checked once, by the generic path."""
+    """The generic path checks the CRC and the records, once."""
     decompressed: list[int] = []
     plane = plane_of(verifier=Coordinator())
     compressed = batch_of(b"v" * 99, producer=(7, 0), sequence=0, transactional=True, compression=1, compress=compress)

@@ -44,7 +44,7 @@ def test_the_life_of_a_session() -> None:
 
 
 def test_wrong_ids_epochs_and_kinds_are_refused() -> None:
-    """They get 70, 71 and 106 without topics, and the session stays valid."""
+    """The responses have the error codes 70, 71 and 106 and no topics; the session stays valid."""
     plane = plane_with()
     plane.call(fetch(entry(0), session_id=0, session_epoch=0), 12)
     for session_id, epoch, version, code in (

@@ -68,7 +68,7 @@ def test_partitions_are_created_and_dropped_with_their_topic() -> None:
 
 
 def test_a_topic_that_is_created_again_has_an_empty_log() -> None:
-    """It has the same name and another id; the old id is unknown."""
+    """The new topic has the same name and another id; the old id is unknown."""
     plane, topics, partitions = followed()
     topics.created(TopicInfo("t", ID, 1))
     first = partitions.get("t", 0)

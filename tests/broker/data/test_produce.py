@@ -219,7 +219,7 @@ def test_a_batch_larger_than_a_segment_is_refused() -> None:
 
 
 def test_damaged_compressed_records_are_refused() -> None:
-    """Otherwise every consumer would fail on them."""
+    """Every consumer would fail on such records."""
     plane = DataPlane()
     plane.topic("t")
     sent = bytearray(batch_of(*[b"v" * 50] * 20, compression=1, compress=compress))

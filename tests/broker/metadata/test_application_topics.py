@@ -50,7 +50,7 @@ def missing_detail(response: StreamsGroupHeartbeatResponse) -> str:
 
 
 def test_a_topology_creates_at_most_ten_thousand_partitions(caplog: pytest.LogCaptureFixture) -> None:
-    """Otherwise one request could create as many as its changelogs times the partitions of their source."""
+    """Without the limit, one request could create its number of changelogs times the partitions of their source."""
     caplog.set_level(logging.WARNING, logger=LOGGER)
     engine = opened()
     make_topic(engine, "in", 2_000)

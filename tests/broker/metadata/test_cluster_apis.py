@@ -134,7 +134,7 @@ def test_the_name_of_client_software_must_be_legal_in_every_request() -> None:
 
 
 def test_the_response_to_an_unknown_version() -> None:
-    """It has the format of version 0, UNSUPPORTED_VERSION, and only the range of this API (KIP-511)."""
+    """The response has the format of version 0, UNSUPPORTED_VERSION, and only the range of this API (KIP-511)."""
     assert BrokerContext().apis[ApiKey.API_VERSIONS].unsupported() == ApiVersionsResponse(
         error_code=35, api_keys=[ApiVersion(api_key=18, min_version=0, max_version=4)]
     )

@@ -48,7 +48,7 @@ def codes(node: BrokerContext, *topics: CreatableTopic, **more: Any) -> list[tup
     ],
 )
 def test_manual_assignments(topic: CreatableTopic, code: int) -> None:
-    """They need counts of -1, partitions 0 to n-1 once each, and existing nodes once each."""
+    """Manual assignments need counts of -1, partitions 0 to n-1 once each, and existing nodes once each."""
     node = BrokerContext()
     assert codes(node, topic) == [("t", code)]
     found = node.topics.by_name("t")
@@ -161,7 +161,7 @@ class Only:
 
 
 def test_authorization_comes_before_everything_but_duplicates() -> None:
-    """It needs CREATE on the cluster or on the topic; the response has settings only with DESCRIBE_CONFIGS."""
+    """CreateTopics needs CREATE on the cluster or topic; the response has settings only with DESCRIBE_CONFIGS."""
     node = BrokerContext(authorizer=Only((Operation.CREATE, ResourceType.TOPIC, "mine")))
     assert node.create("two words").error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     made = node.create("mine")

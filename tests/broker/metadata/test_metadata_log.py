@@ -164,7 +164,7 @@ def test_a_failed_commit_is_rolled_back_with_notifications() -> None:
 
 
 def test_a_deletion_that_fails_leaves_the_topic() -> None:
-    """Its partitions are served again, with their records."""
+    """The partitions of the topic are served again, with their records."""
     node = BrokerContext()
     node.create("t", 2)
     node.heard.take()

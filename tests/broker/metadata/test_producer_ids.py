@@ -131,7 +131,7 @@ def test_transactional_ids_go_to_their_coordinator() -> None:
 
 
 def test_rights_of_idempotent_producers() -> None:
-    """They need IDEMPOTENT_WRITE, or WRITE on any topic; transactional ids have their own rules."""
+    """Idempotent producers need IDEMPOTENT_WRITE, or WRITE on any topic; transactional ids have their own rules."""
     node = BrokerContext()
     node.create("t")
 
@@ -148,7 +148,7 @@ def test_rights_of_idempotent_producers() -> None:
 
 
 def test_the_transaction_coordinator_uses_the_same_blocks() -> None:
-    """It gets None while the metadata is loaded."""
+    """The coordinator gets None while the metadata log is being loaded."""
     node = BrokerContext()
     assert [node.control.producer_ids.take() for _ in range(2)] == [0, 1]
     node.finish()

@@ -194,7 +194,7 @@ def test_values_are_read_as_kafka_reads_them(name: str, text: str, shown: str | 
     ],
 )
 def test_the_auto_offset_reset_of_share_groups(text: str, good: bool) -> None:
-    """It is latest, earliest, or a duration that is not negative."""
+    """The value is latest, earliest, or a duration that is not negative."""
     node = BrokerContext()
     assert node.alter(GROUP, "g", ("share.auto.offset.reset", SET, text)).error_code == (0 if good else 40)
 
@@ -315,7 +315,7 @@ def test_a_value_has_a_maximum_length() -> None:
 
 
 def test_alter_configs_replaces_all_settings() -> None:
-    """It removes settings that it does not name; null values and duplicate names get 42."""
+    """AlterConfigs removes settings that it does not name; null values and duplicate names get error code 42."""
     node = BrokerContext()
     node.create("t", configs={"flush.ms": "5", "retention.ms": "6"})
     for version in (0, 1, 2):
@@ -419,7 +419,7 @@ def test_the_clusters_least_insync_replicas_with_eligible_leader_replicas() -> N
 
 
 def test_passwords_are_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are null and sensitive, also in synonyms."""
+    """DescribeConfigs returns passwords as null and sensitive, also in synonyms."""
     secret = Setting("ssl.key.password", SettingType.PASSWORD, None, "A secret.", dynamic=True)
     monkeypatch.setattr(Config, "SETTINGS", {**Config.SETTINGS, secret.name: secret})
     node = BrokerContext({"ssl.key.password": "hunter2"})

@@ -153,7 +153,7 @@ def partitions(count: int) -> list[MetadataResponsePartition]:
 
 
 def test_the_whole_response() -> None:
-    """It has the nodes with the addresses of the client's listener, the cluster and the topic."""
+    """The response has the nodes with the addresses of the client's listener, the cluster and the topic."""
     node = BrokerContext()
     topic_id = node.create("t", 2).topic_id
     requested = MetadataRequest(topics=[MetadataRequestTopic(name="t")], include_topic_authorized_operations=True)
@@ -322,7 +322,7 @@ def test_pages_join_to_the_whole() -> None:
 
 
 def test_the_description_of_a_partition_is_complete() -> None:
-    """It has no eligible leaders besides the leader; operations are always included."""
+    """The partition has no eligible leaders besides the leader; authorized operations are always included."""
     node = BrokerContext()
     node.create("__consumer_offsets", 1)
     (topic,) = node.call(DescribeTopicPartitionsRequest()).topics
@@ -334,7 +334,7 @@ def test_the_description_of_a_partition_is_complete() -> None:
 
 # ---------------------------------------------------------------- cluster, folders, elections
 def test_describe_cluster() -> None:
-    """It lists the nodes; a request for controllers is refused."""
+    """The response lists the nodes; a request for controllers is refused."""
     node = BrokerContext()
     response = DescribeClusterResponse(
         cluster_id=CLUSTER_ID,

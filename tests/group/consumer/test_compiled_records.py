@@ -152,7 +152,7 @@ def test_a_classic_member_has_a_codec_record() -> None:
 
 
 def test_compiled_records_compare_by_value() -> None:
-    """They equal reference records and each other."""
+    """Compiled records equal reference records and each other."""
     one, other = records.group_epoch("g", 1, 0), plain_records.group_epoch("g", 1, 0)
     assert type(one) is ConsumerRecord
     assert (one == other, other == one, one == records.group_epoch("g", 1, 0)) == (True, True, True)

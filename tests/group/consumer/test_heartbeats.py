@@ -245,7 +245,7 @@ def test_a_custom_assignor() -> None:
 
 
 def test_the_assignor_of_the_examples_serves_a_group() -> None:
-    """It serves one member, two members, and members with different subscriptions."""
+    """The assignor serves one member, two members, and members with different subscriptions."""
     world = World({"a": 3, "b": 2}, group_consumer_assignors="examples.assignors:EvenOdd")
     one, two, three = Member(world, "m1"), Member(world, "m2"), Member(world, "m3")
     one.join(["a", "b", "missing"])
@@ -324,7 +324,7 @@ def test_targets_of_large_groups_are_computed_and_written_in_slices(
 
 
 def test_a_target_is_not_written_to_a_reloaded_group(world: World) -> None:
-    """Its result belongs to the discarded state."""
+    """The result of the target's computation belongs to the discarded state."""
     jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
     world.consumer.background = lambda compute, done: jobs.append((compute, done))
     world.consumer.inline_members = 0
@@ -498,7 +498,7 @@ def test_a_group_hash_is_kafka_s(names: set[str], value: int) -> None:
 
 
 def test_racks_are_part_of_the_hash() -> None:
-    """Their order does not matter."""
+    """The order of the racks does not matter."""
     topic = KAFKA_TOPICS[0]
     assert topic_hash(topic, ["r1"]) != topic_hash(topic)
     assert topic_hash(topic, ["r2", "r1"]) == topic_hash(topic, ["r1", "r2"])

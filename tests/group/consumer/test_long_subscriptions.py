@@ -98,7 +98,7 @@ def test_a_member_that_changes_its_long_subscription_gets_the_difference() -> No
 
 
 def test_two_members_join_in_turns() -> None:
-    """Their requests run in slices side by side; each partition has one owner in the end."""
+    """The requests of both members run in slices side by side; in the end each partition has one owner."""
     world = make_world()
     responses = [world.start(beat(name), 1) for name in ("a", "b")]
     world.settle()

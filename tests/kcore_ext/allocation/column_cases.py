@@ -88,6 +88,26 @@ def offset_columns() -> Attempt:
     return Attempt(action, check)
 
 
+def offset_columns_of_a_topic() -> Attempt:
+    """Appends all committed offsets of a topic as rows: those of a failed call must be removed."""
+    columns = OffsetColumns(3)
+    offsets = {n: OffsetAndMetadata(n, n, 1, "meta", 5, -1, bytes([1]) * 16) for n in range(ROWS)}
+
+    def action() -> None:
+        columns.add_all("group", "topic", offsets)
+
+    def check(succeeded: bool) -> None:
+        assert len(columns) == (ROWS if succeeded else 0)
+        if not succeeded:
+            columns.add_all("group", "topic", offsets)
+        fresh = OffsetColumns(3)
+        for n, offset in offsets.items():
+            fresh.add("group", "topic", n, offset)
+        assert [_bytes_of(column) for column in columns.take()] == [_bytes_of(column) for column in fresh.take()]
+
+    return Attempt(action, check)
+
+
 def offset_records() -> Attempt:
     """Appends the records of committed offsets: those of a failed call must be removed."""
     records = OffsetRecords()

@@ -431,7 +431,7 @@ def listing(**lists: Sequence[str]) -> ShareGroupStatePartitionMetadataValue:
 
 
 def test_a_share_state_that_no_group_lists(log: Written) -> None:
-    """It is never deleted. A topic on any list of its group is known."""
+    """The state is never deleted. A topic on any list of its group is known."""
     states = Written(SHARE_GROUP_STATE, clock=log)
     here = states.put(ShareSnapshotKey(**PLACE), snapshot())
     log.group_epoch("g", 1)

@@ -79,6 +79,14 @@ def _torn_entry_accepted() -> list[Patch]:
     return [(journal_file, "entry_at", entry_at)]
 
 
+def _other_area_not_read() -> list[Patch]:
+    return [(journal_file, "AREAS", (0,))]
+
+
+def _area_reused_before_its_move() -> list[Patch]:
+    return [(journal.Journal, "move_full_area", lambda self, txn, environment: None)]
+
+
 def _failed_write_counts_as_durable() -> list[Patch]:
     original = lmdb_storage.LmdbStorage._determine_result
 
@@ -138,6 +146,8 @@ LOG_MUTANTS = (
     Mutant("no-journal-replay", "an opening ignores the journal", _journal_not_replayed),
     Mutant("last-entry-lost", "an opening ignores the journal's last entry", _last_entry_not_replayed),
     Mutant("torn-entry", "an opening accepts torn entries of the journal", _torn_entry_accepted),
+    Mutant("other-area-unread", "an opening reads only the first area of the journal", _other_area_not_read),
+    Mutant("area-unmoved", "an area of the journal is used again without a move", _area_reused_before_its_move),
     Mutant(
         "unknown-result-durable",
         "a write whose result was unknown counts as durable",

@@ -1,0 +1,182 @@
+"""Writes the results of `bench.spark_scale` to docs/spark.md, as tables and a plot.
+
+    python -m bench.spark_scale_report RESULTS
+
+RESULTS has the lines that `bench.spark_scale` printed, of any number of runs. The newest line of a job counts.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from html import escape
+from math import log10
+from pathlib import Path
+from typing import Any, NamedTuple
+
+COUNT = "count (Spark SQL)"
+FIRST = "rebuild, first of the session"
+THROUGH_SPARK = "rebuild through Spark's readers and writers"
+LOCAL = "rebuild of a local folder"
+START = "rebuild of a small log"
+BEFORE = "rebuild to 99 %, with checkpoints"
+DAY = "rebuild of the last 1 %"
+DAY_WITH_CHECKPOINTS = "rebuild of the last 1 %, with checkpoints"
+PEER = "kafka-python and pandas"
+
+DOCS = Path(__file__).parents[1] / "docs"
+BEGIN = "<!-- bench.spark_scale_report: begin -->\n"
+END = "<!-- bench.spark_scale_report: end -->\n"
+PLOT = "spark-scale.svg"
+ROWS = (COUNT, FIRST, THROUGH_SPARK, LOCAL, START, BEFORE, DAY, DAY_WITH_CHECKPOINTS)
+COLOURS = ("#3465a4", "#4e9a06", "#cc0000", "#75507b", "#c17d11", "#555753")
+WIDTH, HEIGHT, LEFT, FOOT, TOP, RIGHT = 760, 380, 60, 40, 16, 16
+
+
+class Line(NamedTuple):
+    """A line of the results. The fields are those of `bench.spark_scale.report`."""
+
+    job: str
+    where: str
+    events: int
+    wall_s: float
+    cpu_s: float
+    peak_mb: dict[str, int]
+
+
+Results = dict[tuple[str, str, int], Line]
+"""(job, place, events) -> the newest line."""
+
+
+def results_of(texts: Iterable[str]) -> Results:
+    """Returns the results in lines of JSON. Other lines are skipped, like those of a log."""
+    found: Results = {}
+    for text in texts:
+        if text.startswith("{"):
+            fields: dict[str, Any] = json.loads(text)
+            line = Line(*(fields[name] for name in Line._fields))
+            found[line.job, line.where, line.events] = line
+    return found
+
+
+def millions(events: int) -> str:
+    """Returns a number of events for a heading."""
+    return f"{events / 1e6:g} million"
+
+
+def rows_of(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Returns a table of Markdown; all columns but the first two are numbers."""
+    lines = [head, ["---", "---", *["--:"] * (len(head) - 2)], *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def tables(results: Results) -> str:
+    """Returns the tables: processor seconds with rates, wall seconds, and memory."""
+    sizes = sorted({events for job, _, events in results if job == THROUGH_SPARK})
+    places = sorted({where for job, where, _ in results if job == THROUGH_SPARK}, key=lambda name: name == "cluster")
+
+    def cells(job: str, where: str, show: Any) -> list[str]:
+        lines = [results.get((job, where, events)) for events in sizes]
+        return ["" if line is None else show(line) for line in lines]
+
+    def table(show: Any, jobs: Sequence[str] = ROWS) -> str:
+        head = ["job", "where", *map(millions, sizes)]
+        rows = [[job, where, *cells(job, where, show)] for where in places for job in jobs]
+        return rows_of(head, [row for row in rows if any(row[2:])])
+
+    def cpu(line: Line) -> str:
+        rate = "" if line.job in (START, DAY, DAY_WITH_CHECKPOINTS) else f" ({line.events / line.cpu_s / 1e6:.2f})"
+        return f"{line.cpu_s:.1f}{rate}"
+
+    def memory(line: Line) -> str:
+        return ", ".join(f"{name} {mb}" for name, mb in line.peak_mb.items())
+
+    parts = [
+        "CPU seconds, and in parentheses millions of events per CPU second:\n\n",
+        table(cpu),
+        "\nWall seconds:\n\n",
+        table(lambda line: f"{line.wall_s:.1f}"),
+        "\nPeak memory of the largest process of each program, in MB:\n\n",
+        table(memory, (THROUGH_SPARK, LOCAL)),
+    ]
+    days = [(events, share) for events in sizes if (share := day_share(results, events)) is not None]
+    if days:
+        shares = "; ".join(f"{share:.1f} % at {millions(events)}" for events, share in days)
+        parts.append(f"\nA day of 1 %, less the start, costs this share of a whole local run: {shares}.\n")
+    peers = [line for line in results.values() if line.job == PEER]
+    parts += [
+        f"\nkafka-python with pandas reads {line.events:,} events (1 %) in {line.cpu_s:.1f} CPU seconds: "
+        f"{line.events / line.cpu_s / 1e6:.3f} million per CPU second.\n"
+        for line in sorted(peers, key=lambda line: line.events)
+    ]
+    return "".join(parts)
+
+
+def day_share(results: Results, events: int) -> float | None:
+    """Returns the CPU time of a day without that of the start, in percent of a whole run without it."""
+    lines = {job: line for (job, where, size), line in results.items() if size == events and where != "cluster"}
+    if not {DAY, START, LOCAL} <= lines.keys():
+        return None
+    start_s = lines[START].cpu_s
+    return 100 * (lines[DAY].cpu_s - start_s) / (lines[LOCAL].cpu_s - start_s)
+
+
+def plot(results: Results) -> str:
+    """Returns an SVG plot of CPU seconds over events, both on logarithmic axes."""
+    shown = [line for line in results.values() if line.job in (COUNT, THROUGH_SPARK, LOCAL, DAY)]
+    series = sorted({(line.job, line.where) for line in shown}, key=lambda key: (key[1] == "cluster", key))
+    low_x, high_x = (log10(bound(line.events for line in shown)) for bound in (min, max))
+    low_y, high_y = (log10(bound(line.cpu_s for line in shown)) for bound in (min, max))
+
+    def x(events: float) -> float:
+        return LEFT + (log10(events) - low_x) / max(high_x - low_x, 1e-9) * (WIDTH - LEFT - RIGHT)
+
+    def y(seconds: float) -> float:
+        return HEIGHT - FOOT - (log10(seconds) - low_y) / max(high_y - low_y, 1e-9) * (HEIGHT - FOOT - TOP)
+
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif">']
+    parts.append(f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>')
+    for seconds in (10.0**n * m for n in range(-2, 5) for m in (1, 3)):
+        if low_y <= log10(seconds) <= high_y:
+            at = y(seconds)
+            parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}" stroke="#ddd"/>')
+            parts.append(_text(LEFT - 6, at + 4, f"{seconds:g} s", "end"))
+    for events in sorted({line.events for line in shown}):
+        anchor = "start" if log10(events) == low_x else "end" if log10(events) == high_x else "middle"
+        parts.append(_text(x(events), HEIGHT - FOOT + 18, millions(events), anchor))
+    for place, (job, where) in enumerate(series):
+        colour = COLOURS[place % len(COLOURS)]
+        points = sorted((line.events, line.cpu_s) for line in shown if (line.job, line.where) == (job, where))
+        path = " ".join(f"{x(events):.1f},{y(seconds):.1f}" for events, seconds in points)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts += [f'<circle cx="{x(e):.1f}" cy="{y(s):.1f}" r="3" fill="{colour}"/>' for e, s in points]
+        parts.append(_text(LEFT + 10, TOP + 14 + 16 * place, f"{job}, {where}", "start", colour))
+    parts.append(_text(LEFT, HEIGHT - 6, "CPU seconds by events in the log", "start"))
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def _text(x: float, y: float, text: str, anchor: str, colour: str = "#333") -> str:
+    place = f'x="{x:.1f}" y="{y:.1f}" font-size="12"'
+    return f'<text {place} text-anchor="{anchor}" fill="{colour}">{escape(text)}</text>'
+
+
+def written(page: str, results: Results) -> str:
+    """Returns the page with the tables between the two marks."""
+    before, _, rest = page.partition(BEGIN)
+    _, mark, after = rest.partition(END)
+    assert mark, f"the page lacks {BEGIN.strip()} or {END.strip()}"
+    image = f"![CPU seconds of the jobs by events in the log]({PLOT})\n\n"
+    return f"{before}{BEGIN}\n{image}{tables(results)}\n{END}{after}"
+
+
+def main() -> None:
+    """Writes the page and the plot."""
+    results = results_of(Path(sys.argv[1]).read_text().splitlines())
+    page = DOCS / "spark.md"
+    page.write_text(written(page.read_text(), results))
+    (DOCS / PLOT).write_text(plot(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Threads that write to the log for a driver: commits, freed space, and full areas of the journal."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kcore.drivers.event_loop import AsyncDriver
+    from kcore.log import LogEngine
+    from kcore.runtime.commit import BackgroundCommit
+
+logger = logging.getLogger(__name__)
+
+MEMORY_WAIT_S = 0.1  # pause before the writing thread tries again to notify the loop, after a MemoryError
+
+
+class Writer:
+    """A thread that writes to the log, one function at a time. An executor's futures would cost more than a round.
+
+    Args:
+        name: the name of the thread.
+
+    Raises:
+        RuntimeError: the system refuses to start a thread.
+    """
+
+    def __init__(self, name: str = "kcore-log") -> None:
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        # A daemon thread: a process that ends without closing its engine must not wait for it.
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Queues `work`, which must not raise, behind all earlier work."""
+        self._work.put(work)
+
+    def stop(self) -> None:
+        """Waits until all queued work is done, and ends the thread."""
+        self._work.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
+
+
+class JournalMover:
+    """Moves full areas of a log's journal on a thread of its own, which starts with the first of them.
+
+    Args:
+        log: the log.
+    """
+
+    def __init__(self, log: LogEngine) -> None:
+        self._log = log
+        self._thread: Writer | None = None
+        if log.durability == "fsync":
+            log.move_beside(self._start)
+
+    def _start(self, move: Callable[[], None]) -> bool:
+        """Queues a move, on the thread that writes a commit. Returns False if there is no thread for it."""
+        thread = self._thread
+        if thread is None:
+            try:
+                thread = self._thread = Writer("kcore-journal")
+            except RuntimeError as error:
+                logger.warning(
+                    "driver: the thread for moves of the journal cannot be started: %s; commits that find the journal "
+                    "full move it from now on",
+                    error,
+                )
+                self._log.move_beside(None)
+                return False
+        thread.do(move)
+        return True
+
+    def stop(self) -> None:
+        """Waits for a queued move, and ends the thread. Meanwhile no commit may be written. Can be repeated."""
+        self._log.move_beside(None)
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.stop()
+
+
+class WriteTask:
+    """A background commit that the writing thread writes and the loop finishes."""
+
+    __slots__ = ("_driver", "_finish", "background_commit", "began_s", "since_s")
+
+    def __init__(self, driver: AsyncDriver, began_s: float) -> None:
+        self._driver = driver
+        self._finish = partial(driver.background_ended, self)
+        self.began_s = began_s
+        self.background_commit: BackgroundCommit | None = None
+        self.since_s: float | None = None  # None: the round is not measured
+
+    def write(self) -> None:
+        """Writes the round. If there is no memory for the call, waits for it: every later round waits for this one."""
+        assert self.background_commit is not None, "only a started background commit is written"
+        while True:
+            try:
+                self.background_commit.write()
+                return
+            except MemoryError:  # raised before the write began: a failed write is noted in the commit
+                time.sleep(MEMORY_WAIT_S)
+
+    def write_in_background(self) -> None:
+        """Writes the round on the writing thread, then has the loop finish it."""
+        self.write()
+        while True:
+            try:
+                self._driver.loop.call_soon_threadsafe(self._finish)
+                return
+            except MemoryError:
+                time.sleep(MEMORY_WAIT_S)  # only this call notifies the loop, and every later round waits for it
+            except RuntimeError:
+                # the engine's `close` finishes the commit
+                logger.debug("driver: the event loop was closed before a background commit was finished")
+                return

@@ -1,0 +1,90 @@
+"""The first steps of opening a data folder: its databases, its format version, and the number of its openings."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+import lmdb
+
+from kcore.log.data_folder import DATA_NAME
+from kcore.log.errors import DataFolderError
+from kcore.log.lmdb_layout import (
+    FORMAT_KEY,
+    FORMAT_VERSION,
+    LOG_DB,
+    META_DB,
+    NODE_EPOCH_KEY,
+    OLD_JOURNAL_DB,
+    SHARED_VERSIONS,
+    SNAP_DB,
+    U32,
+    U64,
+    FormatError,
+    migrate,
+)
+from kcore.log.node_journals import fold
+
+if TYPE_CHECKING:
+    from kcore.log.lmdb_environment import LmdbEnvironment
+
+
+def needs_databases(path: str) -> bool:
+    """Returns whether a data file has no databases yet: a crash has interrupted its creation.
+
+    Raises:
+        DataFolderError: the file has other databases than kcore's.
+        lmdb.Error: the file cannot be read.
+    """
+    env = lmdb.open(path, max_dbs=8, readonly=True, lock=False)
+    try:
+        with env.begin() as txn:
+            names = {bytes(name) for name, _ in txn.cursor()}
+        if names and not names >= {LOG_DB, META_DB, SNAP_DB}:
+            raise DataFolderError(path, "an LMDB file, but not kcore's", DATA_NAME)
+    finally:
+        env.close()
+    return not names
+
+
+def open_format(txn: Any, environment: LmdbEnvironment, path: str, *, counts: bool) -> int:
+    """Checks or writes the format version, and migrates the folder.
+
+    Args:
+        txn: the write transaction of the opening.
+        environment: the environment with the databases.
+        path: the folder.
+        counts: True to count this opening; False if it is only a verification.
+
+    Returns:
+        The node epoch of this opening.
+
+    Raises:
+        FormatError: the version is unknown, or a number is damaged.
+        JournalDamagedError: acknowledged batches in the journal of an older version are missing or damaged.
+    """
+    meta = environment.meta_db
+    version = txn.get(FORMAT_KEY, db=meta)
+    if version is None:
+        if txn.stat(meta)["entries"]:
+            raise FormatError("no format version: not kcore's, or damaged")
+        txn.put(FORMAT_KEY, U32.pack(FORMAT_VERSION), db=meta)
+        txn.put(NODE_EPOCH_KEY, U64.pack(0), db=meta)
+        return 0
+    databases = {
+        LOG_DB: environment.log_db,
+        META_DB: meta,
+        SNAP_DB: environment.snap_db,
+        OLD_JOURNAL_DB: environment.old_journal(txn),
+    }
+    try:
+        if U32.unpack(version)[0] in SHARED_VERSIONS:
+            fold(txn, environment, path)
+        else:
+            migrate(txn, databases, U32.unpack(version)[0])
+        node_epoch: int = U64.unpack(txn.get(NODE_EPOCH_KEY, b"", db=meta))[0] + 1
+    except struct.error as error:
+        raise FormatError(f"damaged: format version or node epoch of the wrong size: {error}") from error
+    if counts:
+        txn.put(NODE_EPOCH_KEY, U64.pack(node_epoch), db=meta)
+    return node_epoch

@@ -1,0 +1,23 @@
+"""A killed node with many committed offsets: the others serve all its groups, with the offsets it acknowledged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.failover import postgresql_cluster, process_cluster
+
+pytestmark = [pytest.mark.long, pytest.mark.clients, pytest.mark.crash, pytest.mark.timeout(300)]
+
+OFFSETS = 100_000
+
+
+@pytest.mark.parametrize("cluster_of", [postgresql_cluster, process_cluster])
+def test_all_groups_of_a_killed_node_are_served(cluster_of: object, tmp_path: Path) -> None:
+    """`bench.failover` measures the time; here only its limit of a minute counts."""
+    with cluster_of(tmp_path) as cluster:  # type: ignore[operator]
+        groups = cluster.fill(OFFSETS)
+        _, count = cluster.kill(2, groups)
+        assert count > 0, "the killed node had groups"
+        assert cluster.fetched([1, 3], groups) == set(groups)
