@@ -28,12 +28,13 @@ class World:
 
     def __init__(self) -> None:
         self.wheel = TimerWheel(0)
+        self.epoch = EPOCH
         self.sent: list[tuple[int, list[int]]] = []
         self.done: list[Any] = []
         self.responds: list[Any] = []  # what the controller responds at once; empty: the test responds later
         self.cluster: Any = SimpleNamespace(controller_id=9)
         image = SimpleNamespace(
-            leader=lambda topic_id, partition: Leader(1, EPOCH), successor=lambda topic_id, partition: 2
+            leader=lambda topic_id, partition: Leader(1, self.epoch), successor=lambda topic_id, partition: 2
         )
         lease = SimpleNamespace(holder=1, epoch=1)
         self.releases = Releases(
@@ -52,7 +53,7 @@ class World:
             done(response)
 
     def release(self, partition: int) -> None:
-        self.releases.add(PartitionKey(TOPIC, partition), EPOCH)
+        self.releases.add(PartitionKey(TOPIC, partition), self.epoch)
         self.releases.report()
 
     def advance(self, to_ms: int) -> None:
@@ -80,6 +81,17 @@ def test_an_accepted_report_is_repeated_only_if_the_metadata_do_not_follow() -> 
     assert world.sent == [(0, [0])]
     world.advance(RETRY_MS)
     assert world.sent == [(0, [0]), (RETRY_MS, [0])]
+
+
+def test_a_partition_that_returns_and_is_released_again_is_reported_again() -> None:
+    """A node that was paused replays both moves at once, and does not see the leader between them."""
+    world = World()
+    world.release(0)
+    world.epoch += 2
+    world.release(0)
+    world.done[-1](ACCEPTED)
+    world.advance(RETRY_MS)
+    assert world.sent == [(0, [0]), (0, [0])]
 
 
 def test_a_partition_released_during_a_report_is_reported_right_after_it() -> None:

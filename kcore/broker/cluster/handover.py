@@ -96,8 +96,12 @@ class Releases:
         self._retry_ms = FIRST_RETRY_MS
 
     def add(self, key: PartitionKey, epoch: int) -> None:
-        """Adds a partition that this node does not serve any more; `report` sends it."""
-        if key not in self._epochs:
+        """Adds a partition that this node does not serve any more; `report` sends it.
+
+        An earlier release of it may be known still: this node was not its leader for a moment that it did not see.
+        """
+        known = self._epochs.get(key)
+        if known is None or known[0] != epoch:
             self._epochs[key] = epoch, self._wheel.now_ms
             self._added = True
 
