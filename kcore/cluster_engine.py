@@ -15,6 +15,7 @@ from kcore.broker.cluster.internal_topics import SharedInternalTopics
 from kcore.broker.cluster.leadership import LeadershipKeeper
 from kcore.broker.cluster.lease_guard import LeaseGuard
 from kcore.broker.cluster.membership import ClusterSight, Membership, Runner, Timing, run_inline
+from kcore.broker.cluster.node_access import NodeAccess
 from kcore.broker.cluster.producer_ids import AllocateProducerIdsApi, SharedProducerIds
 from kcore.broker.cluster.reassignment import MovingReassignmentsApi, PlannedMovesApi, RebalancingApi
 from kcore.broker.cluster.view import SharedClusterView
@@ -231,19 +232,19 @@ class ClusterEngine(Engine):
         return SharedTransactionVerifier(self.transactions, RemoteCoordinators(self.topics, self.cluster, self))
 
     def _served_apis(self) -> list[DeferredApi]:
+        access = NodeAccess(self.config.get("inter.broker.listener.name") or "", self.authorizer)
+        elements = self.config.kcore_max_request_elements
         return [
             *super()._served_apis(),
-            DeferredApi(ApiKey.ENVELOPE, (0, 0), lambda: EnvelopeApi(self.submit, self.decides, self.authorizer)),
+            DeferredApi(ApiKey.ENVELOPE, (0, 0), lambda: EnvelopeApi(self.submit, self.decides, access, elements)),
             DeferredApi(
-                ApiKey.ALLOCATE_PRODUCER_IDS,
-                (0, 0),
-                lambda: AllocateProducerIdsApi(self.control.shard, self.authorizer),
+                ApiKey.ALLOCATE_PRODUCER_IDS, (0, 0), lambda: AllocateProducerIdsApi(self.control.shard, access)
             ),
-            DeferredApi(ApiKey.ALTER_PARTITION, (3, 3), lambda: AlterPartitionApi(self.control.shard, self.authorizer)),
+            DeferredApi(ApiKey.ALTER_PARTITION, (3, 3), lambda: AlterPartitionApi(self.control.shard, access)),
             DeferredApi(
                 ApiKey.BROKER_HEARTBEAT,
                 (0, 0),
-                lambda: BrokerHeartbeatApi(self.control.shard, self.controller, self.authorizer),
+                lambda: BrokerHeartbeatApi(self.control.shard, self.controller, access),
             ),
             DeferredApi(
                 ApiKey.ALTER_PARTITION_REASSIGNMENTS,
@@ -299,8 +300,10 @@ class ClusterEngine(Engine):
             if self._deciding and not self.log.uncertain:
                 self.controller.look(sight)
         elif sight.metadata is not None:
-            self.log.show(sight.metadata)
-            replayed = self.follower.catch_up()
+            replayed = self._disown_metadata()
+            if replayed:
+                self.log.show(sight.metadata)
+                replayed = self.follower.catch_up()
         if not self._opened:
             return True
         self.leadership.apply()
@@ -311,8 +314,18 @@ class ClusterEngine(Engine):
             return  # `_seen` has taken over, or repeats it
         self._deciding = False
         self.pipeline.commit()
-        if not self.pipeline.has_uncommitted and not self.log.uncertain:
-            self.log.disown(METADATA)
+        self._disown_metadata()
+
+    def _disown_metadata(self) -> bool:
+        """Makes the metadata log one that this node follows.
+
+        Returns:
+            False while the result of an own commit is unknown. The next look at the cluster tries again.
+        """
+        if self.pipeline.has_uncommitted or self.log.uncertain:
+            return False
+        self.log.disown(METADATA)
+        return True
 
     def _take_over(self) -> None:
         """Begins to decide once the metadata log is adopted and replayed."""

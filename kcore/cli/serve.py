@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import gc
 import logging
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING
 from kcore import process_logging
 from kcore.cli.collector import COLLECTOR
 from kcore.cli.properties import make_config
+from kcore.cli.stop_signals import stop_at_signals
 from kcore.config.node import Config
 from kcore.errors import ConfigError, EngineInterruptedError
 
@@ -62,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serves until SIGTERM or SIGINT."""
+    """Serves until SIGTERM, SIGINT or SIGHUP."""
     given: dict[str, str] = {}
     if options.data is not None:
         given["kcore.data.dir"] = options.data
@@ -190,9 +189,7 @@ async def _serve(config: Config, forgetful: bool) -> int:
         stop.set()
 
     driver.when_broken(give_up)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        with contextlib.suppress(NotImplementedError):
-            loop.add_signal_handler(number, stop.set)
+    stop_at_signals(loop, stop.set)
     try:
         try:
             await server.start()

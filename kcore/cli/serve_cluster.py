@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import signal
 import sys
 from typing import TYPE_CHECKING
 
+from kcore.cli.stop_signals import stop_at_signals
 from kcore.errors import EngineInterruptedError
 from kcore.log.errors import LogError
 
@@ -35,7 +34,7 @@ class Stop:
 
 
 async def serve_cluster(config: Config, url: str) -> int:
-    """Serves as one node of a cluster until SIGTERM or SIGINT.
+    """Serves as one node of a cluster until SIGTERM, SIGINT or SIGHUP.
 
     Args:
         config: the node's settings.
@@ -52,7 +51,7 @@ async def serve_cluster(config: Config, url: str) -> int:
 async def serve_node(
     config: Config, open_store: Callable[[], ClusterStore], stop: Stop, ready: Callable[[], None] = lambda: None
 ) -> int:
-    """Serves as one node of a cluster until SIGTERM, SIGINT or `stop`. It registers again if it is fenced.
+    """Serves as one node of a cluster until SIGTERM, SIGINT, SIGHUP or `stop`. It registers again if it is fenced.
 
     Args:
         config: the node's settings.
@@ -66,9 +65,7 @@ async def serve_node(
     from kcore.server.cluster_member import ClusterMember  # noqa: PLC0415  # only nodes of a cluster need it
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        with contextlib.suppress(NotImplementedError):
-            loop.add_signal_handler(number, stop.requested.set)
+    stop_at_signals(loop, stop.requested.set)
 
     async def attach(node: ClusterNode) -> Callable[[], Awaitable[None]]:
         http = await _http(node, config)

@@ -7,7 +7,6 @@ import contextlib
 import json
 import logging
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -16,15 +15,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kcore.broker.cluster.folder_epochs import raise_leader_epochs
 from kcore.broker.metadata.cluster_id import stored_cluster_id
 from kcore.cli.serve_process import ALL_END
+from kcore.cli.stop_signals import stop_at_signals
 from kcore.clock import Now, SystemClock
 from kcore.cluster.local.deadlines import Deadline
-from kcore.cluster.local.prepare import prepare
+from kcore.cluster.local.prepare import folder_is_prepared, prepare
 from kcore.cluster.local.store import monotonic_ms
 from kcore.cluster.local.wake import notify
 from kcore.engine import random_uuid
 from kcore.errors import ConfigError
 from kcore.log import LmdbLogEngine
 from kcore.log.data_folder import DataFolder
+from kcore.log.node_journals import CLUSTER_FOLDER
 
 if TYPE_CHECKING:
     from kcore.config.node import Config
@@ -178,7 +179,7 @@ class Child:
 
 
 class Supervisor:
-    """Keeps the processes running until SIGTERM or SIGINT.
+    """Keeps the processes running until SIGTERM, SIGINT or SIGHUP.
 
     Args:
         path: the data folder, which `make_ready` has prepared.
@@ -195,8 +196,7 @@ class Supervisor:
     async def run(self) -> int:
         """Runs the processes; returns the exit status, 1 if one of them cannot start."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop.set)
+        stop_at_signals(loop, self._stop.set)
         keeping = [asyncio.ensure_future(self._keep(child)) for child in self._children]
         watching = asyncio.ensure_future(self._watch())
         await self._stop.wait()
@@ -221,7 +221,13 @@ class Supervisor:
                 status = await child.run(self._served)
                 if self._stop.is_set():
                     return
-                if not child.has_served:
+                if not folder_is_prepared(self._path):
+                    message = f"the folder {self._path} or its part {CLUSTER_FOLDER} was removed; all processes end"
+                    print(f"kcore: {message}", file=sys.stderr)
+                    self._status = 1
+                    self._stop.set()
+                    return
+                if not child.has_served and status >= 0:  # a killed process starts again
                     print(f"kcore: the process of node {node_id} cannot start (status {status})", file=sys.stderr)
                     self._status = 1
                     self._stop.set()
@@ -292,7 +298,7 @@ def make_ready(config: Config) -> DataFolder:
 
 
 def serve_processes(config: Config, processes: int, start: Start) -> int:
-    """Serves a data folder with several processes until SIGTERM or SIGINT.
+    """Serves a data folder with several processes until SIGTERM, SIGINT or SIGHUP.
 
     Args:
         config: the settings of the command.

@@ -7,6 +7,7 @@ import fcntl
 import gc
 import os
 import shutil
+import stat
 from typing import Final
 
 from kcore.log.data_lock import DataFileLock
@@ -66,6 +67,7 @@ class DataFolder:
 
     def _take(self, create: bool, check: bool) -> None:
         """Locks and checks the folder. After an exception the caller releases it."""
+        refuse_unusable(self.path)
         if not create and not self._has_data():
             raise DataFolderError(self.path, "no kcore data folder", DATA_NAME)
         created = self._make()
@@ -206,6 +208,29 @@ class DataFolder:
         if self._data_lock is not None:
             self._data_lock.abandon()
         self._close_lock()
+
+
+def refuse_unusable(folder: str) -> None:
+    """Refuses a folder that cannot be opened, before anything in it is opened or written.
+
+    Opening a pipe in place of a file would wait for ever. LMDB accepts paths in UTF-8 only.
+
+    Raises:
+        DataFolderError: a file is a pipe, a socket or a device, or the path is not UTF-8.
+        OSError: the folder cannot be read.
+    """
+    try:
+        folder.encode()
+    except UnicodeEncodeError:
+        raise DataFolderError(folder, "the path is not valid UTF-8, which LMDB needs; choose another path") from None
+    for name in (LOCK_NAME, DATA_NAME, JOURNAL_NAME, LMDB_LOCK_NAME):
+        try:
+            mode = os.stat(os.path.join(folder, name)).st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # folders are refused when they are opened
+            what = "not a regular file but a pipe, a socket or a device; remove it, and restore the file from a copy"
+            raise DataFolderError(folder, what, name)
 
 
 def reserve_lock_file(folder: str) -> None:

@@ -11,7 +11,14 @@ from typing import Any, Final
 
 import lmdb
 
-from kcore.log.data_folder import DATA_NAME, LMDB_LOCK_NAME, DataFolder, open_private, reserve_lock_file
+from kcore.log.data_folder import (
+    DATA_NAME,
+    LMDB_LOCK_NAME,
+    DataFolder,
+    open_private,
+    refuse_unusable,
+    reserve_lock_file,
+)
 from kcore.log.errors import DataFolderError, FailureReason, LogError
 from kcore.log.journal_file import JOURNAL_BYTES, JOURNAL_NAME, JournalDamagedError, load_entries, read_file
 from kcore.log.lmdb_environment import MAX_READERS, log_error
@@ -44,6 +51,8 @@ def copy_folder(path: str, destination: str) -> int:
     target = os.path.abspath(destination)
     data = os.path.join(source, DATA_NAME)
     try:
+        refuse_unusable(source)
+        refuse_unusable(target)
         if not os.path.exists(data) or not os.path.getsize(data):
             raise DataFolderError(source, "no kcore data folder", DATA_NAME)
         made = _make(target)

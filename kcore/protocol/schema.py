@@ -277,10 +277,13 @@ class Message(Struct):
             """
 
         @classmethod
-        def decode(cls, data: bytes | bytearray | memoryview, version: int, position: int = 0) -> Self:
+        def decode(
+            cls, data: bytes | bytearray | memoryview, version: int, position: int = 0, max_elements: int = ...
+        ) -> Self:
             """Decodes a message from `data`, beginning at `position`; ignores bytes after it.
 
             Raises:
+                TooManyElementsError: the message has more than `max_elements` elements of arrays and tagged fields.
                 DecodeError: the bytes are malformed, or the version is not one of the message's.
             """
 

@@ -9,7 +9,7 @@ cdef struct RequestHead:
     Py_ssize_t body         # where the request's body begins
 
 cdef object read_request_header(const unsigned char* data, Py_ssize_t size, Py_ssize_t position, RequestHead* head)
-cdef object decode_message(Schema schema, object data, int version, Py_ssize_t position)
+cdef object decode_message(Schema schema, object data, int version, Py_ssize_t position, Py_ssize_t max_elements)
 cdef bytes encode_message(object message, int version)
 
 # Builds the whole frame of a response; MessageTooLargeError if it would exceed `limit_bytes` (default: 2 GiB + 3).

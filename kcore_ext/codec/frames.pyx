@@ -11,7 +11,7 @@ from kcore_ext.codec.plan import DecodeError, EncodeError
 
 from kcore_ext.codec.objects cimport adopt, new_instance
 from kcore_ext.codec.plan cimport Plan, Schema, register, schema_of
-from kcore_ext.codec.read cimport Reader, raise_failure, read_client_id, read_message, skip_tags
+from kcore_ext.codec.read cimport UNLIMITED, Reader, raise_failure, read_client_id, read_message, skip_tags
 from kcore_ext.util.byte_order cimport write_int32
 from kcore_ext.codec.write cimport (
     LONGEST_MESSAGE, Writer, begin, finish, finish_frame, put_int16, put_int32, put_raw, write_struct,
@@ -280,39 +280,46 @@ cdef bytes encode_message(object message, int version):
     return finish(&writer, write_struct(&writer, plan, <PyObject*>message) == 0, version)
 
 
-cdef object decode_message(Schema schema, object data, int version, Py_ssize_t position):
-    """Decodes a message from any object with the buffer protocol."""
+cdef object decode_message(Schema schema, object data, int version, Py_ssize_t position, Py_ssize_t max_elements):
+    """Decodes a message from any object with the buffer protocol. See `read_message` for `max_elements`."""
     cdef Plan* plan = _plan(schema, version, False)
     cdef Py_buffer view
     if PyBytes_CheckExact(data):
-        return read_message(plan, <const unsigned char*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), position)
+        return read_message(
+            plan, <const unsigned char*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), position, max_elements
+        )
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
-        return read_message(plan, <const unsigned char*>view.buf, view.len, position)
+        return read_message(plan, <const unsigned char*>view.buf, view.len, position, max_elements)
     finally:
         PyBuffer_Release(&view)
 
 
+DECODE_ARGUMENTS = ("data", "version", "position", "max_elements")
+
+
 cdef PyObject* _decode(PyObject* schema, PyObject* const* args, Py_ssize_t count, PyObject* keywords) except NULL:
-    """Implements `Class.decode(data, version, position=0)`; the interpreter calls it without an argument tuple."""
-    cdef PyObject* given[3]
+    """Implements `Class.decode(data, version, position=0, max_elements=UNLIMITED)`; the interpreter calls it without an
+    argument tuple."""
+    cdef PyObject* given[4]
     cdef Py_ssize_t i, named = 0 if keywords == NULL else PyTuple_GET_SIZE(keywords)
     cls = (<Schema>schema).cls
-    given[0] = given[1] = given[2] = NULL
-    if count > 3:
-        raise TypeError(f"{cls.__name__}.decode takes at most 3 arguments, {count} were given")
+    given[0] = given[1] = given[2] = given[3] = NULL
+    if count > 4:
+        raise TypeError(f"{cls.__name__}.decode takes at most 4 arguments, {count} were given")
     for i in range(count):
         given[i] = args[i]
     for i in range(named):
         name = <object>PyTuple_GET_ITEM(keywords, i)
-        at = ("data", "version", "position").index(name) if name in ("data", "version", "position") else -1
+        at = DECODE_ARGUMENTS.index(name) if name in DECODE_ARGUMENTS else -1
         if at < 0 or given[<int>at] != NULL:
             raise TypeError(f"{cls.__name__}.decode: unexpected argument {name!r}")
         given[<int>at] = args[count + i]
     if given[0] == NULL or given[1] == NULL:
         raise TypeError(f"{cls.__name__}.decode needs data and a version")
     message = decode_message(<Schema>schema, <object>given[0], <object>given[1],
-                             0 if given[2] == NULL else <object>given[2])
+                             0 if given[2] == NULL else <object>given[2],
+                             UNLIMITED if given[3] == NULL else <object>given[3])
     Py_INCREF(<PyObject*>message)
     return <PyObject*>message
 
@@ -321,7 +328,7 @@ cdef PyMethodDef _decode_method
 _decode_method.ml_name = b"decode"
 _decode_method.ml_meth = <void*>_decode
 _decode_method.ml_flags = METH_FASTCALL | METH_KEYWORDS
-_decode_method.ml_doc = b"decode(data, version, position=0): see kcore.protocol.schema.Message.decode"
+_decode_method.ml_doc = b"decode(data, version, position=0, max_elements=UNLIMITED): see kcore.protocol.schema.Message.decode"
 
 
 # ---------------------------------------------------------------- frames and headers

@@ -192,8 +192,8 @@ def test_each_listener_advertises_its_own_address() -> None:
     assert told["INSIDE"][1] == 1234
 
 
-def test_port_0_selects_a_free_port_and_sigterm_and_sigint_end_the_server_cleanly(tmp_path: Path) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
+def test_port_0_selects_a_free_port_and_signals_end_the_server_cleanly(tmp_path: Path) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         process = started(
             "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "-c", "offsets.topic.num.partitions=1"
         )

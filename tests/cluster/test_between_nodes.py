@@ -11,7 +11,11 @@ from kcore.broker.cluster.forwarding import seal, unseal
 from kcore.broker.metadata.image import ConfigType
 from kcore.errors import KafkaError
 from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from kcore.protocol.messages.alter_partition import AlterPartitionRequest
+from kcore.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kcore.protocol.messages.create_acls import CreateAclsRequest
+from kcore.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kcore.protocol.messages.envelope import EnvelopeRequest
 from kcore.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -25,6 +29,7 @@ from tests.cluster.world import Client, ClusterWorld, Node, check
 from tests.kit import create, make_topic
 
 CONTEXT = RequestContext(7, "admin", "/10.1.2.3", "PUBLIC", "User:alice", 9)
+ELEMENTS = 1_000
 
 
 @pytest.fixture
@@ -37,7 +42,7 @@ def world() -> Iterator[ClusterWorld]:
 
 def test_an_envelope_keeps_the_client_and_its_request() -> None:
     request = create("t", partitions=3)
-    context, inner = unseal(seal(CONTEXT, request), "INTERNAL", 4)
+    context, inner = unseal(seal(CONTEXT, request), "INTERNAL", 4, ELEMENTS)
     assert inner == request
     assert context == CONTEXT._replace(listener="INTERNAL", connection_id=4)
 
@@ -54,7 +59,7 @@ def test_an_envelope_keeps_the_client_and_its_request() -> None:
 )
 def test_an_unreadable_envelope_is_refused(envelope: EnvelopeRequest, code: ErrorCode) -> None:
     with pytest.raises(KafkaError) as refused:
-        unseal(envelope, "INTERNAL", 4)
+        unseal(envelope, "INTERNAL", 4, ELEMENTS)
     assert refused.value.code == code
 
 
@@ -70,7 +75,44 @@ def test_a_truncated_envelope_is_refused() -> None:
                 ),
                 "INTERNAL",
                 4,
+                ELEMENTS,
             )
+
+
+def test_an_envelope_with_too_many_elements_is_refused() -> None:
+    """A client's request in an envelope has the limit of requests: `kcore.max.request.elements`."""
+    topics = [DeleteTopicState(name=f"t{number}") for number in range(50)]
+    sealed = seal(CONTEXT._replace(api_version=6), DeleteTopicsRequest(topics=topics))
+    assert len(unseal(sealed, "INTERNAL", 4, 50).request.topics) == 50
+    with pytest.raises(KafkaError) as refused:
+        unseal(sealed, "INTERNAL", 4, 49)
+    assert refused.value.code == ErrorCode.INVALID_REQUEST
+
+
+def test_requests_of_nodes_are_refused_on_the_listeners_of_clients() -> None:
+    """Any client could make the controller move all partitions of a node."""
+    world = ClusterWorld(settings={"inter.broker.listener.name": "PLAINTEXT"})
+    world.start()
+    engine = world.controller.engine
+    assert engine is not None
+    node_id, epoch = engine.config.node_id, engine.membership.lease.epoch
+    requests = [
+        BrokerHeartbeatRequest(broker_id=node_id, broker_epoch=epoch, want_shut_down=True),
+        AlterPartitionRequest(broker_id=node_id, broker_epoch=epoch),
+        AllocateProducerIdsRequest(broker_id=node_id, broker_epoch=epoch),
+        seal(CONTEXT, create("t")),
+    ]
+    for request in requests:
+        version = engine.newest_version(request)
+        response = engine.submit(RequestContext(version, "c", listener="PUBLIC"), request)
+        assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED, request
+    stale = BrokerHeartbeatRequest(broker_id=node_id, broker_epoch=epoch + 1, want_shut_down=True)
+    response = engine.submit(RequestContext(0, "c"), stale)
+    assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
+    own = BrokerHeartbeatRequest(broker_id=node_id, broker_epoch=epoch)
+    response = engine.submit(RequestContext(0, "c"), own)
+    assert response.error_code == ErrorCode.NONE
+    world.close()
 
 
 def test_any_node_creates_topics(world: ClusterWorld) -> None:

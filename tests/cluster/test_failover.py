@@ -271,6 +271,37 @@ def test_an_idle_node_settles_an_unknown_outcome_before_it_gives_partitions_up(
     assert client.committed("group-2") == 2
 
 
+def test_a_former_controller_follows_the_metadata_although_a_commit_of_it_was_unknown(
+    world: ClusterWorld, client: Client
+) -> None:
+    former = world.controller
+    group = next(group for group in GROUPS if client.coordinator(group) is former)
+    lost = []
+
+    def cut(operation: str, node_id: int, after: bool) -> None:
+        if node_id != former.node_id:
+            return
+        if operation == "write" and not lost:
+            lost.append(operation)
+            raise UnknownOutcomeError("the connection was lost")
+        if operation in ("settle", "take_controller"):
+            raise StoreUnavailableError("the store cannot be reached")
+
+    world.store.intercept = cut
+    former.send(commit(group, {("t", 0): 60}), COMMIT_VERSION)
+    assert former.engine is not None
+    assert former.engine.log.uncertain
+    former.engine.membership.resign_controller()
+    world.advance(FAILOVER_MS)
+    world.store.intercept = None
+    world.advance(FAILOVER_MS)
+    assert world.controller is not former
+    client.create("later")
+    world.advance(500)
+    check(world)
+    assert former.engine.topics.by_name("later") is not None
+
+
 def test_a_deleted_topic_is_gone_everywhere(world: ClusterWorld, client: Client) -> None:
     from kcore.protocol.messages.delete_topics import DeleteTopicsRequest
 

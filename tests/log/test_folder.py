@@ -15,6 +15,7 @@ import pytest
 
 from kcore.log import DataFolderError, LmdbLogEngine, LogClosedError, compact, open_engine, verify_folder
 from kcore.log import lmdb_layout as layout
+from kcore.log.lmdb_copy import copy_folder
 from tests.log.batches import batch, contents, fill, key
 
 ROOT = Path(__file__).parents[2]
@@ -330,3 +331,35 @@ def test_importing_the_package_opens_nothing(tmp_path: Path) -> None:
         check=True,
     )
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["kcore.lock", "data.mdb", "journal", "lock.mdb"])
+def test_pipes_in_place_of_files_are_refused(tmp_path: Path, name: str) -> None:
+    """Opening a pipe waits for its other end for ever: `kcore log verify` and `copy` hung."""
+    folder = tmp_path / "data"
+    make(folder)
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    expected = (
+        "not a regular file but a pipe, a socket or a device; remove it, and restore the file from a copy",
+        name,
+    )
+    assert refusal(folder) == expected
+    assert refusal(folder, create=False) == expected
+    for work in (verify_folder, compact, lambda path: copy_folder(str(path), str(tmp_path / "copy"))):
+        with pytest.raises(DataFolderError) as refused:
+            work(folder)
+        assert (refused.value.what, refused.value.where) == expected
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_path_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    """LMDB raised UnicodeEncodeError, after files had been written."""
+    folder = tmp_path / os.fsdecode(b"d\xff")
+    expected = ("the path is not valid UTF-8, which LMDB needs; choose another path", "")
+    assert refusal(folder) == expected
+    assert not folder.exists()
+    make(tmp_path / "data")
+    with pytest.raises(DataFolderError) as refused:
+        copy_folder(str(tmp_path / "data"), str(folder))
+    assert (refused.value.what, refused.value.where) == expected

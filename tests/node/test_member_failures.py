@@ -196,3 +196,13 @@ def test_settings_of_the_other_protocol_are_refused(node: kcore.Node) -> None:
 
 def test_the_type_of_the_state_names_every_state() -> None:
     assert set(get_args(MemberState)) == {state.value for kind in (ClassicState, ConsumerState) for state in kind}
+
+
+def test_a_member_of_a_closed_node_does_not_start(name: str) -> None:
+    """It waited for its whole time limit, because no coordinator could be found."""
+    node = kcore.open()
+    group = node.group(name)
+    node.close()
+    for member in (group.join("t"), group.consume("t")):
+        with pytest.raises(errors.EngineClosedError), member:
+            pass

@@ -68,14 +68,15 @@ class Supervised:
         """Starts, and waits until all processes serve. The first start tries other ports if some are taken."""
         for ports in [self.ports] if self.ports else free_ports(self.processes):
             self.ports = ports
-            self._launch()
-            wait_until(self._has_begun, f"{self.processes} processes serve: {self.log}", ENDS_S)
+            self.launch()
+            wait_until(self.has_begun, f"{self.processes} processes serve: {self.log}", ENDS_S)
             if self.supervisor.poll() is None:
                 return
             assert "cannot listen" in self.log.read_text(), self.log.read_text()
         raise AssertionError("no free ports")
 
-    def _launch(self) -> None:
+    def launch(self) -> None:
+        """Starts the supervisor with the chosen ports."""
         command = [sys.executable, "-m", "kcore", "serve", "--processes", str(self.processes)]
         command += ["--data", str(self.data), "--listen", f"127.0.0.1:{self.ports[0]}", "--log-level", "info"]
         for name, value in self.settings.items():
@@ -84,8 +85,15 @@ class Supervised:
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
 
-    def _has_begun(self) -> bool:
+    def has_begun(self) -> bool:
+        """Returns True once all processes serve, or the supervisor has ended."""
         return "processes serve" in self.log.read_text(errors="replace") or self.supervisor.poll() is not None
+
+    def child(self) -> int:
+        """The id of a process that the supervisor has started; it may not serve yet."""
+        path = Path(f"/proc/{self.supervisor.pid}/task/{self.supervisor.pid}/children")
+        wait_until(lambda: any(lives(int(pid)) for pid in path.read_text().split()), "a process was started", ENDS_S)
+        return next(int(pid) for pid in path.read_text().split() if lives(int(pid)))
 
     def pids(self) -> dict[int, int]:
         """The process ids of the nodes that live."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +16,7 @@ from kcore.log import LmdbLogEngine, verify_folder
 from kcore.log.data_folder import DataFolder
 from kcore.log.errors import DataFolderError
 from tests.kit import wait_until
-from tests.processes.supervised import ENDS_S, Supervised
+from tests.processes.supervised import ENDS_S, Supervised, free_ports
 from tests.processes.workers import finish, make_topic, start_all, wait_progress
 
 pytestmark = [pytest.mark.clients, pytest.mark.crash, pytest.mark.timeout(300)]
@@ -152,3 +154,28 @@ def test_unusable_arguments_are_refused(arguments: list[str], message: str) -> N
     done = serve(*arguments)
     assert done.returncode == 1
     assert message in done.stderr
+
+
+def test_a_process_killed_before_it_served_starts_again(tmp_path: Path) -> None:
+    """It ended the whole cluster, as if it could not start."""
+    cluster = Supervised(tmp_path, 2, SETTINGS)
+    cluster.ports = next(free_ports(2))
+    cluster.launch()
+    try:
+        os.kill(cluster.child(), signal.SIGKILL)
+        wait_until(cluster.has_begun, "both processes serve", ENDS_S)
+        assert cluster.supervisor.poll() is None
+    finally:
+        status = cluster.stop()
+    assert status == 0
+    assert "starts again" in cluster.log.read_text()
+
+
+def test_the_cluster_ends_when_its_folder_is_removed(tmp_path: Path) -> None:
+    """The processes were started again for ever."""
+    with Supervised(tmp_path, 1, SETTINGS) as cluster:
+        pid = cluster.pid(1)
+        shutil.rmtree(cluster.data / "cluster")
+        os.kill(pid, signal.SIGKILL)
+        assert cluster.supervisor.wait(ENDS_S) == 1
+    assert "cluster was removed" in cluster.log.read_text()

@@ -168,6 +168,14 @@ def test_newest_versions_with_names_are_not_repeated_as_private_constants() -> N
     ]
 
 
+def test_contributing_names_files_that_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    named = set(re.findall(r"\b(?:kcore|kcore_ext|tests|tools|docs|bench)/[\w./-]*\w\.(?:pyx|pyi|py|md|json)\b", text))
+    missing = sorted(name for name in named if "NAME" not in name and not (ROOT / name).exists())
+    assert len(named) > 20
+    assert missing == []
+
+
 def test_the_model_commits_of_the_guide_exist() -> None:
     """The checklists of CONTRIBUTING.md name commits of this repository."""
     named = re.findall(r"`git show ([0-9a-f]{8})", (ROOT / "CONTRIBUTING.md").read_text())

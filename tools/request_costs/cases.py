@@ -504,3 +504,15 @@ class Cases:
             ),
             100_000,
         )  # fmt: skip
+        alter = request_class(ApiKey.ALTER_CLIENT_QUOTAS)
+        entry = struct_of(alter, "entries")
+        entity, op = struct_of(entry, "entity"), struct_of(entry, "ops")
+        yield self.of(
+            ApiKey.ALTER_CLIENT_QUOTAS, "most entities",
+            lambda n: alter(entries=[
+                entry(entity=[entity(entity_type="user", entity_name=name)],
+                      ops=[op(key="producer_byte_rate", value=1000.0)])
+                for name in self.names[:n]
+            ]),
+            8_000,
+        )  # fmt: skip

@@ -222,10 +222,6 @@ class AclTable:
             if not lengths[len(acl.resource_name)]:
                 del lengths[len(acl.resource_name)]
 
-    def matching(self, acl_filter: AclFilter) -> list[tuple[bytes, Acl]]:
-        """Returns (id, entry) of every entry that the filter selects, in order of creation."""
-        return [(acl_id, acl) for acl_id, acl in self.by_id.items() if acl_filter.matches(acl)]
-
     def covering(self, resource_type: int, name: str) -> Iterator[Acl]:
         """Yields every entry that covers a resource."""
         literal, prefixed = self._literal, self._prefixed

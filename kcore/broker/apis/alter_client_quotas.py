@@ -42,6 +42,18 @@ class AlterClientQuotasApi(ControlApi[AlterClientQuotasRequest, AlterClientQuota
     response_type: ClassVar[type] = AlterClientQuotasResponse
     versions: ClassVar[tuple[int, int]] = (0, 1)
 
+    def handle(self, context: RequestContext, request: AlterClientQuotasRequest) -> Any:
+        """Decides the request in the metadata shard, many entities in parts."""
+        return self.in_parts(
+            context,
+            request,
+            request.entries,
+            lambda some: AlterClientQuotasRequest(entries=some, validate_only=request.validate_only),
+            _merged,
+            key=lambda entry: frozenset(_parts(entry).items()),
+            weight=lambda entry: 1 + len(entry.ops),
+        )
+
     def decide(self, machine: MetadataMachine, context: RequestContext, request: AlterClientQuotasRequest) -> Any:
         """Checks and changes each entity. An entity that is named again is refused, but its first change is made."""
         if not self.allowed(context, Operation.ALTER_CONFIGS, ResourceType.CLUSTER):
@@ -67,6 +79,11 @@ class AlterClientQuotasApi(ControlApi[AlterClientQuotasRequest, AlterClientQuota
         """Makes a response with the same code for each entity."""
         code = client_code(code)
         return _response({frozenset(_parts(e).items()): (code, message or code.message) for e in request.entries})
+
+
+def _merged(parts: Sequence[AlterClientQuotasResponse]) -> AlterClientQuotasResponse:
+    """Returns one response with the entries of all parts."""
+    return AlterClientQuotasResponse(entries=[entry for part in parts for entry in part.entries])
 
 
 def _parts(entry: EntryData) -> dict[str, str | None]:

@@ -18,6 +18,7 @@ from kcore.protocol.messages.delete_acls import (
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
+from kcore.runtime.pending import gather
 from kcore.runtime.shard import ShardState
 
 if TYPE_CHECKING:
@@ -31,6 +32,12 @@ STEP_ENTRIES = 1_000
 """Entries that are compared with a filter in one step, about a microsecond each."""
 FILTER_COST = 5
 """The cost of one filter besides its entries, in microseconds."""
+DESCRIPTION_COST = 3
+"""The cost of describing a selected entry in the response, in microseconds."""
+STEP_REMOVALS = 500
+"""Entries that one decision deletes."""
+REMOVAL_COST = 10
+"""The cost of deleting an entry and of its commit, in microseconds."""
 MAX_SELECTED = 200_000
 """Entries in one response. An entry that several filters select is in the response several times."""
 
@@ -47,6 +54,10 @@ class Selection(NamedTuple):
     request: DeleteAclsRequest
     acl_ids: list[bytes]
     response: DeleteAclsResponse
+
+    def merged(self, decided: list[DeleteAclsResponse]) -> DeleteAclsResponse:
+        """Returns the response, which all decisions share, or the error of one that failed."""
+        return next((response for response in decided if response is not self.response), self.response)
 
 
 class DeleteAclsApi(AclApi[DeleteAclsRequest, DeleteAclsResponse]):
@@ -74,11 +85,22 @@ class DeleteAclsApi(AclApi[DeleteAclsRequest, DeleteAclsResponse]):
             return shard.run(self, context, request)
         self.check(context)
 
-        def finish(selection: Selection) -> Any:
-            return shard.run(self, context, selection)
+        def finish(result: tuple[Selection, list[Any]]) -> Any:
+            selection, decided = result
+            return gather(self, context, request, decided, selection.merged)
 
-        work = self._select(shard.machine, request)
+        work = self._delete(shard.machine, context, request)
         return shard.slices.requests.run(self, context, request, work, finish, eager=True)
+
+    def _delete(self, machine: MetadataMachine, context: RequestContext, request: DeleteAclsRequest) -> Work:
+        """Deletes the selected entries in parts; each part is durable as a whole or not at all."""
+        selection = yield from self._select(machine, request)
+        acl_ids, decided = selection.acl_ids, []
+        for first in range(0, max(1, len(acl_ids)), STEP_REMOVALS):
+            some = acl_ids[first : first + STEP_REMOVALS]
+            decided.append(self.shard.run(self, context, selection._replace(acl_ids=some)))
+            yield REMOVAL_COST * len(some)
+        return selection, decided
 
     def _select(self, machine: MetadataMachine, request: DeleteAclsRequest) -> Work:
         """Finds the entries that each filter selects. Equal filters are evaluated once, all against the same entries.
@@ -114,8 +136,12 @@ class DeleteAclsApi(AclApi[DeleteAclsRequest, DeleteAclsResponse]):
                         matching += [entry for entry in some if acl_filter.matches(entry[1])]
                         yield len(some)
                     deleted.update((acl_id, None) for acl_id, _ in matching)
-                    result.matching_acls = [_described(acl) for _, acl in matching]
-                    yield len(matching)
+                    described: list[DeleteAclsMatchingAcl] = []
+                    for first in range(0, len(matching), STEP_ENTRIES):
+                        some = matching[first : first + STEP_ENTRIES]
+                        described += [_described(acl) for _, acl in some]
+                        yield DESCRIPTION_COST * len(some)
+                    result.matching_acls = described
             selected += len(result.matching_acls)
             if selected > MAX_SELECTED:
                 raise KafkaError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from kcore.broker.apis.control import ControlApi, client_code
+from kcore.broker.apis.control import SlicedReadApi, client_code
 from kcore.errors import KafkaError
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
@@ -23,12 +23,17 @@ if TYPE_CHECKING:
 
     from kcore.broker.metadata.machine import MetadataMachine
     from kcore.runtime.api import RequestContext
+    from kcore.runtime.sliced import Work
 
 EXACT, DEFAULT, ANY = 0, 1, 2
+STEP_ENTITIES = 500
+"""Entities that are compared with the filter in one step."""
+ENTITY_COST = 3
+"""The cost of one entity, in microseconds."""
 ENTITY_TYPES = frozenset({"user", "client-id", "ip"})
 
 
-class DescribeClientQuotasApi(ControlApi[DescribeClientQuotasRequest, DescribeClientQuotasResponse]):
+class DescribeClientQuotasApi(SlicedReadApi[DescribeClientQuotasRequest, DescribeClientQuotasResponse]):
     """Lists the quotas of the entities that match a filter."""
 
     __slots__ = ()
@@ -38,21 +43,24 @@ class DescribeClientQuotasApi(ControlApi[DescribeClientQuotasRequest, DescribeCl
     response_type: ClassVar[type] = DescribeClientQuotasResponse
     versions: ClassVar[tuple[int, int]] = (0, 1)
 
-    def decide(
-        self, machine: MetadataMachine, context: RequestContext, request: DescribeClientQuotasRequest
-    ) -> DescribeClientQuotasResponse:
+    def steps(self, machine: MetadataMachine, context: RequestContext, request: DescribeClientQuotasRequest) -> Work:
         """Checks the filter and lists what matches."""
         if not self.allowed(context, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         _check(request.components)
-        entries = [
-            EntryData(
-                entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
-                values=[ValueData(key=key, value=value) for key, value in quotas.items()],
-            )
-            for entity, quotas in machine.image.quotas.items()
-            if _matches(dict(entity), request)
-        ]
+        known = list(machine.image.quotas.items())
+        entries: list[EntryData] = []
+        for first in range(0, len(known), STEP_ENTITIES):
+            some = known[first : first + STEP_ENTITIES]
+            entries += [
+                EntryData(
+                    entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+                    values=[ValueData(key=key, value=value) for key, value in quotas.items()],
+                )
+                for entity, quotas in some
+                if _matches(dict(entity), request)
+            ]
+            yield ENTITY_COST * len(some)
         return DescribeClientQuotasResponse(entries=entries)
 
     def error(

@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from kcore.broker.data.client_quotas import CONSUMER_BYTE_RATE
-from kcore.broker.data.delayed_fetch import MAX_AT_ONCE, DelayedFetch, FetchPending, LongFetches
+from kcore.broker.data.delayed_fetch import MAX_AT_ONCE, MAX_WATCHED, DelayedFetch, FetchPending, LongFetches
 from kcore.broker.data.fetch import FIRST_VERSION_WITH_LEADER, READ_COMMITTED, read, refused_early
 from kcore.broker.data.fetch_budget import NOTED_BYTES, FetchMemoryBudget
 from kcore.broker.data.fetch_session import (
@@ -48,9 +48,6 @@ if TYPE_CHECKING:
     from kcore_ext.broker.fetch_reader import Reading, SessionPartition
     from kcore_ext.runtime.purgatory import Purgatory
 
-MAX_WATCHED = 500_000
-"""The partitions of all parked operations above which a fetch with many of them gets its response at once. Each takes
-about 350 bytes."""
 COMMIT_WAIT_MS = 30_000
 """The timeout of a fetch with `max_wait_ms` 0 that must wait for a commit. A commit takes milliseconds, so only a
 hanging

@@ -9,6 +9,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from kcore.broker.data.delayed_fetch import MAX_AT_ONCE, MAX_WATCHED, LongFetches
 from kcore.broker.data.fetch_budget import MOST_SHARED_BYTES, NOTED_BYTES
 from kcore.broker.share.delayed_share_fetch import DelayedShareFetch, RefusedLater, enough
 from kcore.broker.share.requests import (
@@ -110,7 +111,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         authorizer: decides about permissions; None allows all.
     """
 
-    __slots__ = ("_room", "fast", "fast_path")
+    __slots__ = ("_long_fetches", "_room", "fast", "fast_path")
 
     key: ClassVar[ApiKey] = ApiKey.SHARE_FETCH
     request_type: ClassVar[type] = ShareFetchRequest
@@ -137,6 +138,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
     ) -> None:
         super().__init__(share_partitions, enabled, cluster=cluster, authorizer=authorizer)
         self._room = room
+        self._long_fetches = LongFetches(share_partitions.partitions.slices)
         share_partitions.partitions.when_progress(self._progress)
         self.fast_path = ShareFetchFastPath(
             self,
@@ -306,11 +308,13 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         min_bytes = min(request.min_bytes, request.max_bytes)
         if run.refused or not waiting or request.max_wait_ms <= 0 or loads > MAX_LOADS or enough(waiting, min_bytes):
             return self._acquire(run)
-        if pending is None:
-            pending = ShareFetchPending(self, run.context, request)
-        operation = DelayedShareFetch(pending, waiting, min_bytes, lambda: self._acquire(run))
         keys = [*dict.fromkeys(share_partition.partition for share_partition in waiting), *waiting]
         shares = self.share_partitions
+        if len(waiting) > MAX_AT_ONCE and shares.purgatory.num_watched + len(keys) > MAX_WATCHED:
+            return self._acquire(run)
+        if pending is None:
+            pending = ShareFetchPending(self, run.context, request)
+        operation = DelayedShareFetch(pending, waiting, min_bytes, lambda: self._acquire(run), self._long_fetches)
         if shares.purgatory.try_complete_else_watch(operation, keys, shares.now.now_ms + request.max_wait_ms):
             return pending.response if pending.done else pending
         operation.watch()

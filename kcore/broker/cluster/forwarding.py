@@ -17,7 +17,6 @@ from kcore.protocol.api_keys import (
     response_class,
     response_header_version,
 )
-from kcore.protocol.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.default_principal_data import DefaultPrincipalData
 from kcore.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
@@ -25,7 +24,7 @@ from kcore.runtime.api import Api, RequestContext
 from kcore.runtime.pending import Pending
 
 if TYPE_CHECKING:
-    from kcore.protocol.authorizer import Authorizer
+    from kcore.broker.cluster.node_access import NodeAccess
     from kcore.runtime.cluster import ClusterView
     from kcore.runtime.peers import Peers
 
@@ -90,17 +89,18 @@ def seal(context: RequestContext, request: Any) -> EnvelopeRequest:
     )
 
 
-def unseal(envelope: EnvelopeRequest, listener: str, connection_id: int) -> Forwarded:
+def unseal(envelope: EnvelopeRequest, listener: str, connection_id: int, max_elements: int) -> Forwarded:
     """Decodes an envelope.
 
     Args:
         envelope: the envelope.
         listener: the listener that received it.
         connection_id: the connection that it arrived on.
+        max_elements: the largest number of array elements of the request.
 
     Raises:
         KafkaError: PRINCIPAL_DESERIALIZATION_FAILURE for an unreadable principal, INVALID_REQUEST for a request that
-            cannot be read or forwarded.
+            cannot be read or forwarded, or has too many elements.
     """
     principal = envelope.request_principal
     if principal is None or principal[:2] != b"\0\0":
@@ -117,7 +117,7 @@ def unseal(envelope: EnvelopeRequest, listener: str, connection_id: int) -> Forw
         position = _HEADER.size + max(0, size)
         client_id = data[_HEADER.size : position].decode()
         position += request_header_version(api_key, version) - 1
-        request = request_class(api_key).decode(data, version, position)
+        request = request_class(api_key).decode(data, version, position, max_elements)
         address = str(ip_address(envelope.client_host_address))
     except (struct.error, DecodeError, UnicodeDecodeError, ValueError) as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"unreadable envelope: {error}") from error
@@ -171,10 +171,11 @@ class EnvelopeApi(Api[EnvelopeRequest, EnvelopeResponse]):
     Args:
         submit: decides the client's request: context, request.
         decides: returns True if this node is the controller.
-        authorizer: decides about permissions; None allows all requests.
+        access: who may send requests of nodes.
+        max_elements: the largest number of array elements of a client's request.
     """
 
-    __slots__ = ("_authorizer", "_decides", "_submit")
+    __slots__ = ("_access", "_decides", "_max_elements", "_submit")
 
     key: ClassVar[ApiKey] = ApiKey.ENVELOPE
     request_type: ClassVar[type] = EnvelopeRequest
@@ -186,22 +187,21 @@ class EnvelopeApi(Api[EnvelopeRequest, EnvelopeResponse]):
         self,
         submit: Callable[[RequestContext, Any], Any],
         decides: Callable[[], bool],
-        authorizer: Authorizer | None = None,
+        access: NodeAccess,
+        max_elements: int,
     ) -> None:
         self._submit = submit
         self._decides = decides
-        self._authorizer = authorizer
+        self._access = access
+        self._max_elements = max_elements
 
     def handle(self, context: RequestContext, request: EnvelopeRequest) -> Any:
         """Decides the client's request as this node's own, with the client's principal."""
-        authorizer = self._authorizer
-        if authorizer is not None and not authorizer.allowed(
-            context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
-        ):
+        if not self._access.allowed(context):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if not self._decides():
             return self.error(context, request, ErrorCode.NOT_CONTROLLER)
-        inner = unseal(request, context.listener, context.connection_id)
+        inner = unseal(request, context.listener, context.connection_id, self._max_elements)
         response = self._submit(*inner)
         if not isinstance(response, Pending):
             return _wrapped(inner, response)

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from kcore.broker.apis.control import ControlApi, client_code
+from kcore.broker.apis.control import client_code
 from kcore.broker.cluster.balance import moved_replicas
+from kcore.broker.cluster.node_access import NodeApi
 from kcore.broker.metadata.brokers import leader_record
 from kcore.log.interface import PartitionKey
 from kcore.metrics import Histogram
 from kcore.protocol.api_keys import ApiKey
-from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -32,10 +32,10 @@ from kcore.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, Bro
 if TYPE_CHECKING:
     from kcore.broker.cluster.controller import Controller
     from kcore.broker.cluster.membership import Membership
+    from kcore.broker.cluster.node_access import NodeAccess
     from kcore.broker.metadata.image import MetadataImage
     from kcore.broker.metadata.machine import MetadataMachine
     from kcore.broker.metadata.topics import Topics
-    from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.cluster import ClusterView
     from kcore.runtime.machine import Outcome, Record
@@ -171,8 +171,8 @@ def _parts(response: AlterPartitionResponse) -> Iterator[PartitionResult]:
     return (part for topic in response.topics for part in topic.partitions)
 
 
-class AlterPartitionApi(ControlApi[AlterPartitionRequest, AlterPartitionResponse]):
-    """Gives released partitions to their next leaders, on the controller. Args: as for `ControlApi`."""
+class AlterPartitionApi(NodeApi[AlterPartitionRequest, AlterPartitionResponse]):
+    """Gives released partitions to their next leaders, on the controller. Args: as for `NodeApi`."""
 
     __slots__ = ()
 
@@ -223,7 +223,7 @@ class AlterPartitionApi(ControlApi[AlterPartitionRequest, AlterPartitionResponse
     def _refusal(
         self, machine: MetadataMachine, context: RequestContext, request: AlterPartitionRequest
     ) -> ErrorCode | None:
-        if not self.allowed(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
+        if not self.access.allowed(context):
             return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return registration_error(machine, request.broker_id, request.broker_epoch)
 
@@ -246,13 +246,13 @@ class AlterPartitionApi(ControlApi[AlterPartitionRequest, AlterPartitionResponse
         return AlterPartitionResponse(error_code=client_code(code))
 
 
-class BrokerHeartbeatApi(ControlApi[BrokerHeartbeatRequest, BrokerHeartbeatResponse]):
+class BrokerHeartbeatApi(NodeApi[BrokerHeartbeatRequest, BrokerHeartbeatResponse]):
     """Hands the partitions of a node that wants to stop to the others, on the controller.
 
     Args:
         shard: the metadata shard.
         controller: plans the moves.
-        authorizer: decides about each operation; None allows all.
+        access: decides who may send the requests.
     """
 
     __slots__ = ("_controller",)
@@ -263,17 +263,15 @@ class BrokerHeartbeatApi(ControlApi[BrokerHeartbeatRequest, BrokerHeartbeatRespo
     versions: ClassVar[tuple[int, int]] = (0, 0)
     differs: ClassVar[str] = "Only a node that wants to stop sends it: leases in the store take its other role."
 
-    def __init__(
-        self, shard: Shard[MetadataMachine], controller: Controller, authorizer: Authorizer | None = None
-    ) -> None:
-        super().__init__(shard, authorizer)
+    def __init__(self, shard: Shard[MetadataMachine], controller: Controller, access: NodeAccess) -> None:
+        super().__init__(shard, access)
         self._controller = controller
 
     def decide(
         self, machine: MetadataMachine, context: RequestContext, request: BrokerHeartbeatRequest
     ) -> BrokerHeartbeatResponse:
         """Responds whether the node leads nothing more, so that it may stop."""
-        if not self.allowed(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
+        if not self.access.allowed(context):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         code = registration_error(machine, request.broker_id, request.broker_epoch)
         if code is None and not machine.leads():

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kcore.broker.apis.control import ControlApi, client_code
+from kcore.broker.apis.control import client_code
+from kcore.broker.cluster.node_access import NodeApi
 from kcore.broker.metadata.producer_ids import BLOCK_SIZE, ProducerIds
 from kcore.broker.metadata.records import producer_ids_record
 from kcore.protocol.api_keys import ApiKey
-from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
@@ -73,8 +73,8 @@ class SharedProducerIds(ProducerIds):
             self._next_block_ids = start, start + response.producer_id_len
 
 
-class AllocateProducerIdsApi(ControlApi[AllocateProducerIdsRequest, AllocateProducerIdsResponse]):
-    """Allocates a block of producer ids for another node, on the controller. Args: as for `ControlApi`."""
+class AllocateProducerIdsApi(NodeApi[AllocateProducerIdsRequest, AllocateProducerIdsResponse]):
+    """Allocates a block of producer ids for another node, on the controller. Args: as for `NodeApi`."""
 
     __slots__ = ()
 
@@ -85,7 +85,7 @@ class AllocateProducerIdsApi(ControlApi[AllocateProducerIdsRequest, AllocateProd
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: AllocateProducerIdsRequest) -> Any:
         """Writes the record of the block; the node must be registered in the epoch of the request."""
-        if not self.allowed(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
+        if not self.access.allowed(context):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         broker = machine.image.brokers.get(request.broker_id)
         if broker is None:

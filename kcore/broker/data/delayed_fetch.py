@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kcore.broker.data.after_commit import complete_with
 from kcore.broker.data.fetch import available_bytes, divergence, refusal
@@ -23,8 +23,24 @@ if TYPE_CHECKING:
 
 MAX_AT_ONCE: Final = 100
 """Partitions of a fetch that is tried as soon as one of them has progress; longer ones are tried in slices."""
+MAX_WATCHED: Final = 500_000
+"""The partitions of all parked operations above which a fetch with many of them gets its response at once. Each takes
+about 350 bytes."""
 
 logger = logging.getLogger(__name__)
+
+
+class LongFetch(Protocol):
+    """A parked fetch, of the records of partitions or of share partitions."""
+
+    @property
+    def watched(self) -> bool:
+        """True while the fetch is parked."""
+        ...
+
+    def try_now(self) -> bool:
+        """Completes the fetch if its condition holds. Returns whether it did."""
+        ...
 
 
 class LongFetches:
@@ -42,9 +58,9 @@ class LongFetches:
     def __init__(self, slices: Slices) -> None:
         self._slices = slices
         self._running = False
-        self._due: dict[DelayedFetch, None] = {}
+        self._due: dict[LongFetch, None] = {}
 
-    def defer(self, operation: DelayedFetch) -> bool:
+    def defer(self, operation: LongFetch) -> bool:
         """Defers a try. Returns False if it must take place at once, because no event loop runs slices."""
         if not self._slices.requests.enabled:
             return False

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kcore.broker.data.after_commit import complete_with
+from kcore.broker.data.delayed_fetch import MAX_AT_ONCE
 from kcore.broker.share.states import SharePartitionState
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.pending import Pending
@@ -14,6 +15,7 @@ from kcore_ext.runtime.purgatory import DelayedOperation
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kcore.broker.data.delayed_fetch import LongFetches
     from kcore.broker.share.share_partition import SharePartition
     from kcore.runtime.api import RequestContext
     from kcore_ext.broker.share.share_fetch import ShareFetchPending
@@ -61,9 +63,10 @@ class DelayedShareFetch(DelayedOperation):
         share_partitions: the share partitions of the fetch.
         min_bytes: the size of the records for which the fetch waits.
         respond: acquires records and makes the response.
+        long_fetches: tries a fetch of many share partitions in a slice.
     """
 
-    __slots__ = ("_min_bytes", "_respond", "_share_partitions", "_watched", "pending")
+    __slots__ = ("_long_fetches", "_min_bytes", "_respond", "_share_partitions", "_watched", "pending")
 
     def __init__(
         self,
@@ -71,12 +74,14 @@ class DelayedShareFetch(DelayedOperation):
         share_partitions: list[SharePartition],
         min_bytes: int,
         respond: Callable[[], Any],
+        long_fetches: LongFetches,
     ) -> None:
         super().__init__()
         self.pending = pending
         self._share_partitions = share_partitions
         self._min_bytes = min_bytes
         self._respond = respond
+        self._long_fetches = long_fetches
         self._watched = False
 
     def watch(self) -> None:
@@ -97,6 +102,12 @@ class DelayedShareFetch(DelayedOperation):
             self._unwatch()
 
     def try_complete(self) -> bool:
+        """Tries the fetch now, or in a slice if it has many share partitions and was tried before."""
+        if len(self._share_partitions) > MAX_AT_ONCE and self.watched and self._long_fetches.defer(self):
+            return False
+        return self.try_now()
+
+    def try_now(self) -> bool:
         """Completes the fetch if a share partition failed or its log is gone, or if there are enough records."""
         return enough(self._share_partitions, self._min_bytes) and self.force_complete()
 

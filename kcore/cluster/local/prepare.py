@@ -59,6 +59,11 @@ def prepare(path: str, leaders: Mapping[PartitionKey, tuple[int, int]], base: in
         environment.close()
 
 
+def folder_is_prepared(path: str) -> bool:
+    """Returns True while a data folder has what its processes share; an operator may have removed it."""
+    return os.path.isdir(os.path.join(path, CLUSTER_FOLDER))
+
+
 def _number(txn: Any, environment: SharedEnvironment, key: PartitionKey) -> int:
     """Returns the number of a partition; creates the partition if a crash has left it out."""
     value = txn.get(partition_meta_key(key), db=environment.meta_db)

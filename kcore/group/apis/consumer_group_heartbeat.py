@@ -14,7 +14,7 @@ from kcore.group.consumer.heartbeat import JOIN, UNCHANGED, heartbeat, new_membe
 from kcore.group.consumer.member import STATIC_LEAVE_EPOCH, ConsumerMember, MemberMetadata
 from kcore.group.consumer.services import INLINE_MEMBERS, ConsumerSettings
 from kcore.group.consumer.subscriptions import Subscriptions
-from kcore.group.consumer.target import LONG_SUBSCRIPTION
+from kcore.group.consumer.target import LONG_SUBSCRIPTION, MANY_MATCHES
 from kcore.group.shard import GroupShard
 from kcore.patterns import (
     MAX_CHARACTERS,
@@ -77,8 +77,8 @@ class ConsumerGroupHeartbeatApi(GroupApi[ConsumerGroupHeartbeatRequest, Consumer
         f"repetitions (`{{n}}`, `{{m,n}}`) add up to at most {MAX_REPEATS}. Others are INVALID_REGULAR_EXPRESSION. "
         "Among assignors with equal votes, the order of "
         f"`group.consumer.assignors` decides. Above {INLINE_MEMBERS} members, or for a member with more than "
-        f"{LONG_SUBSCRIPTION} topics, a target is computed in slices or in the background, and a later heartbeat "
-        "returns it. A member may subscribe to "
+        f"{LONG_SUBSCRIPTION} topics, or in a group whose patterns match more than {MANY_MATCHES}, a target is "
+        "computed in slices or in the background, and a later heartbeat returns it. A member may subscribe to "
         f"{MAX_SUBSCRIBED_TOPICS} topics by name; more are INVALID_REQUEST."
     )
 

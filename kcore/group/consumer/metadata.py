@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final
 
 from xxhash import xxh3_64_intdigest
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 _MAGIC: Final = b"\x00"  # the version of the hash's input
 _INT64_SIGN: Final = 1 << 63
+
+MANY_NAMES: Final = 10_000
+"""Number of names from which on they are put in order by the kept order of all topics, instead of being sorted."""
 
 
 def topic_hash(topic: TopicInfo, racks: Iterable[str] = ()) -> int:
@@ -38,7 +42,8 @@ def topic_hash(topic: TopicInfo, racks: Iterable[str] = ()) -> int:
 
 def group_hash(hashes: Iterable[int]) -> int:
     """Returns the hash of a group's topics from their hashes in the order of their names; 0 for none."""
-    data = b"".join(struct.pack("<q", value) for value in hashes)
+    values = tuple(hashes)
+    data = struct.pack(f"<{len(values)}q", *values)
     return _signed(xxh3_64_intdigest(data)) if data else 0
 
 
@@ -67,7 +72,7 @@ class TopicMetadata:
             topic.
     """
 
-    __slots__ = ("_hashes", "_racks", "created_version", "topics", "version")
+    __slots__ = ("_created", "_hashes", "_order", "_racks", "created_version", "topics", "version")
 
     def __init__(self, topics: TopicImage, version: Callable[[], int], rack: str | None = None) -> None:
         self.topics = topics
@@ -75,10 +80,14 @@ class TopicMetadata:
         self.created_version = version()
         self._racks = (rack,) if rack else ()
         self._hashes: dict[str, int] = {}
+        self._order: list[str] = []
+        self._created: list[str] | None = None  # names since `_order`; None: `_order` is not built yet
 
     def created(self, name: str) -> None:
         """Handles the creation of a topic, which takes effect in the next version."""
         self._hashes.pop(name, None)
+        if self._created is not None:
+            self._created.append(name)
         self.created_version = self.version() + 1
 
     def loaded(self) -> None:
@@ -100,5 +109,31 @@ class TopicMetadata:
                     continue
                 hashes[name] = topic_hash(topic, self._racks)
             existing.append(name)
-        existing.sort()
+        if len(existing) >= MANY_NAMES:
+            existing = self.in_order(frozenset(existing))
+        else:
+            existing.sort()
         return group_hash([hashes[name] for name in existing])
+
+    def in_order(self, names: AbstractSet[str]) -> list[str]:
+        """Returns the names in their order. For many existing topics it takes a time linear in their number."""
+        if len(names) < MANY_NAMES:
+            return sorted(names)
+        ordered = [name for name in self._all_in_order() if name in names]
+        if len(ordered) < len(names):
+            ordered += names - frozenset(ordered)
+            ordered.sort()  # mostly one run in order
+        return ordered
+
+    def _all_in_order(self) -> list[str]:
+        """Returns the names of all topics in order; deleted ones may be among them."""
+        created = self._created
+        if created is None:
+            self._order = sorted(topic.name for topic in self.topics.all())
+        elif created:
+            by_name = self.topics.by_name
+            names = [*self._order, *sorted(created)]
+            names.sort()  # two runs in order
+            self._order = [name for name in dict.fromkeys(names) if by_name(name) is not None]
+        self._created = []
+        return self._order

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kcore.errors import KafkaError
 from kcore.group.consumer import records as group_records
+from kcore.group.consumer.subscriptions import NO_NAMES
 from kcore.patterns import PatternError, compile_pattern
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.machine import Outcome
@@ -115,8 +116,13 @@ def _resolution(shard: GroupShard, group_id: str, visible: Callable[[str], bool]
         matches: dict[str, list[str]] = {regex: [] for regex in group.subscriptions.regexes}
         for regex in matches:
             for batch in _matching(regex, names):
-                matches[regex] += batch if visible is None else filter(visible, batch)
+                allowed = batch if visible is None else [*filter(visible, batch)]
+                metadata.hash_of(allowed)  # the decision then finds the hash of each topic
+                matches[regex] += allowed
                 yield None
+        for matched in matches.values():
+            shard.consumer.matches(frozenset(matched))  # puts many of them in order
+            yield None
         yield _resolved(shard, group_id, matches, version, started_ms)
     finally:
         shard.regex_jobs.discard(group_id)
@@ -167,20 +173,22 @@ def _resolved(
         return None
     subscriptions = group.subscriptions
     records: list[Record] = []
-    topics = set(subscriptions.names)
+    consumer = shard.consumer
+    topics = frozenset(subscriptions.names)
     bump = False
     for regex in subscriptions.regexes:
         previous = subscriptions.resolved.get(regex)
         if regex in matches:
-            matched = frozenset(matches[regex])
-            records.append(group_records.regular_expression(group_id, regex, matched, version, started_ms))
-            bump = bump or matched != (frozenset() if previous is None else previous.topics)
-            topics |= matched
+            matched = consumer.matches(frozenset(matches[regex]))
+            names = consumer.in_order(matched)
+            records.append(group_records.regular_expression(group_id, regex, names, version, started_ms))
+            bump = bump or matched != (NO_NAMES if previous is None else previous.topics)
+            topics = topics | matched if topics else matched
         elif previous is not None:
-            topics |= previous.topics
+            topics = topics | previous.topics
     if not records:
         return None
-    metadata_hash = shard.consumer.metadata.hash_of(topics)
+    metadata_hash = consumer.metadata.hash_of(topics)
     if bump or metadata_hash != group.metadata_hash:
         records.append(group_records.group_epoch(group_id, group.group_epoch + 1, metadata_hash))
         group.topics_seen(group.group_epoch + 1)

@@ -205,7 +205,10 @@ def replay_regex(
     """Applies type 16: the topics that a pattern matched, or its deletion."""
     group = _existing_group(shard, key.group_id) if value is None else _group(shard, key.group_id)
     if group is not None:
-        resolved = None if value is None else ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
+        resolved = None
+        if value is not None:
+            topics = shard.consumer.matches(frozenset(value.topics))
+            resolved = ResolvedRegex(topics, value.version, value.timestamp)
         group.put_regex(key.regular_expression, resolved)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -23,9 +23,15 @@ KEPT_NAMES: Final = 262_144
 MAX_KEPT_NAMES: Final = 16_384
 """Limit of the names in a cached subscription."""
 
+MAX_KEPT_SETS: Final = 4
+"""Limit of the longer sets that are kept in order; the topics of one of them are kept, too."""
+
 MAX_KEPT_CHARACTERS: Final = 249
 """Limit of the characters of a name in a cached subscription: the maximum of topic names, but clients may send longer
 ones."""
+
+NAMES_PER_SLICE: Final = 5_000
+"""Names of a long subscription that are looked up per slice."""
 
 INLINE_MEMBERS: Final = 512
 """Maximum number of members for which a heartbeat computes a due target itself."""
@@ -101,6 +107,8 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
     __slots__ = (
         "_enabled",
         "_kept_names",
+        "_long_sets",
+        "_long_topics",
         "_names",
         "_sorted",
         "_topics",
@@ -137,6 +145,8 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
         self._names: dict[tuple[str, ...], frozenset[str]] = {}
         self._sorted: dict[frozenset[str], tuple[str, ...]] = {}
         self._topics: dict[tuple[tuple[str | bytes, ...], ...], KeptTopics] = {}
+        self._long_sets: dict[frozenset[str], tuple[frozenset[str], tuple[str, ...]]] = {}
+        self._long_topics: tuple[tuple[tuple[str | bytes, ...], ...], KeptTopics] | None = None
 
     def feature_changed(self) -> None:
         """Checks again whether the protocol is enabled, after a feature level changed."""
@@ -160,8 +170,24 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
             self._names[key] = cached
         return cached
 
+    def matches(self, topics: frozenset[str]) -> frozenset[str]:
+        """Returns the matches of a pattern; the groups with equal matches share one object if there are many."""
+        return topics if len(topics) <= MAX_KEPT_NAMES else self._long_set(topics)[0]
+
+    def _long_set(self, names: frozenset[str]) -> tuple[frozenset[str], tuple[str, ...]]:
+        """Returns a set of many names and its order; the last `MAX_KEPT_SETS` sets are kept."""
+        kept = self._long_sets.pop(names, None)
+        if kept is None:
+            kept = (names, tuple(self.metadata.in_order(names)))
+        self._long_sets[kept[0]] = kept
+        if len(self._long_sets) > MAX_KEPT_SETS:
+            del self._long_sets[next(iter(self._long_sets))]
+        return kept
+
     def in_order(self, names: frozenset[str]) -> tuple[str, ...]:
         """Returns the names in order, for the assignor; equal sets give one object."""
+        if len(names) > MAX_KEPT_NAMES:
+            return self._long_set(names)[1]
         cached = self._sorted.get(names)
         if cached is None:
             cached = tuple(sorted(names))
@@ -176,23 +202,47 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
 
         Assignors and assignments store derived data in that object.
         """
+        work = self.topics_in_slices(subscriptions)
+        while True:
+            try:
+                next(work)
+            except StopIteration as end:
+                topics: Topics = end.value
+                return topics
+
+    def topics_in_slices(self, subscriptions: tuple[tuple[str | bytes, ...], ...]) -> Generator[None, None, Topics]:
+        """Returns what `topics` returns; yields after every `NAMES_PER_SLICE` names of a long subscription."""
         by_name = self.metadata.topics.by_name
         kept = self._topics.get(subscriptions)
+        if kept is None and self._long_topics is not None and self._long_topics[0] == subscriptions:
+            kept = self._long_topics[1]
         if kept is not None and kept.infos == [by_name(name) for name in kept.names]:
             return kept.topics
-        names: tuple[str, ...] = tuple(dict.fromkeys(chain.from_iterable(subscriptions)))  # type: ignore[arg-type]
-        infos = [by_name(name) for name in names]
+        if kept is not None:
+            names = kept.names
+        elif len(subscriptions) == 1:
+            names = subscriptions[0]  # type: ignore[assignment]
+        else:
+            names = tuple(dict.fromkeys(chain.from_iterable(subscriptions)))  # type: ignore[arg-type]
+        infos: list[TopicInfo | None] = []
         partitions: dict[bytes, int] = {}
         ids: dict[str, bytes] = {}
-        for topic in infos:
-            if topic is not None:
-                partitions[topic.topic_id] = topic.partitions
-                ids[topic.name] = topic.topic_id
+        for first in range(0, len(names), NAMES_PER_SLICE):
+            if first:
+                yield
+            for name in names[first : first + NAMES_PER_SLICE]:
+                topic = by_name(name)
+                infos.append(topic)
+                if topic is not None:
+                    partitions[topic.topic_id] = topic.partitions
+                    ids[topic.name] = topic.topic_id
         built = Topics(partitions, names=ids)
         if _is_small(names):
             if kept is None:
                 self._make_room(len(names))
             self._topics[subscriptions] = KeptTopics(names, infos, built)
+        else:
+            self._long_topics = (subscriptions, KeptTopics(names, infos, built))
         return built
 
     def _make_room(self, count: int) -> None:

@@ -123,10 +123,16 @@ class Subscriptions:
             self.resolved[regex] = resolved
         old = frozenset() if before is None else before.topics
         new = frozenset() if resolved is None else resolved.topics
-        for name in new - old:
-            self._topic(self.matched, name, 1)
+        if old is new:
+            return
+        matched, names, on_topic = self.matched, self.names, self._on_topic
+        for name in new - old if old else new:
+            count = matched.get(name)
+            matched[name] = 1 if count is None else count + 1
+            if count is None and name not in names:
+                on_topic(name, True)
         for name in old - new:
-            self._topic(self.matched, name, -1)
+            self._topic(matched, name, -1)
 
     def _topic(self, counts: dict[str, int], name: str, step: int) -> None:
         was_subscribed = name in self
@@ -139,7 +145,10 @@ class Subscriptions:
     def topics_of(self, metadata: MemberMetadata) -> frozenset[str]:
         """Returns the topics of a member: its names, and the last matches of its pattern."""
         resolved = self.resolved.get(metadata.regex) if metadata.regex else None
-        return metadata.names if resolved is None else metadata.names | resolved.topics
+        if resolved is None:
+            return metadata.names
+        names = metadata.names
+        return names | resolved.topics if names and not names <= resolved.topics else resolved.topics
 
     def topics_after(
         self, before: MemberMetadata | None, after: MemberMetadata | None, dropped_regex: str = ""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kcore.assignors import Member as AssignorMember
 from kcore.errors import KafkaError
 from kcore.group.consumer import records as group_records
+from kcore.process_logging import log_failure
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.machine import Outcome
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from kcore.assignors import GroupAssignment, MemberAssignment
     from kcore.group.consumer.assignment import Target
     from kcore.group.consumer.group import ConsumerGroup
-    from kcore.group.consumer.member import MemberMetadata
+    from kcore.group.consumer.member import ConsumerMember, MemberMetadata
     from kcore.group.consumer.member_update import MemberChange
     from kcore.runtime.machine import Record
 
@@ -33,6 +34,11 @@ SLICE_RECORDS: Final = 256
 """Targets of members written per slice."""
 LONG_SUBSCRIPTION: Final = 1_000
 """Number of topics of a member from which on its heartbeats do not compute a target, if long work runs in slices."""
+MANY_MATCHES: Final = 10_000
+"""The same for the topics that the patterns of a group match. It is larger, because such a heartbeat is not repeated
+when the target is complete: the member gets its partitions with its next heartbeat."""
+NAMES_PER_SLICE: Final = 20_000
+"""Topics of members that are put in order for the assignor per slice."""
 
 
 def update(change: MemberChange) -> tuple[int, Target]:
@@ -47,19 +53,18 @@ def update(change: MemberChange) -> tuple[int, Target]:
     group = change.group
     if change.group_epoch <= group.assignment_epoch or group.target_must_wait():
         return group.assignment_epoch, change.target
-    is_long = len(change.metadata.names) > LONG_SUBSCRIPTION and group.shard.context.shard.slices.requests.enabled
-    if is_long and not group.live:
-        return group.assignment_epoch, change.target  # the next heartbeat finds a live group
-    job = AssignmentJob(change)
-    services = group.shard.consumer
-    if group.live and (is_long or job.members_count > services.inline_members):
-        if job.members_count > services.inline_members:
-            job.read_topics()
-            job.begin()
-        else:
-            job.begin_in_slices()
+    if group.shard.context.shard.slices.requests.enabled and (
+        len(change.metadata.names) > LONG_SUBSCRIPTION or len(group.subscriptions.matched) > MANY_MATCHES
+    ):
+        if group.live:  # otherwise the next heartbeat finds a live group
+            group.shard.context.in_slices(_in_slices(group))
+            group.target_job = True
         return group.assignment_epoch, change.target
+    job = AssignmentJob(group, change)
     job.read_topics()
+    if group.live and job.members_count > group.shard.consumer.inline_members:
+        job.begin()
+        return group.assignment_epoch, change.target
     try:
         assignment = job.compute()
     except Exception as error:
@@ -117,8 +122,23 @@ class KnownMembers(NamedTuple):
     kinds: tuple[tuple[str | bytes, ...], ...]
 
 
+def _in_slices(group: ConsumerGroup) -> Iterator[Outcome | None]:
+    """Computes and writes the target of a group with many topics, after the decision that found it due."""
+    try:
+        job = AssignmentJob(group)
+    except Exception as error:
+        log_failure(logger, error, "group %s: no target can be computed; the next heartbeat retries", group.group_id)
+        group.target_job = False
+        return
+    yield from job.collect_and_work()
+
+
 class AssignmentJob:
     """One computation of a target, with a snapshot of everything that the assignor needs.
+
+    Args:
+        group: the group.
+        change: the decision that computes the target. None: the computation runs in slices between decisions.
 
     Attributes:
         group: the group.
@@ -141,29 +161,55 @@ class AssignmentJob:
         "members_count",
     )
 
-    def __init__(self, change: MemberChange) -> None:
-        group = change.group
+    def __init__(self, group: ConsumerGroup, change: MemberChange | None = None) -> None:
         self.group = group
-        self.group_epoch = change.group_epoch
         services = group.shard.consumer
-        self.assignor_name = preferred_assignor(group, change.before, change.metadata)
+        before, after = (None, None) if change is None else (change.before, change.metadata)
+        self.assignor_name = preferred_assignor(group, before, after)
         self._assignor: Any = services.assignors[self.assignor_name]
         self._previous = group.last_assignment
-        self._member_id = change.member_id
-        self._members: list[AssignorMember]
-        self._joins = change.member is None and change.replaced is None
+        self._members: list[AssignorMember] = []
+        self._kinds: tuple[tuple[str | bytes, ...], ...] = ()
+        self.members_count = 0
+        self._joins = False
+        self._member_id = ""
+        self.group_epoch = group.group_epoch
+        if change is not None:
+            self.group_epoch = change.group_epoch
+            self._member_id = change.member_id
+            self._joins = change.member is None and change.replaced is None
+            self._collect(change)
+
+    def _collect(self, change: MemberChange) -> None:
+        """Collects the members, as they are after the change."""
+        group = self.group
         last = group.last_members if self._joins else None
         if last is None or self._previous is None or len(last.members) != len(group.members):
             self._members = self._make_members(change)
-            kinds = {
-                id(topics): topics for topics in [member.topics for member in self._members]
-            }  # one object if equal
-            self._kinds = tuple(kinds.values())
+            self._collect_kinds()
         else:  # one member joins, the others are unchanged since the last assignment
             view = self._make_member(change.member_id, change.metadata, change.target, False)
             self._members = [*last.members, view]
             self._kinds = last.kinds if view.topics in last.kinds else (*last.kinds, view.topics)
         self.members_count = len(self._members)
+
+    def _collect_kinds(self) -> None:
+        kinds = {id(topics): topics for topics in [member.topics for member in self._members]}  # one object if equal
+        self._kinds = tuple(kinds.values())
+
+    def _collect_in_slices(self) -> Iterator[None]:
+        """Collects the members of the group. Members that join or change meanwhile raise the group epoch, so that the
+        next target includes them."""
+        count = 0
+        for member in list(self.group.members.values()):
+            view = self._view_of(member)
+            self._members.append(view)
+            count += len(view.topics)
+            if count > NAMES_PER_SLICE:
+                count = 0
+                yield
+        self.members_count = len(self._members)
+        self._collect_kinds()
 
     def read_topics(self) -> None:
         """Reads the partitions of all subscribed topics, before the computation."""
@@ -185,21 +231,24 @@ class AssignmentJob:
         group = self.group
         replaced = change.replaced
         left_out = {change.member_id} if replaced is None else {change.member_id, replaced.member_id}
-        has_previous = self._previous is not None
         members = []
         for member in group.members.values():
             if member.member_id in left_out:
                 continue
-            view = member.assignor_member if has_previous else None
-            if view is None:
-                view = self._make_member(
-                    member.member_id, member.metadata, group.target_of(member.member_id), has_previous
-                )
-                if has_previous:
-                    member.assignor_member = view
-            members.append(view)
+            members.append(self._view_of(member))
         members.append(self._make_member(change.member_id, change.metadata, change.target, False))
         return members
+
+    def _view_of(self, member: ConsumerMember) -> AssignorMember:
+        """Returns the assignor's view of a member that does not change."""
+        has_previous = self._previous is not None
+        view = member.assignor_member if has_previous else None
+        if view is None:
+            target = self.group.target_of(member.member_id)
+            view = self._make_member(member.member_id, member.metadata, target, has_previous)
+            if has_previous:
+                member.assignor_member = view
+        return view
 
     def _make_member(
         self, member_id: str, metadata: MemberMetadata, target: Target, has_previous: bool
@@ -261,19 +310,21 @@ class AssignmentJob:
         else:
             background(self.compute, self._computed)
 
-    def begin_in_slices(self) -> None:
-        """Starts to read the topics, and then to compute and write the target."""
-        self.group.target_job = True
-        self.group.shard.context.in_slices(self._read_and_work())
-
-    def _read_and_work(self) -> Iterator[Outcome | None]:
+    def collect_and_work(self) -> Iterator[Outcome | None]:
+        """Collects the members and their topics; then computes and writes the target."""
+        services = self.group.shard.consumer
         try:
-            self.read_topics()
+            yield from self._collect_in_slices()
+            yield None
+            self._topics = yield from services.topics_in_slices(self._kinds)
         except Exception as error:
             self._computed(error)
             return
         yield None
-        yield from self._work()
+        if services.background is not None and self.members_count > services.inline_members:
+            services.background(self.compute, self._computed)
+        else:
+            yield from self._work()
 
     def write_in_slices(self, assignment: GroupAssignment) -> None:
         """Starts writing a target that does not fit into one decision."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
 from kcore.client.aio.broker import Broker
-from kcore.errors import ConnectionClosedError, KafkaError, PartitionErrors
+from kcore.errors import ConnectionClosedError, EngineClosedError, KafkaError, PartitionErrors
 from kcore.node._sync.backend import monotonic, sleep
 from kcore.node._sync.transport import Transport
 from kcore.protocol.error_codes import ErrorCode
@@ -75,14 +75,26 @@ class Calls:
         self.local = local
         self.timeout_s = timeout_s
         self.resources: dict[Resource, None] = {}
+        self._closed = False
 
     def now_ms(self) -> int:
         """Returns the time of new records in ms since the epoch: on an engine, by the engine's clock."""
         clock_ms = self.transport.clock_ms
         return time.time_ns() // 1_000_000 if clock_ms is None else clock_ms()
 
+    def require_open(self) -> None:
+        """Refuses work that would wait for responses for its whole time limit, because the node is closed.
+
+        Raises:
+            EngineClosedError: the node is an embedded one.
+            ConnectionClosedError: it is a cluster.
+        """
+        if self._closed:
+            raise EngineClosedError("the node is closed") if self.local else ConnectionClosedError("the node is closed")
+
     def close_resources(self) -> None:
-        """Closes open members, consumers and producers, the newest first."""
+        """Closes open members, consumers and producers, the newest first; new ones cannot start any more."""
+        self._closed = True
         while self.resources:
             resource, _ = self.resources.popitem()
             resource.close()

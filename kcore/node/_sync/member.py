@@ -152,8 +152,10 @@ class Member:
             TimeoutError: the group has not assigned in time; the member is closed.
             KafkaError: the coordinator refused the member; the member is closed.
             MemberClosedError: the member was closed before; `join` returns a new one.
+            EngineClosedError, ConnectionClosedError: the node is closed.
         """
         self._require_open()
+        self._calls.require_open()
         if not self._started:
             self._started = True
             self._calls.resources[self] = None

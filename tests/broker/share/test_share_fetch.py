@@ -302,10 +302,10 @@ def test_a_new_leader_epoch_fences_the_share_partition() -> None:
     partition = world.engine.partitions.get("t", 0)
     assert partition is not None
     (state,) = [state for shard in world.engine.share.shards or () for state in shard.machine.states.values()]
-    before = state.dump()
-    state.put_update(state.snapshot_epoch, partition.leader_epoch + 1, 0, state.delivery_complete_count, state.batches)
+    *fields, _, updates = state.dump()
+    state.restore(*fields, partition.leader_epoch + 1, updates)
     assert world.acknowledge("m", 1, (0, 1, ACCEPT)) == 6
-    state.restore(*before)
+    state.restore(*fields, partition.leader_epoch, updates)
     assert world.share_partition() is None
     assert world.acquire("m", 2) == [(0, 1, 1)]
     assert world.share_partition() is not stale

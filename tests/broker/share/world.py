@@ -115,15 +115,16 @@ class World(EngineHarness):
     def produce(self, *sizes: int, partition: int = 0, wall_ms: int | None = None) -> None:
         """Appends one log batch of each size."""
         for size in sizes:
-            builder = BatchBuilder(1 << 20, base_timestamp_ms=wall_ms or self.clock.wall_ms())
-            for _ in range(size):
-                assert builder.append(wall_ms or self.clock.wall_ms(), None, b"v")
-            data = PartitionProduceData(index=partition, records=builder.build())
-            request = ProduceRequest(
-                acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=[data])]
-            )
-            response = self.call(request, 9)
+            response = self.call(self.produce_request(size, partition, wall_ms), 9)
             assert not response.responses[0].partition_responses[0].error_code, response
+
+    def produce_request(self, size: int, partition: int = 0, wall_ms: int | None = None) -> ProduceRequest:
+        """Returns a request with one batch of `size` records."""
+        builder = BatchBuilder(1 << 20, base_timestamp_ms=wall_ms or self.clock.wall_ms())
+        for _ in range(size):
+            assert builder.append(wall_ms or self.clock.wall_ms(), None, b"v")
+        data = PartitionProduceData(index=partition, records=builder.build())
+        return ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=[data])])
 
     def delete_records(self, offset: int) -> None:
         partition = DeleteRecordsPartition(partition_index=0, offset=offset)

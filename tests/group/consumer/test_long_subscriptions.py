@@ -153,7 +153,7 @@ def test_a_failing_assignor_leaves_the_member_in_the_group(monkeypatch: pytest.M
         def fail(job: Any) -> None:
             raise MemoryError
 
-        patch.setattr(AssignmentJob, "read_topics", fail)
+        patch.setattr(AssignmentJob, "compute", fail)
         response = world.call(beat("m"), 1)
     assert response.error_code == E.NONE
     assert assigned(response) == set()

@@ -1,0 +1,22 @@
+"""The signals that end a server in an orderly way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable
+from typing import Any
+
+
+def stop_at_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], Any]) -> None:
+    """Calls `stop` at SIGTERM, SIGINT and SIGHUP.
+
+    SIGHUP arrives when the terminal is closed. It stays ignored if it is ignored already, as under `nohup`.
+    """
+    for name in ("SIGTERM", "SIGINT", "SIGHUP"):
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is None or (name == "SIGHUP" and signal.getsignal(number) is signal.SIG_IGN):
+            continue
+        with contextlib.suppress(NotImplementedError):
+            loop.add_signal_handler(number, stop)

@@ -1,0 +1,160 @@
+"""Patterns that match very many topics: targets are computed in slices, and groups share the matches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kcore.group.consumer import metadata, services, target
+from kcore.protocol.error_codes import ErrorCode as E
+from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kcore.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tests.transaction.world import World
+
+COUNT = 120
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    """A node whose limits are a few names instead of thousands."""
+    monkeypatch.setattr(target, "MANY_MATCHES", 50)
+    monkeypatch.setattr(target, "NAMES_PER_SLICE", 20)
+    monkeypatch.setattr(services, "NAMES_PER_SLICE", 20)
+    monkeypatch.setattr(services, "MAX_KEPT_NAMES", 40)
+    monkeypatch.setattr(metadata, "MANY_NAMES", 40)
+    node = World({"offsets.topic.num.partitions": 1}, topics={"other": 1})
+    node.engine.slices.requests.enabled = True
+    create(node, [f"t{number * 7 % COUNT:03}" for number in range(COUNT)])
+    return node
+
+
+def create(world: World, names: list[str]) -> None:
+    topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names]
+    response = world.call(CreateTopicsRequest(topics=topics, timeout_ms=1000), 7)
+    assert {topic.error_code for topic in response.topics} == {E.NONE}
+
+
+def beat(group: str, member: str, epoch: int = 0, owned: Any = ()) -> ConsumerGroupHeartbeatRequest:
+    return ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id=member,
+        member_epoch=epoch,
+        rebalance_timeout_ms=10_000,
+        subscribed_topic_regex="t.*",
+        topic_partitions=list(owned),
+    )
+
+
+def steps(world: World) -> int:
+    """Runs all slices, with a commit after each. Returns their number."""
+    count = 0
+    while world.engine.slices or world.engine.pipeline.dirty:
+        world.engine.slices.step()
+        world.engine.commit()
+        count += 1
+    return count
+
+
+def start(world: World, request: ConsumerGroupHeartbeatRequest) -> Any:
+    pending = world.start(request, 1)
+    world.engine.commit()
+    response = getattr(pending, "response", pending)
+    assert response.error_code == E.NONE, response
+    return response
+
+
+def test_a_join_computes_its_target_in_slices(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The join looked up all topics at once: 0.3 s for 60,000 of them."""
+    looked_up: list[str] = []
+    start(world, beat("g", "a"))
+    assert steps(world) > 2
+    by_name = type(world.engine.topics).by_name
+
+    def counted(topics: Any, name: str) -> Any:
+        looked_up.append(name)
+        return by_name(topics, name)
+
+    world.advance(6_000)
+    monkeypatch.setattr(type(world.engine.topics), "by_name", counted)
+    start(world, beat("g", "b"))
+    assert len(looked_up) < 20
+    longest = 0
+    while world.engine.slices or world.engine.pipeline.dirty:
+        looked_up.clear()
+        world.engine.slices.step()
+        longest = max(longest, len(looked_up))
+        world.engine.commit()
+    assert longest == services.NAMES_PER_SLICE
+
+
+def test_the_members_get_all_topics_once(world: World) -> None:
+    owned: dict[str, Any] = {"a": [], "b": []}
+    epochs = {"a": 0, "b": 0}
+    for _ in range(8):
+        for member in ("a", "b"):
+            response = start(world, beat("g", member, epochs[member], owned[member]))
+            steps(world)
+            epochs[member] = response.member_epoch
+            if response.assignment is not None:
+                owned[member] = response.assignment.topic_partitions
+            world.advance(3_000)
+    ids = [{topic.topic_id for topic in owned[member]} for member in ("a", "b")]
+    expected = {world.engine.topics.by_name(f"t{number:03}").topic_id for number in range(COUNT)}  # type: ignore[union-attr]
+    assert ids[0] | ids[1] == expected
+    assert not ids[0] & ids[1]
+    assert (len(ids[0]), len(ids[1])) == (COUNT // 2, COUNT // 2)
+    assert epochs["a"] == epochs["b"]
+
+
+def test_groups_share_their_matches(world: World) -> None:
+    for group in ("g1", "g2"):
+        start(world, beat(group, "m"))
+        steps(world)
+    shard = world.engine.groups.of("g1").machine
+    first, second = (shard.groups[group].subscriptions.resolved["t.*"].topics for group in ("g1", "g2"))
+    assert len(first) == COUNT
+    assert first is second
+    consumer = world.engine.consumer_groups
+    assert consumer.in_order(first) is consumer.in_order(frozenset(list(first)))
+
+
+def test_a_failing_slice_leaves_the_target_to_the_next_heartbeat(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    start(world, beat("g", "a"))
+    steps(world)
+    group = world.engine.groups.of("g").machine.groups["g"]
+    for name in ("__init__", "_collect_kinds", "compute"):
+        world.advance(6_000)
+
+        def fail(*args: Any) -> None:
+            raise MemoryError
+
+        with monkeypatch.context() as patch:
+            patch.setattr(target.AssignmentJob, name, fail)
+            start(world, beat("g", "a"))
+            steps(world)
+        assert not group.target_job
+        assert group.assignment_epoch < group.group_epoch
+    start(world, beat("g", "a"))
+    steps(world)
+    response = start(world, beat("g", "a"))
+    assert len(response.assignment.topic_partitions) == COUNT
+
+
+def test_names_keep_their_order_over_created_and_deleted_topics(world: World) -> None:
+    topics = world.engine.consumer_groups.metadata
+    names = frozenset(f"t{number:03}" for number in range(COUNT))
+    assert topics.in_order(names) == sorted(names)
+    deleted = [DeleteTopicState(name=f"t{number:03}") for number in range(0, 60, 3)]
+    world.call(DeleteTopicsRequest(topics=deleted, timeout_ms=1000), 6)
+    create(world, ["t000", "a", "zz", "t1"])
+    everything = names | {"a", "zz", "t1", "absent", "t"}
+    assert topics.in_order(names) == sorted(names)
+    assert topics.in_order(everything) == sorted(everything)
+    existing = [name for name in sorted(everything) if world.engine.topics.by_name(name) is not None]
+    assert topics.hash_of(everything) == topics.hash_of(existing)
+    assert topics.hash_of(existing) == metadata.group_hash(
+        metadata.topic_hash(world.engine.topics.by_name(name))  # type: ignore[arg-type]
+        for name in existing
+    )
