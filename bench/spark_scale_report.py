@@ -93,7 +93,8 @@ def tables(results: Results) -> str:
         return ", ".join(f"{name} {mb}" for name, mb in line.peak_mb.items())
 
     parts = [
-        "CPU seconds, and in parentheses millions of events per CPU second:\n\n",
+        "CPU seconds, and in parentheses millions of events per CPU second. The count is a Spark SQL job over "
+        "the same keys.\n\n",
         table(cpu),
         "\nWall seconds:\n\n",
         table(lambda line: f"{line.wall_s:.1f}"),

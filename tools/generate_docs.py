@@ -34,8 +34,15 @@ from kcore.transaction.states import EMPTY, NAMES, PREVIOUS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 HELP_PYTHON = (3, 11)  # the wording of argparse's help differs between Python versions
-BETWEEN_NODES = {ApiKey.ENVELOPE, ApiKey.ALLOCATE_PRODUCER_IDS}
+BETWEEN_NODES = {ApiKey.ENVELOPE, ApiKey.ALLOCATE_PRODUCER_IDS, ApiKey.ALTER_PARTITION, ApiKey.BROKER_HEARTBEAT}
 """APIs that only the nodes of a cluster use, which have an engine of their own."""
+STEPS_OF_MEMBERS = (
+    "*holds*: the member may still use partitions that it must revoke. *keep*: no change. *shrink*: in its epoch, the",
+    "member revokes partitions to which it no longer subscribes. *next*: a step towards the target. *next in the",
+    "target's epoch*: the member takes the target's epoch even if it must still revoke partitions. *fence*: it must",
+    "drop everything and rejoin.",
+)
+"""The legend of the table of consumer groups' members."""
 NOTE = "<!-- Made by tools/generate_docs.py: change the code, then run `make docs`. -->\n"
 
 
@@ -57,11 +64,10 @@ def apis() -> str:
             known = response_class(key)
         except KeyError:
             continue  # APIs between brokers and controllers
-        if key in BETWEEN_NODES:
-            continue
         kafka = f"{known.MIN_VERSION}–{known.MAX_VERSION}"
         if api is None:
-            lines.append(f"| {int(key)} | {name} | – | {kafka} | not served yet |")
+            missing = "served only between the nodes of a cluster" if key in BETWEEN_NODES else "not served yet"
+            lines.append(f"| {int(key)} | {name} | – | {kafka} | {missing} |")
         else:
             lines.append(f"| {int(key)} | {name} | {api.versions[0]}–{api.versions[1]} | {kafka} | {api.differs} |")
     engine.close()
@@ -90,8 +96,8 @@ def metrics() -> str:
         "# Metrics",
         NOTE,
         "The content of `/metrics`, served if `kcore.http.listen` is set; [operations.md](operations.md) explains it.",
-        "Kafka's name is the corresponding JMX metric; for a Kafka rate or percentile, this is the",
-        "counter or histogram from which Prometheus computes it.",
+        "The last column has the corresponding JMX metric. If that is a rate or a percentile, Prometheus computes it",
+        "from kcore's counter or histogram.",
         "",
         "| metric | type | labels | meaning | Kafka's |",
         "|---|---|---|---|---|",
@@ -114,6 +120,8 @@ def states() -> str:
         "The step of a heartbeat with its member's assignment (KIP-848), by the member's state, its epoch, the",
         "partitions that it must still revoke, and changes of its subscription.",
         "",
+        *STEPS_OF_MEMBERS,
+        "",
         "| state | at its target | holds | changed | step |",
         "|---|---|---|---|---|",
     ]
@@ -124,7 +132,8 @@ def states() -> str:
     lines += ["", *_diagram("Members of streams groups", "STABLE", moves)]
     lines += [
         "The step of a heartbeat (KIP-1071): by the member's state, whether its epoch is the target's, and whether it",
-        "still holds tasks that it must revoke.",
+        "still holds tasks that it must revoke. The words are those of consumer groups, with tasks for partitions, and",
+        "*next, in the following epoch*: a step towards the target, in which the member's epoch grows by one.",
         "",
         "| state | at its target | holds | step |",
         "|---|---|---|---|",

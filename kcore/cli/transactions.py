@@ -69,7 +69,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--start-offset", type=int, required=True, help="the first offset of the transaction, as shown by find-hanging"
     )
     aborting.add_argument(
-        "--force", action="store_true", help="also if the coordinator still has the transaction, which then fails"
+        "--force",
+        action="store_true",
+        help="also if the coordinator still has the transaction: its records in this partition are aborted, and it "
+        "continues in the others",
     )
     terminating = actions.add_parser(
         "terminate", help="let the coordinator abort the open transaction of an id, and fence its producer"

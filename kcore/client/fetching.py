@@ -80,7 +80,7 @@ class Position:
     def following(self) -> int | None:
         """The offset to commit; None: there is none.
 
-        Once every fetched record is consumed, this is the position. It lies behind transaction markers and aborted
+        Once every fetched record is consumed, this is the position. It lies after transaction markers and aborted
         records, which no poll returns: otherwise the group would keep a lag of these records.
         """
         if self.buffer is None and self.taken == self.consumed and (self.consumed is not None or self.skipped):

@@ -375,9 +375,9 @@ class Config(ConfigValues):
     )
     kcore_max_request_memory_bytes: int = setting(
         536_870_912,
-        "Received bytes of requests of all connections that are unfinished or wait. Beyond it, the client address with "
-        "the most of them loses the connection that has held some for the longest time. It should be larger than "
-        "socket.request.max.bytes; -1: no limit.",
+        "Received bytes of requests of all connections that are unfinished or wait. Beyond it, kcore takes the client "
+        "address that holds the most of these bytes, and closes its connection that has held unserved bytes for the "
+        "longest time. It should be larger than socket.request.max.bytes; -1: no limit.",
         low=-1,
         kind=LONG,
     )
@@ -390,9 +390,9 @@ class Config(ConfigValues):
     )
     kcore_max_response_memory_bytes: int = setting(
         268_435_456,
-        "Bytes of unread responses of all connections together. A Fetch response has at most a quarter of the rest, "
-        "but always one batch. Any other response of more than 1 MiB that does not fit closes its connection. Above "
-        "the limit, connections with unread responses are not served; -1: no limit.",
+        "Bytes of unread responses of all connections together. A Fetch response has at most a quarter of the memory "
+        "that remains below this limit, but always one batch. Any other response of more than 1 MiB that does not fit "
+        "closes its connection. Above the limit, connections with unread responses are not served; -1: no limit.",
         low=-1,
         kind=LONG,
     )

@@ -129,7 +129,8 @@ class SecuritySettings:
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = setting(
         10_000,
-        "Maximum of that time; and the minimum time between two reads because of a token with an unknown key.",
+        "Maximum of `sasl.oauthbearer.jwks.endpoint.retry.backoff.ms` as it doubles; also the minimum time between two "
+        "reads because of tokens with unknown keys.",
         low=1,
         kind=SettingType.LONG,
     )

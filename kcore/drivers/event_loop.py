@@ -546,7 +546,7 @@ class AsyncDriver:
             if not pipeline.settling:
                 self.engine.commit()
             return
-        until = pipeline.rounds + pipeline.failures + 2  # the round that is being written, and the one behind it
+        until = pipeline.rounds + pipeline.failures + 2  # the round that is being written, and the one after it
         while not (self._closed or self._broken) and pipeline.has_uncommitted:
             if pipeline.rounds + pipeline.failures >= until:
                 return

@@ -37,7 +37,7 @@ class Writer:
         self._thread.start()
 
     def do(self, work: Callable[[], None]) -> None:
-        """Queues `work`, which must not raise, behind all earlier work."""
+        """Queues `work`, which must not raise, after all earlier work."""
         self._work.put(work)
 
     def stop(self) -> None:

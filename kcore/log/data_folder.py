@@ -103,7 +103,7 @@ class DataFolder:
     def _refuse_orphaned_journal(self) -> None:
         """Refuses a folder that lost its data file: a new one would overwrite the journal with the last records.
 
-        A crash during creation leaves no entry in the journal, because the first is written behind the data file.
+        A crash during creation leaves no entry in the journal, because the first is written after the data file.
         """
         if entry_at(read_file(self.path), 0) is not None:
             what = f"missing or empty, but `{JOURNAL_NAME}` has records; restore it, or remove both to begin anew"

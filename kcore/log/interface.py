@@ -369,8 +369,8 @@ class LogEngine(ABC):
     def reclaim(self, max_batches: int) -> bool:
         """Frees the space of at most `max_batches` deleted batches or chunks, in one transaction of its own.
 
-        Returns whether there is more to do. It is not staged and independent of write sets. If it raises LogError,
-        nothing changed.
+        Returns whether there is more to do. It is independent of write sets: nothing of it is staged. If it raises
+        LogError, nothing changed.
         """
 
     @abstractmethod

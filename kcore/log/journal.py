@@ -85,7 +85,7 @@ class Area:
         position: the position of the area in the file.
         first_round: the round of its first entry.
         rounds: the number of entries.
-        size_bytes: their size: the next entry begins behind them.
+        size_bytes: their size: the next entry begins after them.
         fresh: the newest write sets.
         sorted: the batches of the other ones.
     """
@@ -106,7 +106,7 @@ class Area:
 
     @property
     def batch_bytes(self) -> int:
-        """The size of the batches with their heads."""
+        """The size of the batches with their batch heads, without the entry heads."""
         return self.size_bytes - self.rounds * ENTRY_HEAD.size
 
     @property
@@ -323,7 +323,7 @@ class Journal:
             raise LogError("LMDB refused an overwriting put")
 
     def _require_end(self, area: Area) -> None:
-        """Raises JournalMismatchError if the area has a sound entry behind the last one in memory."""
+        """Raises JournalMismatchError if the area has a sound entry after the last one in memory."""
         at = area.position + area.size_bytes
         size = ENTRY_HEAD.size
         try:
@@ -332,9 +332,7 @@ class Journal:
                 size += ENTRY_HEAD.unpack(head)[1]
                 found = entry_at(self._file.read(size, at), 0, self.identity)
                 if found is not None and found[0].round >= area.next_round and at < area.position + AREA_BYTES:
-                    raise JournalMismatchError(
-                        f"{area.rounds} rounds in memory, and round {found[0].round} behind them"
-                    )
+                    raise JournalMismatchError(f"{area.rounds} rounds in memory, and round {found[0].round} after them")
         except OSError as error:
             logger.error("log %s: the journal cannot be read (%s); its batches are in memory", self._folder, error)
 

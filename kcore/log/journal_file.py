@@ -10,12 +10,12 @@ LMDB also has the first round that was not moved: entries with lower rounds are 
 
 An entry (big-endian):
 
-    CRC-32C of everything behind it (u32) | size of the batches (u32) | round, from 0 (u32) | flags (u32) | identity
+    CRC-32C of everything after it (u32) | size of the batches (u32) | round, from 0 (u32) | flags (u32) | identity
     for each batch: partition number (u32) | base offset (u64) | size (u32) | the batch as Kafka writes it
 
 An entry is valid if its CRC and its identity are right and its round follows that of the entry before it. The entry
 after the last one of an area is the first one of the other area. The first invalid entry ends the journal. In a journal
-whose entries have the flag `FLUSHED`, an entry is written after the flush of the one before it: a valid entry behind an
+whose entries have the flag `FLUSHED`, an entry is written after the flush of the one before it: a valid entry after an
 invalid one then means that acknowledged data is damaged.
 """
 
@@ -91,7 +91,7 @@ class Entry(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The size of the batches with their heads."""
+        """The size of the batches with their batch heads, without the entry head."""
         return self.end - self.start
 
 

@@ -1,4 +1,4 @@
-"""Reads of a data folder: the batches in LMDB and those behind them in the journal, in short read transactions."""
+"""Reads of a data folder: the batches in LMDB and those after them in the journal, in short read transactions."""
 
 from __future__ import annotations
 

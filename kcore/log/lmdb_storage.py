@@ -220,7 +220,7 @@ class LmdbStorage(LmdbReader):
             raise
 
     def _write_transaction(self, write_set: WriteSet) -> None:
-        """Writes a write set to the log, behind the journal's batches. Repeats only after the map has grown.
+        """Writes a write set to the log, after the journal's batches. Repeats only after the map has grown.
 
         The caller holds both locks.
         """

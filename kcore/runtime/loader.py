@@ -31,7 +31,7 @@ class ShardLog(Protocol):
 
     @property
     def high_watermark(self) -> int:
-        """The offset behind the last durable record."""
+        """The offset after the last durable record."""
         ...
 
     @property

@@ -17,7 +17,7 @@ class Peers(Protocol):
     """Sends requests to other nodes. The driver of a node provides it."""
 
     def send(self, node_id: int, request: Any, version: int, done: Callable[[Any | None], None]) -> None:
-        """Sends a request in order, behind the earlier ones to the same node.
+        """Sends a request in order, after the earlier ones to the same node.
 
         Args:
             node_id: the receiver.

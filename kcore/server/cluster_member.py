@@ -100,7 +100,10 @@ class ClusterMember:
             await self.node.abort()
             if interrupted and not self._survives_interrupts:
                 return
-            logger.warning("cluster: node %d has ended and registers again", self._config.node_id)
+            logger.warning(
+                "cluster: node %d was fenced, or its engine was interrupted; it starts again as a new incarnation",
+                self._config.node_id,
+            )
             self.node = await self._next()
 
     async def _next(self) -> ClusterNode:

@@ -243,7 +243,7 @@ DATA_METRICS: Final[tuple[Metric, ...]] = (
     ),
     Metric(
         "kcore_authentications_total", COUNTER,
-        "SASL authentications; those of connected clients again are reauthentications.",
+        "SASL authentications. One by a client that is already authenticated counts as a reauthentication.",
         lambda o: o.server.authentications.results.items(), ("mechanism", "kind", "result"),
         "socket-server-metrics: successful-, failed-authentication-total, -reauthentication-total",
     ),

@@ -117,7 +117,7 @@ class HttpServer:
             asyncio.get_running_loop().call_soon(self._slice)
 
     def _slice(self) -> None:
-        """Runs one slice of the first document, which then goes behind the others."""
+        """Runs one slice of the first document, which then goes after the others."""
         connection, method, work = self._work[0]
         page: Page | None = None
         try:

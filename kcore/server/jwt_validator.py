@@ -43,7 +43,7 @@ class KeySet:
     Args:
         settings: the listener's settings.
         now_s: returns the time of a monotonic clock.
-        read: returns the bytes behind a URL.
+        read: returns the bytes at a URL.
     """
 
     def __init__(

@@ -125,7 +125,7 @@ class _Holders:
 class ResponseMemory:
     """Encoded responses of all connections that their peers have not read yet.
 
-    They wait in a connection behind an incomplete response, or in a transport because the peer's socket is full. Kafka
+    They wait in a connection after an incomplete response, or in a transport because the peer's socket is full. Kafka
     bounds them per connection only: one response for each peer that does not read.
 
     - A fetch returns at most a quarter of the remaining memory, and always at least one batch, so that every reader

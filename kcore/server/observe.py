@@ -146,7 +146,7 @@ class Observer:
         return self.engine.pipeline.has_uncommitted
 
     def settle(self) -> None:
-        """Waits for a background commit and ends the round behind it.
+        """Waits for a background commit and ends the round after it.
 
         Scrapes are rare, so one may block the loop for that long.
         """
@@ -337,7 +337,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
     Metric(
         "kcore_group_member_expirations_total", COUNTER,
-        "Those of them whose session or rebalance timeout ended.",
+        "Members removed because their session or rebalance timeout ended.",
         lambda o: (((kind,), count) for kind, count in o.engine.group_meters.expirations.items()), ("protocol",),
     ),
     Metric(
@@ -372,7 +372,8 @@ METRICS: Final[tuple[Metric, ...]] = (
         lambda o: _one(o.share_counters.deliveries),
     ),
     Metric(
-        "kcore_share_records_redelivered_total", COUNTER, "Those that had been delivered before.",
+        "kcore_share_records_redelivered_total", COUNTER,
+        "Delivered records of share groups that had been delivered before.",
         lambda o: _one(o.share_counters.redeliveries),
     ),
     Metric(
@@ -385,7 +386,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
     Metric(
         "kcore_share_records_archived_by_expiry_total", COUNTER,
-        "Those that had no delivery left and were archived.",
+        "Records whose lock expired with no delivery left; they were archived.",
         lambda o: _one(o.share_counters.archived_by_expiry),
     ),
     # ---- offsets

@@ -23,7 +23,7 @@ Kind = Literal[
 """
 
 KINDS: tuple[str, ...] = get_args(Kind)
-SHORT = 28  # characters of a member id in tables: clients put their own name first, and a uuid behind it
+SHORT = 28  # characters of a member id in tables: clients put their own name first, and a uuid after it
 MAX_DETAIL = 60  # characters of the column with partitions and offsets
 
 

@@ -196,7 +196,7 @@ cdef class BatchBuilder:
                 return False
             offset_delta = self.last_offset_delta + 1
         elif offset_delta <= self.last_offset_delta:
-            raise ValueError(f"offset delta {offset_delta} behind {self.last_offset_delta}")
+            raise ValueError(f"offset delta {offset_delta} after {self.last_offset_delta}")
         size = 1 + headers_size + varint_size(timestamp_delta) + varint_size(offset_delta)
         size += varint_size(key_size) + varint_size(value_size)
         size += (key_size if key_size > 0 else 0) + (value_size if value_size > 0 else 0)

@@ -83,7 +83,7 @@ cdef const char* parse_record(
         if here is NULL:
             return "the value of a header does not fit in its record"
     if here is not end:
-        return "a record has bytes behind its headers"
+        return "a record has bytes after its headers"
     at[0] = end
     return NULL
 
@@ -202,7 +202,7 @@ cdef class RecordReader:
         if self.at is not self.end:
             position = self.start_position + (self.at - self.start)
             self.release()
-            raise CorruptBatchError(position, "bytes behind the last record", "count")
+            raise CorruptBatchError(position, "bytes after the last record", "count")
         self.release()
         return False
 
@@ -325,7 +325,7 @@ def validate(
         if reader.record.offset_delta <= last or reader.record.offset_delta > header.last_offset_delta:
             raise CorruptBatchError(
                 reader.start_position + (reader.at - reader.start),
-                f"offset delta {reader.record.offset_delta} behind {last}, the last is {header.last_offset_delta}",
+                f"offset delta {reader.record.offset_delta} after {last}, the last is {header.last_offset_delta}",
             )
         last = reader.record.offset_delta
     return header

@@ -9,10 +9,10 @@ class SimpleRun(NamedTuple):
     """The result of `simple_run`.
 
     Attributes:
-        stop: the index behind the last simple batch.
+        stop: the index after the last simple batch.
         records: the number of their records.
         size_bytes: their total size.
-        next_offset: the offset behind them; undefined without any.
+        next_offset: the offset after them; undefined without any.
     """
 
     stop: int

@@ -80,12 +80,12 @@ class Sweep:
         Args:
             run: the batches, all valid.
             index: index of the first batch.
-            position: the offset behind the compacted batches.
+            position: the offset after the compacted batches.
             work: work units to use, to within a batch. Each record, each batch and each 512 bytes count as one.
             decompress: decompresses records.
 
         Returns:
-            (index behind the last compacted batch, offset behind it, remaining work).
+            (index after the last compacted batch, offset after it, remaining work).
 
         Raises:
             CorruptBatchError: a batch cannot be read.

@@ -15,7 +15,7 @@ class Sizes(NamedTuple):
         clean_bytes: total size of batches that end at or below the mark.
         dirty_bytes: total size of the other batches.
         first_dirty_ms: largest timestamp of the first of the other batches; -1: no batch, or no timestamp.
-        next_offset: the offset behind the last batch; -1: no batch.
+        next_offset: the offset after the last batch; -1: no batch.
     """
 
     clean_bytes: int
@@ -67,7 +67,7 @@ class OffsetMap:
             decompress: decompresses records.
 
         Returns:
-            (index behind the last surveyed batch, remaining work). If batches and work remain and the map is not full,
+            (index after the last surveyed batch, remaining work). If batches and work remain and the map is not full,
             the caller must judge the batch at the index.
 
         Raises:
@@ -95,7 +95,7 @@ class OffsetMap:
             shortest: smallest number of adjacent removed batches that form their own stretch; fewer are read.
 
         Returns:
-            (index behind the stretch, True if all of it is removed). A stretch that must be read may contain batches
+            (index after the stretch, True if all of it is removed). A stretch that must be read may contain batches
             without live records.
         """
 

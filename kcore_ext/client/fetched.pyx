@@ -177,7 +177,7 @@ cdef class FetchedRecords:
         return 0
 
     cdef int reserve(self) except -1:
-        """Makes room for one more source."""
+        """Makes room for one more `Source` (the untaken records of one batch)."""
         cdef Py_ssize_t wanted = 2 * self.capacity if self.capacity else FIRST_CAPACITY
         cdef void* moved
         if self.count == self.capacity:

@@ -98,7 +98,7 @@ class OffsetDecoder:
         Args:
             run: pairs (base offset, whole batch); CRCs are not checked.
             start: the index of the first batch.
-            stop: the index behind the last.
+            stop: the index after the last.
             from_offset: records below it are skipped.
             partitions_of: returns the dictionary for the offsets of a group and topic.
             other: called with (offset, key, value) for tombstones and for records that only the codec decodes.

@@ -34,7 +34,7 @@ cdef enum:
 # ---- big-endian numbers
 
 cdef inline uint8_t* put16(uint8_t* at, uint16_t number) noexcept:
-    """Writes a number; returns the position behind it."""
+    """Writes a number; returns the position after it."""
     write_int16(at, <int16_t>number)
     return at + 2
 

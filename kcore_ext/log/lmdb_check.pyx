@@ -126,7 +126,7 @@ cdef class _Walk:
                     continue
                 raise ValueError(f"page {position // self._page_size} cannot be read: error {errno}")
             if got == 0:
-                raise ValueError(f"page {position // self._page_size} lies behind the end of the file")
+                raise ValueError(f"page {position // self._page_size} lies after the end of the file")
             done += got
         return 0
 
@@ -206,7 +206,7 @@ cdef class _Walk:
                 before = node + NODE_HEADER
                 before_size = size
         if before is not NULL and high is not None and kind and _compare(before, before_size, high.data, high.size) >= 0:
-            raise ValueError(f"page {page}: its last key belongs behind it")
+            raise ValueError(f"page {page}: its last key belongs after it")
         if depth == 1:
             for place in range(count):
                 self._value(page, data, data + _u16(data + PAGE_HEADER + 2 * place), kind)
@@ -275,7 +275,7 @@ cdef class _Walk:
             for place in range(1, count + 1):
                 number = _u64(data + 8 * place)
                 if not 1 < number < before:
-                    raise ValueError(f"page {number} stands in a list of free pages behind {before}")
+                    raise ValueError(f"page {number} stands in a list of free pages after {before}")
                 before = number
                 if number < self._limit:
                     if self._seen[number >> 3] & (1 << (number & 7)):

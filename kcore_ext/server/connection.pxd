@@ -25,7 +25,7 @@ cdef class ConnectionCore:
     cdef readonly Py_ssize_t _row_bytes
     cdef public object _write               # sends bytes
     cdef public bint _closing
-    cdef public bint _refused               # a request was malformed: the bytes behind it are discarded
+    cdef public bint _refused               # a request was malformed: the bytes after it are discarded
     cdef public bint _eof
     cdef public bint _unread                # the peer does not read its responses: serve no more until it does
     cdef public bint _continues             # further requests wait for a later turn of the event loop

@@ -10,7 +10,7 @@ UNREAD_CHECK_BYTES: int
 """Bytes of responses that are encoded before a write, and that are sent between two checks of the unread bytes."""
 
 READ_AHEAD_BYTES: int
-"""Bytes that are read ahead behind a waiting request: enough to notice a broken connection."""
+"""Bytes that are read ahead after a waiting request: enough to notice a broken connection."""
 
 class Traffic:
     """The bytes that a server has exchanged with its clients.

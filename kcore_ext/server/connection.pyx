@@ -15,7 +15,7 @@ cdef enum:
     SINGLE_BYTES = 1_024            # these three are explained in the stub
     BULK_BYTES = 131_072
     MAX_FLUSHES = 16
-    AFTER_FIRST = -2                # the time of a turn begins behind its first requests; see `RequestQueue._is_late`
+    AFTER_FIRST = -2                # the time of a turn begins after its first requests; see `RequestQueue._is_late`
 
 UNREAD_CHECK_BYTES = UNREAD_CHECK_LIMIT
 READ_AHEAD_BYTES = READ_AHEAD_LIMIT

@@ -66,7 +66,7 @@ class Owner(Protocol):
         ...
 
     def arrived(self) -> None:
-        """Handles a completed response: `take` may return bytes, and requests behind it may be served.
+        """Handles a completed response: `take` may return bytes, and requests after it may be served.
 
         Called once until `take` is called.
         """
@@ -116,7 +116,7 @@ class RequestQueue:
 
     Attributes:
         gate: while set, receives every frame in place of the routes; `request` serves the frames that it lets through.
-        parked: True if the last request waits for more than a commit, or its response may be large; no request behind
+        parked: True if the last request waits for more than a commit, or its response may be large; no request after
             it is served.
         stopped: True if no more requests are served.
         lost: True if there was no memory for a response; the connection must be closed.
@@ -177,11 +177,11 @@ class RequestQueue:
     def request(self, frame: bytes) -> None:
         """Serves one frame, bypassing the gate."""
     def respond(self, route: ApiEntry, version: int, correlation_id: int, response: Any) -> None:
-        """Sends an immediate response, or queues it behind the responses in front of it."""
+        """Sends an immediate response, or queues it after the responses in front of it."""
     def defer(self, slot: ResponseSlot, *, parked: bool = False) -> None:
         """Reserves the place of a later response. Reserving the last place again changes nothing."""
     def cut(self, failed: ResponseSlot) -> None:
-        """Discards a response and all behind it."""
+        """Discards a response and all after it."""
     def take(self) -> bytes | None:
         """Returns the bytes that may be sent now; None if there are none."""
     def close(self) -> None:

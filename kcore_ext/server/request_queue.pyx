@@ -404,7 +404,7 @@ cdef class RequestQueue:
         self._ready(route, version, correlation_id, frame)
 
     cdef int _ready(self, ApiEntry route, int version, int correlation_id, bytes frame) except -1:
-        """Sends an immediate response, or queues it behind the responses in front of it."""
+        """Sends an immediate response, or queues it after the responses in front of it."""
         cdef ResponseSlot slot
         self.held_bytes += PyBytes_GET_SIZE(frame)
         if self._first is None:

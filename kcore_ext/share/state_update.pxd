@@ -13,7 +13,7 @@ cdef class StateUpdate:
     cdef ShareState state           # the ShareState that the record changes
     cdef bytes key
     cdef bytes value
-    cdef tuple batches                  # the state batches of `state` behind the record
+    cdef tuple batches                  # the state batches of `state` after the record
     cdef int64_t start_offset
     cdef int32_t complete_count
     cdef readonly Py_ssize_t size_bytes

@@ -119,7 +119,7 @@ cdef class StateWriter:
         return pending
 
     cdef StateUpdate update_of(self, int64_t start_offset, int64_t complete_count, list batches):
-        """Makes the record of a change, and the state behind it."""
+        """Makes the record of a change, and the state after it."""
         cdef StateUpdate update = StateUpdate.__new__(StateUpdate)
         cdef list present
         cdef tuple batch
@@ -166,7 +166,7 @@ cdef class StateWriter:
 
 
 cdef inline unsigned char* put_length(unsigned char* at, Py_ssize_t length) noexcept:
-    """Writes an unsigned varint and returns the address behind it."""
+    """Writes an unsigned varint and returns the address after it."""
     while length >= 0x80:
         at[0] = <unsigned char>(length & 0x7F) | 0x80
         length >>= 7
@@ -213,7 +213,7 @@ cdef tuple behind(tuple current, list added, int64_t start_offset):
 
 
 cdef inline bint lies_apart(tuple left, tuple right) except -1:
-    """Tests if a batch begins behind the other, and does not continue it with equal state and count."""
+    """Tests if a batch begins after the other, and does not continue it with equal state and count."""
     cdef int64_t end = left[1]
     cdef int64_t first = right[0]
     return first > end + 1 or (first == end + 1 and (left[2] != right[2] or left[3] != right[3]))

@@ -88,9 +88,9 @@ class ShareState:
         Args:
             snapshot_epoch: the number of the snapshot that the update belongs to.
             leader_epoch: the leader epoch; -1 keeps the present one.
-            start_offset: the start offset behind the update.
+            start_offset: the start offset after the update.
             complete_count: the delivery complete count.
-            batches: the delivery states behind the update.
+            batches: the delivery states after the update.
         """
 
     def begin_without_snapshot(self, offset: int) -> None:

@@ -163,7 +163,7 @@ cdef class ShareStates:
         if self._slots[hole] is NULL:
             return
         state = <ShareState>self._slots[hole]
-        # Close the gap: a later state of the run moves into it, unless its search begins behind the gap. The hashes
+        # Close the gap: a later state of the run moves into it, unless its search begins after the gap. The hashes
         # are kept by the strings, so none of these steps can fail.
         while True:
             at = (at + 1) & mask

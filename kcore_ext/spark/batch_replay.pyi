@@ -115,8 +115,8 @@ class EventReplay:
 
     @property
     def last_gap(self) -> int:
-        """The offset behind the last gap before the replay's end, -1 for none."""
+        """The offset after the last gap before the replay's end, -1 for none."""
 
     @property
     def cut(self) -> bool:
-        """True if there are events behind the replay's end."""
+        """True if there are events after the replay's end."""

@@ -326,7 +326,7 @@ cdef int put_text(Column* column, const unsigned char* at, Py_ssize_t size, cons
 
 
 cdef void truncate(Column* column, Py_ssize_t length) noexcept:
-    """Removes the values behind `length`, in child columns too, which may be longer than this one."""
+    """Removes the values after `length`, in child columns too, which may be longer than this one."""
     cdef int i
     if column.validity != NULL and column.length > length:
         memset(column.validity + length, 1, column.length - length)

@@ -337,7 +337,7 @@ cdef int _put_struct(Route* route, Reader* reader) noexcept:
 
 
 cdef int _read(Route* route, const unsigned char* at, Py_ssize_t size) except -1:
-    """Appends the struct behind a two-byte version. Returns False, with nothing appended, if it is malformed."""
+    """Appends the struct after a two-byte version. Returns False, with nothing appended, if it is malformed."""
     cdef Reader reader
     cdef Py_ssize_t row = route.column.length
     reader.start = at

@@ -160,7 +160,7 @@ def test_refusals_state_the_cause(kcore: Terminal) -> None:
     assert "valid: earliest" in kcore("consume", "--topic", "t", "--from", "soon").err
     assert kcore("consume", "--topic", "t", "--partition", "0", "--group", "g").status == 1
     said = kcore("consume", "--topic", "t", "--partition", "0", "--from", "99")
-    assert said == (0, "", ""), "behind the end is nothing yet"
+    assert said == (0, "", ""), "after the end is nothing yet"
 
 
 def test_aborted_records_are_not_printed(kcore: Terminal) -> None:

@@ -86,7 +86,7 @@ def test_a_copy_under_load_holds_a_prefix_with_everything_acknowledged_before(ru
                 # One write of each writer may be in flight when the counts are read.
                 assert before[partition] <= len(values) <= after[partition] + 1
                 offset = committed(engine, f"group-{partition}")[("numbers", partition)]
-                assert before[partition] <= offset <= len(values), "the commit came behind the record"
+                assert before[partition] <= offset <= len(values), "the commit came after the record"
 
 
 def test_a_killed_server_leaves_a_folder_that_can_be_copied(run: Run, tmp_path: Path) -> None:

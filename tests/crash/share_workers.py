@@ -36,7 +36,7 @@ class Ledger:
 
     Attributes:
         name: the topic, and the group.
-        produced: the highest offset behind a confirmed append, by partition.
+        produced: the highest offset after a confirmed append, by partition.
         done: records whose acceptance or rejection was confirmed: they may never come again.
         uncertain: records whose acceptance or rejection was sent, but not confirmed.
         counts: the highest delivery count of each record that was seen.

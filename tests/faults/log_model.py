@@ -270,7 +270,7 @@ def _ours(frame: FrameType) -> bool:
 
 
 def _safe(frame: FrameType) -> bool:
-    """Return whether no interrupt can strike here: at `try` and `return`, and behind a `with` block.
+    """Return whether no interrupt can strike here: at `try` and `return`, and after a `with` block.
 
     A trace function could raise even there, where no handler is in force, and leave a lock held.
     """

@@ -30,12 +30,12 @@ from tests.faults.log_model import (
 ERRORS = [KeyboardInterrupt, MemoryError]
 ROOT = Path(__file__).parents[2]
 UNDISTURBED = 2
-"""A fault number is behind the last call of a commit when so many in a row hit nothing."""
+"""A fault number is after the last call of a commit when so many in a row hit nothing."""
 
 
 @pytest.fixture(params=["memory", "lmdb", "lmdb, moved beside"])
 def subject(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Subject:
-    # A journal of three rounds: every case moves it now and then, and writes behind it in between.
+    # A journal of three rounds: every case moves it now and then, and writes after it in between.
     monkeypatch.setattr(journal, "MAX_ROUNDS", 3)
     folder = None if request.param == "memory" else tmp_path / "data"
     return Subject(folder, reopen_every=5, beside="beside" in request.param)

@@ -229,7 +229,7 @@ def test_a_compacted_batch_keeps_its_offsets_and_its_last_one() -> None:
     for offset_delta in (2, 5):
         builder.append(0, b"k", b"v", offset_delta=offset_delta)
     builder.append(0, b"k", b"v")
-    with pytest.raises(ValueError, match="offset delta 6 behind 6"):
+    with pytest.raises(ValueError, match="offset delta 6 after 6"):
         builder.append(0, b"k", b"v", offset_delta=6)
     batch = builder.build(100, last_offset_delta=9)
     assert [record.offset for record in iter_records(batch)] == [102, 105, 106]

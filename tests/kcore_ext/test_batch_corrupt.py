@@ -126,7 +126,7 @@ def test_the_smallest_record_is_read() -> None:
         ("12 00 00 00 02 6b 01 02 08 01", "the key of a header"),
         ("12 00 00 00 02 6b 01 02 00 04", "the value of a header"),
         ("12 00 00 00 02 6b 01 02 00 03", "the value of a header"),
-        ("10 00 00 00 02 6b 01 00 00", "bytes behind its headers"),
+        ("10 00 00 00 02 6b 01 00 00", "bytes after its headers"),
         ("12 00 00 00 02 6b 01 04 00 01", "the key of a header"),
     ],
 )
@@ -154,7 +154,7 @@ def test_a_wrong_record_count_is_refused(count: int) -> None:
 
 def test_records_beyond_the_count_are_refused() -> None:
     batch = with_records(GOOD_RECORD + GOOD_RECORD)
-    assert fault_of(lambda: list(iter_records(batch))) == (61 + 8, "count", "bytes behind the last record")
+    assert fault_of(lambda: list(iter_records(batch))) == (61 + 8, "count", "bytes after the last record")
 
 
 @pytest.mark.parametrize(("deltas", "last"), [((0, 0), 1), ((1, 0), 1), ((0, 2), 1), ((-1, 0), 1), ((0, 1), 0)])

@@ -39,7 +39,7 @@ def test_readers_see_what_was_put_there_and_step_over_gaps(store: Store) -> None
         assert contents(log) == kept
         assert (log.log_start_offset, log.end_offset, log.high_watermark, log.cleaned_to) == (0, 20, 20, 14)
         assert log.read(0, 1) == kept[:1]
-        assert log.read(5, 1 << 20) == kept[2:], "an offset in a gap leads to what is behind it"
+        assert log.read(5, 1 << 20) == kept[2:], "an offset in a gap leads to what is after it"
         assert log.read(4, 1 << 20, 10) == []
         assert log.read(11, 1) == kept[2:3]
         assert [base for base, _ in log.batches(6, 16)] == [10, 14]

@@ -46,7 +46,7 @@ RESULTS = results_of(
 PAGE = f"""
 ![CPU seconds of the jobs by events in the log]({PLOT})
 
-CPU seconds, and in parentheses millions of events per CPU second:
+CPU seconds, and in parentheses millions of events per CPU second. The count is a Spark SQL job over the same keys.
 
 | job | where | 1 million | 10 million |
 | --- | --- | --: | --: |

@@ -120,7 +120,7 @@ def test_transactions_report_records_that_were_not_stored(node: kcore.Node, name
         txn.abort()
     with node.transaction(name, interceptors=[refused]) as txn:
         txn.append(name, "x" * 5_000, partition=0)
-        txn.append(name, "behind it", partition=1)
+        txn.append(name, "after it", partition=1)
         with pytest.raises(MessageTooLargeError):
             txn.flush()
         txn.abort()

@@ -267,7 +267,7 @@ def test_a_transaction_splits_batches_that_the_broker_refuses(node: kcore.Node, 
         with node.transaction(name, interceptors=[results]) as txn:
             txn.append(name, "good")
             txn.append(name, "x" * 5_000)
-            txn.append(name, "behind it")
+            txn.append(name, "after it")
 
     with pytest.raises(errors.MessageTooLargeError):
         fail()

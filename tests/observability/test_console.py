@@ -373,7 +373,7 @@ def test_documents_take_turns_and_requests_come_between() -> None:
 
 
 def test_a_client_that_sends_no_more_gets_its_response(node: Watched) -> None:
-    """Such a client closes its half of the connection behind the request, while the page is made in slices."""
+    """Such a client closes its half of the connection after the request, while the page is made in slices."""
     for path, start in (("/metrics", b"# HELP"), ("/api/topics", b'{"total"')):
         with socket.create_connection(node.http.address, timeout=20) as peer:
             peer.sendall(f"GET {path} HTTP/1.1\r\n\r\n".encode())

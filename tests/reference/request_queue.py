@@ -1,8 +1,8 @@
 """The request queue of a connection in pure Python: the reference implementation of `kcore_ext.server.request_queue`.
 
 Kafka serves one request of a connection at a time. So does this queue, with one invisible difference: while a response
-waits only for a commit, the requests behind it are also decided, and share that commit. No request is served behind a
-parked one (a join, a sync, a long poll), or behind one that waits for a commit with a response that may be large.
+waits only for a commit, the requests after it are also decided, and share that commit. No request is served after a
+parked one (a join, a sync, a long poll), or after one that waits for a commit with a response that may be large.
 
 Servers use the compiled queue; tests compare it with this one.
 """
@@ -36,7 +36,7 @@ NOTED_BYTES = 16_384
 class FrameCutter:
     """Cuts a stream into frames, without looking beyond the requested one.
 
-    Holds received bytes that were not taken: at most one incomplete frame, and the complete frames behind a request
+    Holds received bytes that were not taken: at most one incomplete frame, and the complete frames after a request
     that is still being served.
 
     Args:
@@ -349,7 +349,7 @@ class ReferenceRequestQueue:
     # ---- responses
 
     def respond(self, route: ApiEntry, version: int, correlation_id: int, response: Any) -> None:
-        """Sends an immediate response, or queues it behind the responses in front of it."""
+        """Sends an immediate response, or queues it after the responses in front of it."""
         frame = frame_of(route, response, version, correlation_id)
         self.held_bytes += len(frame)
         if self._slots:
@@ -386,7 +386,7 @@ class ReferenceRequestQueue:
         return bool(self._slots)
 
     def cut(self, failed: ReferenceResponseSlot) -> None:
-        """Discards a response and all behind it."""
+        """Discards a response and all after it."""
         while self._slots and self._slots.pop() is not failed:
             pass
         if not self._slots:

@@ -354,12 +354,12 @@ def test_a_raising_participant_does_not_prevent_notifications_of_others() -> Non
 
         def committed(self) -> None:
             if self.faulty:
-                raise RuntimeError("a bug behind a commit")
+                raise RuntimeError("a bug after a commit")
             self.news.append("committed")
 
         def failed(self, error: LogError) -> None:
             if self.faulty:
-                raise RuntimeError("a bug behind a failed commit")
+                raise RuntimeError("a bug after a failed commit")
             self.news.append("failed")
 
     bench = Bench()

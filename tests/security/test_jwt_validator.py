@@ -58,7 +58,7 @@ def token(key: Any = RSA, algorithm: str = "RS256", key_id: str | None = "r", **
 
 
 class Issuer:
-    """The keys behind a URL, in memory, with a clock."""
+    """The keys at a URL, in memory, with a clock."""
 
     def __init__(self) -> None:
         self.data = key_set(r=RSA, e=EC)

@@ -20,7 +20,7 @@ HELLO = bytes.fromhex("160301020001000202fc0303")  # the beginning of a ClientHe
 
 
 def client_hello() -> bytes:
-    """Creates a complete ClientHello, behind which the client may stay silent."""
+    """Creates a complete ClientHello, after which the client may stay silent."""
     sent = ssl.MemoryBIO()
     peer = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).wrap_bio(ssl.MemoryBIO(), sent, server_hostname="kcore")
     with pytest.raises(ssl.SSLWantReadError):

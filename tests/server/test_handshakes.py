@@ -74,7 +74,7 @@ def test_a_stream_that_ends_in_its_first_message_is_closed(tls: MakeTls, peers: 
 def test_the_oldest_handshake_makes_room_for_other_clients(
     tls: MakeTls, peers: ExitStack, log_lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Clients that stay silent behind their first message do not lock out others, not even of their own address."""
+    """Clients that stay silent after their first message do not lock out others, not even of their own address."""
     monkeypatch.setattr(handshake, "MAX_HANDSHAKES", 4)
     monkeypatch.setattr(handshake, "HANDSHAKE_GRACE_S", 0.1)
     server = tls()
@@ -186,7 +186,7 @@ def test_silent_clients_make_room_for_others_of_a_full_listener(
 def test_clients_that_wait_for_a_slot_make_room_as_well(
     tls: MakeTls, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Clients that stall behind their first message do not hold all connections either."""
+    """Clients that stall after their first message do not hold all connections either."""
     monkeypatch.setattr(handshake, "MAX_HANDSHAKES", 0)
     monkeypatch.setattr(handshake, "HANDSHAKE_GRACE_S", 0.1)
     monkeypatch.setattr(Handshakes, "_abort_oldest", lambda _: NEVER_S)

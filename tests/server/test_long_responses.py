@@ -127,7 +127,7 @@ def topics(count: int) -> MetadataRequest:
 
 @pytest.mark.usefixtures("_short_slices")
 def test_responses_keep_their_order(serve: Any) -> None:
-    """Requests behind a long response wait; another client is served."""
+    """Requests after a long response wait; another client is served."""
     live: LiveServer = serve()
     beat, many, groups = HeartbeatRequest(group_id="g"), topics(90), DescribeGroupsRequest(groups=["g"] * 90)
     requests = [(beat, 4), (many, 8), (beat, 4), (groups, 5), (many, 8), (beat, 4)]

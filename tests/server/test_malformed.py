@@ -62,7 +62,7 @@ def test_an_unreadable_request_closes_its_connection_only(
         bad.send(first + data + bad.request(MetadataRequest(topics=None), 9))
         correlation_id, response = bad.receive(HeartbeatRequest(), 4)
         assert (correlation_id, response.error_code) == (1, 25), "what stands in front is answered"
-        assert bad.closed, "what stands behind is lost"
+        assert bad.closed, "the bytes after it are lost"
         parked.send(parked.request(MetadataRequest(topics=None), 9))
         assert parked.receive(MetadataRequest(), 9)[0] == 1
         assert other.send(HeartbeatRequest(group_id="g", member_id="m")).error_code == 25

@@ -56,7 +56,7 @@ def test_a_parked_request_delays_later_ones_of_its_connection_only(live: LiveSer
         assert raw.receive(BEAT, 4)[0] == 1
         for _ in range(20):
             other.send(BEAT)
-        assert read_all(other, "t") == [], "the produce stands behind the poll and was not looked at"
+        assert read_all(other, "t") == [], "the produce stands after the poll and was not looked at"
         other.send(produce("t", batch([b"theirs"])), 9)
         assert raw.receive(poll, 12)[0] == 2
         assert raw.receive(ProduceRequest(), 9)[0] == 3
@@ -77,7 +77,7 @@ def test_reading_stops_after_a_parked_request(live: LiveServer) -> None:
                 sent += raw.socket.send(beat)
         except BlockingIOError:
             pass
-        assert sent < 1 << 27, "the server took 128 MiB behind a parked request"
+        assert sent < 1 << 27, "the server took 128 MiB after a parked request"
         for _ in range(5):
             other.send(BEAT)
         held = live.call(lambda: max(len(connection._queue) for connection in live.server.connections))

@@ -103,7 +103,7 @@ def test_readers_agree(
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=60), st.integers(-2, 4))
 def test_readers_agree_on_random_bytes(noise: bytes, count: int) -> None:
-    """Compares random bytes behind a valid header."""
+    """Compares random bytes after a valid header."""
     batch = bytearray(batch_of([(0, None, None, ())])[:61]) + noise
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
     batch[57:61] = count.to_bytes(4, "big", signed=True)
@@ -172,7 +172,7 @@ def test_segments_of_all_codecs_are_read(tmp_path: Path, codec: CompressionType)
     ],
 )
 def test_one_bit_costs_one_batch(tmp_path: Path, at: int, flip: int, expected: str) -> None:
-    """The CRC does not cover offset, length and magic. The batches behind the damage are read nevertheless."""
+    """The CRC does not cover offset, length and magic. The batches after the damage are read nevertheless."""
     folder = tmp_path / "orders-0"
     folder.mkdir()
     whole = [batch_of([(1_000, b"key", b"value %d" % n, ())] * 10, n * 10) for n in range(4)]

@@ -101,7 +101,7 @@ def test_a_log_that_was_compacted_since_is_refused_or_gives_the_same(kafka_logs:
             with pytest.raises(KcoreError, match=r"lacks the offsets .* rebuild without --since"):
                 rebuilt(new_part, behind, resumed=resumed)
             refused += 1
-    assert (same, refused) == (12, 3), "three partitions of the later copy are compacted behind the checkpoint"
+    assert (same, refused) == (12, 3), "three partitions of the later copy are compacted above the checkpoint"
 
 
 def state_tables(result: Rebuilt) -> list[str]:
@@ -117,7 +117,7 @@ def test_checkpoints_that_cannot_be_used_are_refused(kafka_logs: Path) -> None:
         resume(*part[:2], [table.slice(1)], None)
     with pytest.raises(KcoreError, match="is not complete: rebuild without --since"):
         resume(*part[:2], [table.slice(0, 5), table.slice(6)], None)
-    with pytest.raises(KcoreError, match="the checkpoint is at offset 100, behind 40"):
+    with pytest.raises(KcoreError, match="the checkpoint is at offset 100, after 40"):
         rebuilt(part, rows[100:], AsOf(40), resumed=through_storage(begun))
 
     compacted = rows[:20] + rows[40:]

@@ -107,7 +107,7 @@ def test_slices_and_larger_types_are_read_as_they_are() -> None:
 
 
 def test_of_a_tag_that_comes_twice_the_last_one_counts() -> None:
-    """A malformed row behind it leaves no value in the columns."""
+    """A malformed row after it leaves no value in the columns."""
     whole = TransactionLogValue(producer_id=7).encode_value(1)
     twice = whole[:-1] + b"\x03" + b"\x00\x08" + bytes(8) + b"\x00\x08" + bytes(7) + b"\x05" + b"\x63\x01x"
     half = whole[:-1] + b"\x02" + b"\x00\x08" + bytes(8) + b"\x01\x07" + bytes(8)
@@ -137,7 +137,7 @@ TEXT = b"\x00\x00\x01\x01\x01\x01\x01\x00"
         ("__consumer_offsets", MEMBERS, TEXT + bytes(4) + b"\x00" + b"\x01\x00\x07\x01", "malformed"),
         ("__consumer_offsets", MEMBERS, TEXT + bytes(4) + b"\x00" + b"\x7f\x00", "malformed"),
         ("__consumer_offsets", MEMBERS, b"\x00\x00" + b"\x81\x80\x02" + bytes(32_768), "malformed"),  # 32768 bytes
-        ("__consumer_offsets", MEMBERS, b"\x00\x00" + b"\x80\x80\x02" + bytes(32_767), "malformed"),  # cut behind it
+        ("__consumer_offsets", MEMBERS, b"\x00\x00" + b"\x80\x80\x02" + bytes(32_767), "malformed"),  # cut after it
         ("__consumer_offsets", MEMBERS, b"\x00\x00\x00\x00\x00", "malformed"),  # a null that may not be
         ("__consumer_offsets", MEMBERS, b"\x00\x00\x01\x01\x01\x01\x7f\x00", "malformed"),  # 126 topics
         ("__consumer_offsets", MEMBERS, b"\x00\x00\x04\xed\xa0\x80\x03\xc3\x28" + TEXT[4:] + bytes(6), "ok"),

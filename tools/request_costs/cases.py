@@ -189,7 +189,10 @@ class Cases:
         yield self.of(ApiKey.DESCRIBE_GROUPS, "20,000 groups", lambda n: describe(groups=groups[:n]), len(groups))
         yield self.of(ApiKey.DESCRIBE_GROUPS, "absent groups", lambda n: describe(groups=self.names[:n]), 400_000)
         yield self.of(
-            ApiKey.DESCRIBE_GROUPS, "900 KB, again and again", lambda n: describe(groups=[big] * n), version=5
+            ApiKey.DESCRIBE_GROUPS,
+            "a group with a description of 900 KB, again and again",
+            lambda n: describe(groups=[big] * n),
+            version=5,
         )
         consumer = request_class(ApiKey.CONSUMER_GROUP_DESCRIBE)
         yield self.of(

@@ -12,7 +12,7 @@ MOMENTS: Final[dict[type[BaseException], frozenset[str]]] = {
     MemoryError: frozenset(("call", "c_call")),
     KeyboardInterrupt: frozenset(("call", "c_return")),
 }
-"""The events of `sys.setprofile` at which an exception may come: CPython handles signals behind calls."""
+"""The events of `sys.setprofile` at which an exception may come: CPython handles signals after calls."""
 RELEASES: Final = ("__exit__", "release")
 """Calls that release a lock; they need no memory."""
 

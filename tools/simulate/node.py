@@ -129,7 +129,7 @@ class ServerConnection:
             self._node.refuse(self)
 
     def flush(self) -> None:
-        """Sends the completed responses, then serves the requests behind them."""
+        """Sends the completed responses, then serves the requests after them."""
         while self.open and self.wire.writable:
             data = self.queue.take()
             if data is None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 TOPIC_COST = 100
 """The cost of one topic, mostly of its authorized operations, in microseconds."""
 NAME_COST = 10
-"""The cost of one topic behind the end of the page, in microseconds."""
+"""The cost of one topic after the end of the page, in microseconds."""
 PARTITION_COST = 3
 """The cost of one partition, in microseconds."""
 

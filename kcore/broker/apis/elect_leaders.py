@@ -46,7 +46,9 @@ class ElectLeadersApi(SlicedReadApi[ElectLeadersRequest, ElectLeadersResponse]):
     request_type: ClassVar[type] = ElectLeadersRequest
     response_type: ClassVar[type] = ElectLeadersResponse
     versions: ClassVar[tuple[int, int]] = (0, 2)
-    differs: ClassVar[str] = "It never holds an election: the node that has a partition's log is its leader."
+    differs: ClassVar[str] = (
+        "Outside of a cluster, kcore holds no election: the node that has a partition's log is its leader."
+    )
 
     def __init__(
         self, shard: Shard[MetadataMachine], cluster: ClusterView, authorizer: Authorizer | None = None

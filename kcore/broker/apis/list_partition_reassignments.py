@@ -31,7 +31,9 @@ class ListPartitionReassignmentsApi(Api[ListPartitionReassignmentsRequest, ListP
     request_type: ClassVar[type] = ListPartitionReassignmentsRequest
     response_type: ClassVar[type] = ListPartitionReassignmentsResponse
     versions: ClassVar[tuple[int, int]] = (0, 0)
-    differs: ClassVar[str] = "Partitions never move: the list is empty."
+    differs: ClassVar[str] = (
+        "Outside of a cluster, partitions never move: the list is empty. In a cluster, the list has the planned moves."
+    )
 
     def __init__(self, authorizer: Authorizer | None = None) -> None:
         self._authorizer = authorizer

@@ -109,8 +109,9 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
     versions = (0, 13)
     small_responses = True
     differs = (
-        "A compressed batch with more than 16 MiB of records when decompressed gets MESSAGE_TOO_LARGE, as do the last "
-        "ones of a request with more than 64 MiB and more than 32 times its size; Kafka decompresses any number."
+        "A compressed batch gets MESSAGE_TOO_LARGE if it has more than 16 MiB of decompressed records. So do the "
+        "remaining batches of a request once its decompressed records exceed 64 MiB, or 32 times the size of its "
+        "batches if that is more. Kafka has no limit."
     )
     served_versions = (3, 13)
     storage_error = ErrorCode.KAFKA_STORAGE_ERROR

@@ -122,8 +122,9 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         "more are INVALID_REQUEST or SHARE_SESSION_LIMIT_REACHED. "
         f"A request loads at most {MAX_LOADS} of them; the next requests load the others. "
         f"A response has at most {MOST_SHARED_BYTES >> 20} MiB of records, or one batch. "
-        "If there are too many sessions, a new one takes the place of one of the client that has the most; "
-        "Kafka refuses it."
+        "If there are too many sessions, a new session replaces the oldest session of the client that has the most "
+        "sessions (or partitions, if their limit is exceeded). If that is the new session's own client, it is refused. "
+        "Kafka refuses every new session."
     )
 
     def __init__(
@@ -230,7 +231,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         return self._fetch(run, pending)
 
     def fetch_failed(self, error: Exception) -> ShareFetchResponse:
-        """Logs an internal error behind durable acknowledgements. Returns the response of the request."""
+        """Logs an internal error after durable acknowledgements. Returns the response of the request."""
         return self.failed_late("ShareFetch", error, _SERVER_ERROR)
 
     def unreadable(self, share_partition: SharePartition, error: LogError) -> None:

@@ -20,7 +20,7 @@ class UnregisterBrokerApi(MembershipApi[UnregisterBrokerRequest, UnregisterBroke
     request_type: ClassVar[type] = UnregisterBrokerRequest
     response_type: ClassVar[type] = UnregisterBrokerResponse
     versions: ClassVar[tuple[int, int]] = (0, 0)
-    differs: ClassVar[str] = "The only broker cannot be removed; Kafka removes it until it registers again."
+    differs: ClassVar[str] = "Refused: kcore unregisters no broker by request."
 
     def check(self, request: UnregisterBrokerRequest) -> KafkaError:
         """Returns the reason of the refusal."""

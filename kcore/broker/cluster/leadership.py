@@ -160,7 +160,7 @@ class LeadershipKeeper(MetadataListener):
             self.consider_all()
 
     def consider_all(self) -> None:
-        """Compares what this node leads with the whole metadata, at the next `apply`."""
+        """Marks every partition as changed, so that the next `apply` considers it."""
         for topic in self._topics.all():
             for index in range(topic.partitions):
                 self._changed[PartitionKey(topic.topic_id, index)] = None

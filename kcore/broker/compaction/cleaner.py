@@ -163,7 +163,7 @@ class CompactionPass:
     def _interrupted(self) -> bool:
         """True if the pass must stop: a slice's commit failed, the partition was closed, or a load is reading it.
 
-        A load that has read a record must also read the tombstone behind it.
+        A load that has read a record must also read the tombstone after it.
         """
         partition = self._partition
         return self._failed or partition.closed or partition.loading > 0
@@ -241,7 +241,7 @@ class CompactionPass:
         return self._settle()
 
     def _remove(self, at: int, stop: int, upto: int) -> Generator[None, None, int]:
-        """Removes surveyed batches `at` to `stop` unread; returns the offset behind them, -1 if the pass is over."""
+        """Removes surveyed batches `at` to `stop` unread; returns the offset after them, -1 if the pass is over."""
         surveyed, cost = self._map, max(1, SLICE_RECORDS // SLICE_REMOVED)
         while at < stop:
             until = min(stop, at + max(1, self._work // cost))
@@ -253,12 +253,12 @@ class CompactionPass:
         return upto
 
     def _read(self, start: int, stop: int, position: int) -> Generator[None, None, int]:
-        """Reads and compacts batches; returns the offset behind them, -1 if the pass is over.
+        """Reads and compacts batches; returns the offset after them, -1 if the pass is over.
 
         Args:
             start: base offset of the first batch, or the log's start.
-            stop: base offset of the batch behind the last one.
-            position: the offset behind the batches that the pass has compacted so far.
+            stop: base offset of the batch after the last one.
+            position: the offset after the batches that the pass has compacted so far.
         """
         log = self._partition.log
         start = max(start, log.log_start_offset)  # retention may have moved it since the pass began
@@ -274,13 +274,13 @@ class CompactionPass:
         return position
 
     def _special(self, position: int, run: Run, at: int) -> int:
-        """Compacts a batch that cannot be judged by its records alone; returns the offset behind it."""
+        """Compacts a batch that cannot be judged by its records alone; returns the offset after it."""
         base, batch = run[at]
         header = parse_header(batch)
         self._work -= 1 + header.record_count
         if base < position > self._start:
             # This pass merged the batch. A batch that the log's start cuts is compacted like any other: an old value
-            # left in it would reappear once the tombstone behind it is removed.
+            # left in it would reappear once the tombstone after it is removed.
             self._sweep.flush()
             self._sweep.add(batch, False, False)
         elif header.is_control:

@@ -101,7 +101,7 @@ class Ledger:
         self._appended_bytes = log.appended_bytes
 
     def compacted(self, work: CompactionPass) -> None:
-        """Takes over the results of a completed pass. The next `update` counts the batches behind its end."""
+        """Takes over the results of a completed pass. The next `update` counts the batches after its end."""
         self._position = work.end_offset
         self._appended_bytes = -1
         self.clean_bytes, self.dirty_bytes = work.size_bytes, 0

@@ -48,7 +48,7 @@ class AbortedTransactionIndex(AbortedCore):
         return list(self._entries)
 
     def add(self, entry: AbortedTransaction) -> None:
-        """Appends an entry; its marker must be behind all earlier markers."""
+        """Appends an entry; its marker must be after all earlier markers."""
         assert not self._last_offsets or self._last_offsets[-1] < entry.last_offset, "markers come in offset order"
         self._entries.append(entry)
         self._last_offsets.append(entry.last_offset)

@@ -49,7 +49,7 @@ class Reader(Protocol):
 
 
 class AfterCommit:
-    """A `Participant` that stages nothing: it reads after the commit, behind the participants whose appends it must
+    """A `Participant` that stages nothing: it reads after the commit, after the participants whose appends it must
     see.
     """
 

@@ -131,7 +131,7 @@ def append(
 
     Args:
         partition: the target partition.
-        records: the request's bytes; bytes behind the batch are dropped.
+        records: the request's bytes; bytes after the batch are dropped.
         header: the batch's header.
         now: the time of the round.
         guard: the guard of a verified transactional batch; None if it was not verified.

@@ -79,7 +79,7 @@ class CountedDecompression:
         self.size_bytes = 0
 
     def __call__(self, codec: int, data: Buffer, max_size_bytes: int) -> bytes:
-        """Decompresses the records of a batch; raises as the given function."""
+        """Decompresses the records of a batch with `unpack` and counts them; raises what `unpack` raises."""
         records = self._unpack(codec, data, max_size_bytes)
         self.size_bytes += len(records)
         return records

@@ -99,7 +99,7 @@ def _first_record_at(partition: Partition, timestamp_ms: int) -> FoundOffset:
 
 
 def _next_at(partition: Partition, place: TimestampedBatch, timestamp_ms: int) -> TimestampedBatch | None:
-    """Finds the first batch behind `place` whose largest timestamp is at least `timestamp_ms`."""
+    """Finds the first batch after `place` whose largest timestamp is at least `timestamp_ms`."""
     log = partition.log
     for base_offset, batch in log.batches(start=log.log_start_offset, check_crc=False):
         header = parse_header(batch)

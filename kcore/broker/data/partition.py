@@ -186,7 +186,7 @@ class Partition(PartitionCore):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _recover(self) -> Iterator[None]:
-        """Rebuilds producers and transactions from the snapshot, if there is one, and the batches behind it."""
+        """Rebuilds producers and transactions from the snapshot, if there is one, and the batches after it."""
         producers, start = self._restore_snapshot()
         replay = partial(self._replay, producers)
         for run in self.log.runs(start, check_crc=False):
@@ -380,7 +380,7 @@ class Partition(PartitionCore):
         return ErrorCode.FENCED_LEADER_EPOCH if requested_epoch < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Returns the end of a leader epoch: (the largest epoch at most `epoch`, the offset behind its last record).
+        """Returns the end of a leader epoch: (the largest epoch at most `epoch`, the offset after its last record).
 
         The result is (-1, -1) for an epoch above the present one, and (epoch, start of the first known epoch) for an
         epoch before all known ones.

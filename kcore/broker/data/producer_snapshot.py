@@ -1,4 +1,4 @@
-"""Snapshot format of a partition's producers: a restart replays only the log behind the snapshot.
+"""Snapshot format of a partition's producers: a restart replays only the log after the snapshot.
 
 A snapshot is the state at an offset, taken while nothing is staged. Chunks: one head (format version), then chunks of
 producers, then chunks of aborted transactions; each begins with its kind. All numbers are big-endian.

@@ -47,7 +47,7 @@ class Segments:
 
     def __init__(self) -> None:
         self._segments: list[Segment] = []
-        self._end = -1  # the offset behind the last batch that was seen
+        self._end = -1  # the offset after the last batch that was seen
         self._cleaned_to = -1
 
     @property

@@ -55,7 +55,7 @@ class MetadataImage:
         settings: owner -> setting -> value as written by the client.
         features: feature -> finalized level; absent means 0.
         features_epoch: the offset of the last record that changed a feature; -1 while there is none.
-        next_producer_id: the first id behind all allocated blocks.
+        next_producer_id: the first id after all allocated blocks.
         acls: the access control lists.
         quotas: entity -> quota -> value.
         scram: user -> mechanism -> credential.

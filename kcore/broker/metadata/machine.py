@@ -88,7 +88,7 @@ class MetadataMachine:
         replayed_to: the offset after the last replayed record.
         block_next: the next id of the current block of producer ids; not durable: a restart discards the rest of the
             block.
-        block_end: the first id behind that block.
+        block_end: the first id after that block.
     """
 
     __slots__ = (
@@ -219,7 +219,7 @@ class MetadataMachine:
         raise AssertionError("the metadata log holds no transactions of producers")
 
     def decode(self, key: bytes | None, value: bytes | None) -> tuple[Any, Any] | None:
-        """Decodes a record. An unknown one fails the load: it may change the meaning of the records behind it."""
+        """Decodes a record. An unknown one fails the load: it may change the meaning of the records after it."""
         assert value is not None, "the metadata log has no tombstones"
         return None, MetadataValue(decode_metadata_record(value))
 

@@ -19,7 +19,7 @@ def aborted_ranges(
         partition: the partition.
         batches: log batches below the last stable offset, without a break.
         first_offset: the first offset of interest.
-        end_offset: the offset behind the last batch.
+        end_offset: the offset after the last batch.
     """
     transactions = sorted(
         partition.producers.aborted.between(first_offset, end_offset), key=lambda one: one.first_offset

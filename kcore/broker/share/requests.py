@@ -72,7 +72,7 @@ class _Receiver:
     Args:
         key: the partition.
         results: gets the result.
-        arrived: called behind that.
+        arrived: called after that.
     """
 
     __slots__ = ("_arrived", "_key", "_results", "_waits")
@@ -226,7 +226,7 @@ class ShareApi(Api[Request, Response]):
     # ---- responses
 
     def failed_late(self, name: str, error: Exception, response: Response) -> Response:
-        """Logs an internal error behind durable acknowledgements; returns `response`. It does not raise.
+        """Logs an internal error after durable acknowledgements; returns `response`. It does not raise.
 
         Args:
             name: the name of the request.

@@ -82,9 +82,10 @@ class ShareSession(SessionCore):
 class ShareSessions:
     """The share sessions of a node.
 
-    If there are too many, a new session takes the place of one of the client that has the most: of the address with the
-    most, and there of the connection with the most. So no client locks out others, and a client whose share is at most
-    that of each other client loses no session to them.
+    If there are too many, a new session replaces the oldest session of the client that has the most sessions (or
+    partitions, if their limit is exceeded): of the address with the most, and there of the connection with the most. If
+    that is the new session's own client, it is refused. So no client locks out others, and a client whose share is at
+    most that of each other client loses no session to them.
 
     Attributes:
         by_key: the sessions by group and member, for compiled code. It is always the same dictionary.

@@ -337,7 +337,7 @@ class GroupMemberMachine(ABC):
         self._event_done = follow
 
     def _interrupt_event(self) -> None:
-        """Ends the rebalance behind an event. The user's code still handles the event, as it may have begun to."""
+        """Ends the rebalance that waits for an event. The user's code handles the event, as it may have begun to."""
         self._event_done = None
         self._interrupted = self.event is not None
 

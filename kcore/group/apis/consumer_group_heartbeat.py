@@ -72,9 +72,9 @@ class ConsumerGroupHeartbeatApi(GroupApi[ConsumerGroupHeartbeatRequest, Consumer
     versions = (0, 1)
     caches_requests = True
     differs: ClassVar[str] = (
-        f"A pattern may have {MAX_CHARACTERS} characters, repetitions that come to {MAX_REPEATS}, "
-        f"{MAX_UNICODE_CLASSES} Unicode classes, {MAX_NAMED_GROUPS} named groups, and take "
-        f"{MAX_PROGRAM_BYTES >> 20} MiB once compiled; others are INVALID_REGULAR_EXPRESSION. "
+        f"A pattern has at most {MAX_CHARACTERS} characters, {MAX_UNICODE_CLASSES} Unicode classes, "
+        f"{MAX_NAMED_GROUPS} named groups, and {MAX_PROGRAM_BYTES >> 20} MiB once compiled. The counts of its "
+        f"repetitions (`{{n}}`, `{{m,n}}`) add up to at most {MAX_REPEATS}. Others are INVALID_REGULAR_EXPRESSION. "
         "Among assignors with equal votes, the order of "
         f"`group.consumer.assignors` decides. Above {INLINE_MEMBERS} members, or for a member with more than "
         f"{LONG_SUBSCRIPTION} topics, or in a group whose patterns match more than {MANY_MATCHES}, a target is "

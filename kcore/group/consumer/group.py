@@ -219,7 +219,7 @@ class ConsumerGroup(Group):
         else:
             before = member.metadata
             self.subscriptions.change(before, metadata)
-            member.say(metadata)
+            member.set_metadata(metadata)
             self.last_members = None
             if self.live and (before.classic is None) is not (metadata.classic is None):
                 self._change_protocol_timers(member)

@@ -66,7 +66,7 @@ def heartbeat(
     check_size(group, request.member_id)
     member_id = request.member_id or new_member_id(shard)
     change = identify(group, member_id, request, records)
-    change.say(_metadata(shard, context, request, change.before), visible=visible)
+    change.set_metadata(_metadata(shard, context, request, change.before), visible=visible)
     change.reconcile(request.topic_partitions)
     if change.member is not None and group.live:
         group.keep_session(change.member)

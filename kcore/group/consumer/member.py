@@ -168,7 +168,7 @@ class ConsumerMember(ShardTimer):
         """Returns True if the member uses the classic protocol."""
         return self.metadata.classic is not None
 
-    def say(self, metadata: MemberMetadata) -> None:
+    def set_metadata(self, metadata: MemberMetadata) -> None:
         """Sets the member's metadata."""
         self.metadata = metadata
         self.assignor_member = None

@@ -95,7 +95,7 @@ class MemberChange:
 
     # ---- metadata
 
-    def say(
+    def set_metadata(
         self, metadata: MemberMetadata, *, visible: Callable[[str], bool] | None, any_regex_counts: bool = False
     ) -> None:
         """Sets the member's metadata; raises the group epoch if that changes the group's topics.

@@ -85,7 +85,7 @@ def _join(
     except (DecodeError, UnicodeDecodeError):
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from None  # as Kafka 4.3.1
     metadata = _metadata(change, context, request, subscription, protocols)
-    change.say(metadata, visible=visible, any_regex_counts=True)
+    change.set_metadata(metadata, visible=visible, any_regex_counts=True)
     downgraded = downgrade_by_replacement(change)
     if downgraded is not None:
         return Outcome(records + downgraded, _response(change, change.group_epoch, protocols))

@@ -318,7 +318,7 @@ class AsyncConsumer:
     def positions(self) -> PartitionDict[OffsetAndMetadata]:
         """Returns the offsets that `commit()` would commit, for example to commit them in a transaction.
 
-        All records that were returned before this call count as processed. The offsets lie behind transaction markers
+        All records that were returned before this call count as processed. The offsets lie after transaction markers
         and aborted records. Partitions in which the position has not moved are left out.
         """
         self._processed()
@@ -357,7 +357,7 @@ class AsyncConsumer:
             missing = self._positions.missing(now_ms())
             states = self._positions.by_partition
             versions_before = {key: states[key].version for key in missing}
-            new = [key for key in missing if states[key].initial]  # not those that were reset: they are behind it
+            new = [key for key in missing if states[key].initial]  # not those that were reset: they are after it
         if not missing:
             return
         found: dict[TopicPartition, int] = {}

@@ -290,7 +290,7 @@ class Group:
             return PartitionDict()
 
     def pending_offsets(self, partitions: Iterable[Partition]) -> set[TopicPartition]:
-        """Returns the given partitions whose offset an open transaction of the group holds."""
+        """Returns those of the given partitions that have a pending offset: an open transaction commits it."""
         request = offset_fetch_request(self.id, as_partitions(partitions), stable=True)
         return self._calls.call(request, pending_offsets, at_most=versions.FETCH_OFFSETS)
 

@@ -70,7 +70,7 @@ def decode_key(topic_name: str, data: Buffer) -> RecordKey | UnknownRecord:
         The key, or an UnknownRecord for a type that the topic is not known to hold.
 
     Raises:
-        DecodeError: the type is known and the bytes behind it are malformed.
+        DecodeError: the type is known and the bytes after it are malformed.
     """
     if len(data) < 2:
         return UnknownRecord(-1, bytes(data))

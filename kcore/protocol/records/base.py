@@ -22,7 +22,7 @@ class RecordValue(Message):
     __slots__ = ()
 
     def encode_value(self, version: int) -> bytes:
-        """The value's bytes behind their int16 version.
+        """The value's bytes after their int16 version.
 
         Raises:
             EncodeError: the version is not one of the value's, or a field does not fit (see `Message.encode`).

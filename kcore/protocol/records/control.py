@@ -22,7 +22,7 @@ class ControlRecordType(IntEnum):
 
 
 class ControlRecordTypeSchema(Message, versions="0"):
-    """The key of a control record behind its int16 version."""
+    """The key of a control record after its int16 version."""
 
     type: Int16 = 0
 

@@ -255,7 +255,7 @@ def decode_metadata_record(data: Buffer) -> MetadataRecord:
 
 
 def _unsigned_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """An unsigned varint of at most five bytes, and the position behind it."""
+    """An unsigned varint of at most five bytes, and the position after it."""
     value = 0
     for at in range(5):
         if position + at >= len(data):

@@ -59,7 +59,7 @@ class Position(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """Number of offsets behind the position; 0 if the partition does not exist."""
+        """Number of offsets after the position; 0 if the partition does not exist."""
         return max(self.end - self.offset, 0)
 
 
@@ -111,7 +111,7 @@ def show_group(observer: Observer, query: Query) -> Steps:
     number = query.page("offsets")
     first = (number - 1) * PAGE_ROWS
     rows: list[Position] = []
-    newest: list[Position] = []  # the last page, in case the requested one is behind it
+    newest: list[Position] = []  # the last page, in case the requested one is after it
     for position in _positions(engine, group_id):
         if total % PAGE_ROWS == 0:
             newest = []

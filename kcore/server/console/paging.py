@@ -36,7 +36,7 @@ class Query:
     """The fields of a query.
 
     Args:
-        text: the part of the request target behind the question mark.
+        text: the part of the request target after the question mark.
 
     Raises:
         BadQueryError: there are too many fields, or the text is not UTF-8.

@@ -68,7 +68,7 @@ class WriteShareGroupStateApi(ShareStateApi[WriteShareGroupStateRequest, WriteSh
 
 
 def _check_size(state: ShareState, batches: list[Batch], start_offset: int) -> None:
-    """Refuses a write behind which the share partition would have too many state batches.
+    """Refuses a write after which the share partition would have too many state batches.
 
     Raises:
         KafkaError: INVALID_REQUEST.

@@ -9,7 +9,7 @@ Tombstones follow the same rule: a removed tombstone took all earlier records of
 records of aborted transactions regardless of their keys. No transaction below the cleaner's offset is open, because
 compaction does not pass the last stable offset.
 
-Damage differs: records behind a damaged batch are not compared with records before it. The checks drop their state, as
+Damage differs: records after a damaged batch are not compared with records before it. The checks drop their state, as
 if the log began there.
 """
 
@@ -89,7 +89,7 @@ class History:
         return missing
 
     def lost(self) -> None:
-        """Records damage: later rows do not follow from earlier ones. The damage explains a gap behind it."""
+        """Records damage: later rows do not follow from earlier ones. The damage explains a gap after it."""
         self.damaged = True
         self.solid_from = None
         self.next_offset = -1

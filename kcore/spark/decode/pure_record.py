@@ -295,7 +295,7 @@ def _one(name: str, read: Read) -> Step:
 
 
 class _Run:
-    """Consecutive numbers, read at once."""
+    """Adjacent numeric fields of a struct, decoded with one `struct.unpack_from`."""
 
     def __init__(self, spec: Any, read: Read) -> None:
         self._names = [spec.name]

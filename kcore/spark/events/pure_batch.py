@@ -101,7 +101,7 @@ def rows(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
         what = (key, value, topic, partition, _int64(base + delta), timestamp_ms, kind, headers)
         yield EventRow(*what, producer_id, epoch, last_sequence, *flags, False)
     if at != len(data):
-        raise MalformedError(start + at, "bytes behind the last record")
+        raise MalformedError(start + at, "bytes after the last record")
 
 
 def _records(batch: Any, codec: int) -> tuple[bytes, int]:
@@ -144,7 +144,7 @@ def _record(data: bytes, at: int) -> tuple[int, int, bytes | None, bytes | None,
     if count:
         headers, at = _headers(data, at, end, count)
     if at != end:
-        raise _BrokenError("a record has bytes behind its headers")
+        raise _BrokenError("a record has bytes after its headers")
     return delta_ms, delta, key, value, headers, end
 
 

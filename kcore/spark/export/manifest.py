@@ -110,7 +110,7 @@ class ExportedPartition:
             self.faults.append(fault)
 
     def forget_end(self) -> None:
-        """Drops the faults behind the last row: they may be half-written parts, which the next run reads again."""
+        """Drops the faults after the last row: they may be half-written parts, which the next run reads again."""
         self.faults = [fault for fault in self.faults if fault.offset < self.next_offset]
 
 

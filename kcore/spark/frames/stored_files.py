@@ -71,7 +71,10 @@ def stored_log(files: Files) -> StoredLog:
 
 
 def _in_root(path: str, files: Files, sizes: Mapping[str, int]) -> str:
-    """Returns a segment's name below the folder: the folder may be the one of the partition itself."""
+    """Returns a segment's path relative to the root.
+
+    If the root is a partition's own folder, that is the file name.
+    """
     return path if path in sizes else path.rpartition("/")[2]
 
 

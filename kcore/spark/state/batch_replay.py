@@ -50,7 +50,7 @@ class BatchReplay:
         cleaned_to: the offset up to which compaction has run, if known.
         with_records: True to keep the records that make up the state.
         resumed: the state at a checkpoint, from which the events continue; None: they begin with the log.
-        may_lack: True if offsets may be missing behind a checkpoint. False refuses such a gap, because compaction may
+        may_lack: True if offsets may be missing after a checkpoint. False refuses such a gap, because compaction may
             have removed a tombstone there.
 
     Attributes:
@@ -90,12 +90,12 @@ class BatchReplay:
             self._continue(as_of, may_lack)
 
     def _continue(self, as_of: AsOf, may_lack: bool) -> None:
-        """Continues behind the last offset of the state."""
+        """Continues after the last offset of the state."""
         state, completeness = self.state, self.state.completeness
         if as_of.offset is not None and as_of.offset < state.next_offset:
             raise KcoreError(
                 f"{state.topic}-{state.partition}: the checkpoint is at offset {state.next_offset}, "
-                f"behind {as_of.offset}"
+                f"after {as_of.offset}"
             )
         self._walk.resume(
             state.first_offset,

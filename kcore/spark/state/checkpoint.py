@@ -1,7 +1,7 @@
 """Checkpoints of rebuilt partitions: a later rebuild continues from one instead of from the start of the log.
 
 A checkpoint has the records that make up the state, the producers, and what the tables tell about the log. It is
-exact to an offset. A log that still has every offset behind it gives the same state as a replay from the start, unless
+exact to an offset. A log that still has every offset after it gives the same state as a replay from the start, unless
 the log lost records. If an offset is missing, compaction may have removed a tombstone or a marker, and the
 checkpoint cannot be used.
 """
@@ -44,7 +44,7 @@ def checkpoint_batches(live: LiveRecords, cut: bool) -> Iterator[pa.RecordBatch]
 
     Args:
         live: the live records of the partition.
-        cut: True if the log continues behind the state.
+        cut: True if the log continues after the state.
     """
     state = live.state
     head = {"number": 0, "offset": state.next_offset, "value": _properties(state, cut)}

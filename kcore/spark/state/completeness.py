@@ -1,7 +1,7 @@
 """Tracks whether a log still contains all records of an earlier state.
 
 Replayed to its end, a compacted log gives the state at its end. Cut at an earlier offset, it may not: a key's newest
-record before the cut may have been removed because of a newer one behind the cut. The state at a cut is correct if
+record before the cut may have been removed because of a newer one after the cut. The state at a cut is correct if
 compaction had not passed the cut's *last stable offset*. The cut itself is not a sufficient bound: a transaction open
 there may have ended before the cleaner ran, which then removed its offsets or those that they replaced.
 
@@ -28,7 +28,7 @@ class Completeness:
     Attributes:
         cleaned_to: an upper bound of the offset up to which compaction has run; None while there is no bound.
         gaps: True if an offset was missing.
-        last_gap: the offset behind the last gap before the cut; -1 for none.
+        last_gap: the offset after the last gap before the cut; -1 for none.
         lost: True if the log lacks records that compaction did not remove. Even the state at its end is uncertain
             then.
         first_offset: the offset of the first row; -1 before it.
@@ -52,7 +52,7 @@ class Completeness:
         Args:
             row: the row.
             expected: the offset after the previous row, -1 before the first.
-            beyond: True if the previous row was behind the cut already.
+            beyond: True if the previous row was after the cut already.
         """
         if expected < 0:
             self.first_offset = row.offset
@@ -100,7 +100,7 @@ class Completeness:
 
     @property
     def holes_to(self) -> int | None:
-        """The offset behind the last gap before the cut that is attributed to compaction; None for none.
+        """The offset after the last gap before the cut that is attributed to compaction; None for none.
 
         Below it, the loss of a whole segment would go unnoticed.
         """
@@ -112,7 +112,7 @@ class Completeness:
 
         Args:
             last_stable_offset: the one of the cut.
-            cut: True if the log continues behind the cut. The state at the end of a log is correct unless the log lost
+            cut: True if the log continues after the cut. The state at the end of a log is correct unless the log lost
                 records.
         """
         if self.lost:

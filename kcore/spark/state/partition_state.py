@@ -116,7 +116,7 @@ class PartitionState:
 
     def fault(self, offset: int, kind: str, detail: str) -> None:
         """Records a fault."""
-        if kind in LOSSES and offset <= max(self.next_offset, 0):  # a loss behind the cut does not affect the state
+        if kind in LOSSES and offset <= max(self.next_offset, 0):  # a loss after the cut does not affect the state
             self.completeness.lost = True
         self.fault_count += 1
         if len(self.faults) < MAX_FAULTS:

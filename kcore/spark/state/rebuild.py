@@ -16,7 +16,7 @@ class AsOf(NamedTuple):
     Attributes:
         offset: the offset before which to stop; None: no limit.
         timestamp_ms: stop before the first record with a later timestamp; None: no limit. Log order decides: records
-            behind one with a later timestamp are excluded even if their timestamps are earlier.
+            after one with a later timestamp are excluded even if their timestamps are earlier.
     """
 
     offset: int | None = None
@@ -45,7 +45,7 @@ class Rebuilt(NamedTuple):
 
     Attributes:
         state: its state.
-        cut: True if the log continues behind the moment.
+        cut: True if the log continues after the moment.
         live: the records that make up the state, if requested.
     """
 

@@ -40,7 +40,7 @@ def table_rows(state: PartitionState, cut: bool = False, *, offsets: bool = True
 
     Args:
         state: the partition.
-        cut: True if its log continues behind the last applied row.
+        cut: True if its log continues after the last applied row.
         offsets: True to include the table `offsets`.
     """
     partition = state.partition

@@ -22,7 +22,7 @@ class Acquired:
 
     @property
     def stop_batch(self) -> int:
-        """The index behind the log batch that contains the last acquired record."""
+        """The index after the log batch that contains the last acquired record."""
 
 class AcquiringRuns(RunList):
     """Runs whose records can be acquired.

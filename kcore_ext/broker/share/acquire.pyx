@@ -162,7 +162,7 @@ cdef class AcquiringRuns(RunList):
         return 0
 
     cdef int64_t take_tracked(self, Acquisition acquisition, Py_ssize_t at, Py_ssize_t stop) except -1:
-        """Acquires available runs of one origin, from index `at` on; returns the index of the run behind them.
+        """Acquires available runs of one origin, from index `at` on; returns the index of the run after them.
 
         Records that were delivered often come in smaller pieces, and those before their last delivery alone, so that a
         record that no member can process does not take others with it. `acquisition.most` is 0 when nothing more may
@@ -234,7 +234,7 @@ cdef class AcquiringRuns(RunList):
         return <int>self.find(first)
 
     cdef int64_t take_new(self, Acquisition acquisition, int64_t first, int64_t last) except -1:
-        """Acquires offsets that were never delivered; returns the offset behind the tracked ones.
+        """Acquires offsets that were never delivered; returns the offset after the tracked ones.
 
         Without a record limit whole log batches are taken, and split into ranges of about `batch_size` offsets where a
         log batch begins. With a limit the rest of the last log batch is tracked, and stays available.

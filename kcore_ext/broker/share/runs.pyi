@@ -27,7 +27,7 @@ class RunList:
 
     @property
     def end_offset(self) -> int:
-        """The offset behind the last tracked one."""
+        """The offset after the last tracked one."""
 
     @property
     def complete_count(self) -> int:
@@ -65,7 +65,7 @@ class RunList:
         """Returns the number of offsets in a range that can be acquired, without regard to limits."""
 
     def settle(self) -> bool:
-        """Moves the start behind the leading complete offsets. Returns True if it moved."""
+        """Moves the start after the leading complete offsets. Returns True if it moved."""
 
     def move_log_start(self, offset: int) -> bool:
         """Forgets all offsets below the new start of the log. Returns False if the start is already there."""

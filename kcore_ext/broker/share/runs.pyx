@@ -82,7 +82,7 @@ cdef class RunList:
         self.complete_count = 0
         for first, last, state, count in state_batches:
             if first < at or not first <= last < MAX_OFFSET or state not in (AVAILABLE, ACKNOWLEDGED, ARCHIVED):
-                raise ValueError(f"the state batch {first}-{last} of state {state} does not fit behind offset {at}")
+                raise ValueError(f"the state batch {first}-{last} of state {state} does not fit after offset {at}")
             if first > at:
                 self.runs.append(new_run(at, first - 1, UNFETCHED, 0))
             # Another program may have written any count. A delivery adds one, and responses have 16 bits for it.
@@ -112,7 +112,7 @@ cdef class RunList:
         return self.end_offset - self.start_offset
 
     cdef Py_ssize_t find(self, int64_t offset) noexcept:
-        """Returns the index of the run that contains an offset, or of the first run behind it."""
+        """Returns the index of the run that contains an offset, or of the first run after it."""
         cdef Py_ssize_t low = 0, high = len(self.runs), middle
         # Most requests concern the first or the last run.
         if high and (<Run>self.runs[0]).last >= offset:
@@ -222,7 +222,7 @@ cdef class RunList:
         return count
 
     cdef bint advance(self) except -1:
-        """Moves the start behind the leading complete runs; returns True if it moved."""
+        """Moves the start after the leading complete runs; returns True if it moved."""
         cdef Py_ssize_t done = 0, count = len(self.runs)
         cdef Run run
         while done < count:

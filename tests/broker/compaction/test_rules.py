@@ -357,7 +357,7 @@ def test_a_damaged_batch_stops_the_pass_and_is_not_given_a_new_checksum() -> Non
 
 
 def test_a_load_under_way_stops_the_pass() -> None:
-    """A load that has read a record must also read the tombstone behind it."""
+    """A load that has read a record must also read the tombstone after it."""
     world = World()
     for number in range(30):
         world.write([(b"a", b"%d" % number)])

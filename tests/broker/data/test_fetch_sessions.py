@@ -143,7 +143,7 @@ class SessionModel:
         self.told = told
 
     def expected(self, marks: dict[int, tuple[int, int]]) -> set[int]:
-        """Lists partitions with data behind their offset, or with a changed high watermark or start."""
+        """Lists partitions with data after their offset, or with a changed high watermark or start."""
         return {
             index for index in self.offsets if marks[index][0] > self.offsets[index] or marks[index] != self.told[index]
         }

@@ -210,7 +210,7 @@ def enforce(plane: DataPlane) -> int:
 
 
 def test_old_segments_are_deleted() -> None:
-    """retention.ms applies to the largest timestamp of a segment; a younger one keeps those behind it."""
+    """retention.ms applies to the largest timestamp of a segment; a younger one keeps those after it."""
     hour_ms = 3_600_000
     batches = [stamped(WALL_MS - age * hour_ms, WALL_MS - (age + 1) * hour_ms) for age in (5, 3, 9, 1)]
     plane = plane_with(*batches, retention_ms=4 * hour_ms, segment_bytes=len(batches[0]))

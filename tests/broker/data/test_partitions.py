@@ -405,7 +405,7 @@ def take_snapshot(plane: DataPlane) -> int:
 
 
 def test_a_restart_from_a_snapshot_restores_the_state() -> None:
-    """The state equals that from the whole log; only the batches behind the snapshot are read."""
+    """The state equals that from the whole log; only the batches after the snapshot are read."""
     plane = busy()
     assert take_snapshot(plane) == 1
     assert take_snapshot(plane) == 0, "nothing came since"

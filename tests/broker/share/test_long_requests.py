@@ -17,7 +17,7 @@ CONTEXT = RequestContext(6, "test")
 FIND_COORDINATOR = FindCoordinatorRequest(key_type=0, coordinator_keys=["other"])
 ACKS = {index: [(0, 0, ACCEPT)] for index in range(PARTITIONS)} | {
     PARTITIONS: [(0, 0, ACCEPT)],  # does not exist
-    3: [(5, 5, ACCEPT)],  # behind the end
+    3: [(5, 5, ACCEPT)],  # after the end
 }
 
 

@@ -324,7 +324,7 @@ def test_uninitialized_state_is_an_error_of_the_partition() -> None:
 @pytest.mark.parametrize(
     "stored",
     [
-        pytest.param((0, 2**63 - 1, 0, 1), id="no offset behind the last one"),
+        pytest.param((0, 2**63 - 1, 0, 1), id="no offset after the last one"),
         pytest.param((0, 3, 77, 1), id="unknown state"),
     ],
 )

@@ -349,7 +349,7 @@ def test_fast_path_declines_a_request_of_a_subclass(world):
 def test_slot_layout_refuses_names_without_a_slot():
     assert SlotLayout(ConsumerMember, {0: "timer", 1: "reply"}).names == ("timer", "reply")
     assert SlotLayout(ConsumerGroup, {0: "group_id"}).cls is ConsumerGroup, "a slot of its base"
-    for name in ("is_classic", "say", "nothing"):
+    for name in ("is_classic", "set_metadata", "nothing"):
         with pytest.raises(TypeError, match=f"ConsumerMember.{name} is no slot"):
             SlotLayout(ConsumerMember, {0: name})
     with pytest.raises(TypeError, match="is no class"):

@@ -171,7 +171,7 @@ def test_a_request_without_topics_creates_no_group() -> None:
 
 
 def test_the_lag_is_what_remains_from_the_start_offset() -> None:
-    """The lag is unknown without a start offset, and negative if that is behind the end of the log."""
+    """The lag is unknown without a start offset, and negative if that is after the end of the log."""
     world = World({"t": 3})
     for partition in range(3):
         world.node.send(produce("t", batch([b"x"] * 10), partition), 9)

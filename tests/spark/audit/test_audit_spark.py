@@ -202,7 +202,7 @@ def data_folder(folder: Path) -> list[tuple[int, bytes]]:
 
 @pytest.mark.parametrize("at", [100, 16])
 def test_a_data_folder_with_a_damaged_batch(tmp_path: Path, at: int) -> None:
-    """Damage of the CRC and of the header is reported, and the batches behind it are read."""
+    """Damage of the CRC and of the header is reported, and the batches after it are read."""
     stored = data_folder(tmp_path)
     data = (tmp_path / "data.mdb").read_bytes()
     position = data.index(stored[2][1]) + at

@@ -466,7 +466,7 @@ def test_an_initialization_that_does_not_complete(log: Written) -> None:
 def test_compacted_log_is_compared_by_present_records(log: Written) -> None:
     """The newest record of each key is valid where it stands, and may be the first one of its key in the log."""
     log.next_offset = 40
-    log.current("g", "a", 9, owned=[0])  # its member, and its group's epoch then, were written again behind it
+    log.current("g", "a", 9, owned=[0])  # its member, and its group's epoch then, were written again after it
     log.next_offset = 50
     log.group_epoch("g", 12)
     before = log.current("g", "b", 12, owned=[1])

@@ -91,7 +91,7 @@ def test_a_real_brokers_logs_as_they_were_at_any_time(kafka_logs: Path, seed: in
 
 
 def test_a_copy_that_was_made_while_the_cleaner_worked(kafka_logs: Path) -> None:
-    """The cleaner had replaced the front according to the segments behind it, but not the rest."""
+    """The cleaner had replaced the front according to the segments after it, but not the rest."""
     earlier, later = real_logs(kafka_logs / "moment-2"), real_logs(kafka_logs / "moment-4")
     mixed = {}
     for place, rows in earlier.items():

@@ -114,7 +114,7 @@ class ClusterChecks(Checks):
                 self.require(
                     sealed.bases[0] == stored.end_offset,
                     "log format",
-                    f"node {writer} writes {sealed.key}@{sealed.bases[0]} behind {stored.end_offset}",
+                    f"node {writer} writes {sealed.key}@{sealed.bases[0]} after {stored.end_offset}",
                 )
 
     # ---- the end

@@ -83,7 +83,7 @@ def _still_served() -> list[Patch]:
 
 CLUSTER_MUTANTS = (
     Mutant("no-lease", "a node serves although its lease has expired", _serves_without_lease, True, ("cut store",)),
-    Mutant("long-lease", "a node takes its lease for a minute longer than it is", _long_lease, True, ("cut store",)),
+    Mutant("long-lease", "a node computes the end of its lease a minute too late", _long_lease, True, ("cut store",)),
     Mutant(
         "fence-unchecked", "the store accepts writes of fenced nodes and of earlier leaders", _fence_unchecked, True
     ),
