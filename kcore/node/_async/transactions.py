@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from kcore.client import versions
 from kcore.client.aio.routes import TRANSACTION
+from kcore.client.consumer_coordinator.ownership import NOT_IN_GROUP
 from kcore.client.partitioner import partition_of
 from kcore.errors import (
     CommitFailedError,
@@ -24,9 +25,11 @@ from kcore.node._async.calls import AsyncCalls
 from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, chained, notified
 from kcore.node.requests import build_batch, by_topic, check_commit, produce_request, record_size
 from kcore.node.types import (
+    GroupMetadata,
     HeaderList,
     OffsetAndMetadata,
     Offsets,
+    Partition,
     RecordMetadata,
     TopicPartition,
     as_partition,
@@ -66,13 +69,40 @@ Row = tuple[int, bytes | None, bytes | None, HeaderList]
 """A record: timestamp in ms, key, value, headers."""
 
 
-class GroupMetadata(Protocol):
-    """A group or a member, whose offsets a transaction commits."""
+class HasGroupMetadata(Protocol):
+    """A group, member or consumer, whose offsets a transaction commits."""
 
     @property
     def group_metadata(self) -> tuple[str, str, int, str | None]:
         """Group id, member id, generation or member epoch, and instance id."""
         ...
+
+
+def metadata_of(
+    group: HasGroupMetadata | tuple[str, str, int, str | None] | str, partitions: Iterable[Partition]
+) -> GroupMetadata:
+    """Returns the committer of offsets of the partitions.
+
+    Raises:
+        CommitFailedError: the member must not commit them: it is not in its group, was removed since its user's last
+            poll or event, or has given a partition up.
+        TypeError: `group` is none of the types.
+    """
+    if isinstance(group, str):
+        return GroupMetadata(group)
+    metadata_for = getattr(group, "_metadata_for", None)
+    if metadata_for is not None:
+        found: GroupMetadata = metadata_for(partitions)
+        return found
+    row = group if isinstance(group, tuple) else getattr(group, "group_metadata", None)
+    if row is None:
+        raise TypeError(
+            f"a {type(group).__name__} has no group; valid: a consumer, a member, its group_metadata, a group or its id"
+        )
+    metadata = GroupMetadata(*row)
+    if metadata.member_id and metadata.epoch < 0:  # the coordinator would not check the member
+        raise CommitFailedError(NOT_IN_GROUP)
+    return metadata
 
 
 class TransactionalProducer:
@@ -486,12 +516,17 @@ class AsyncTransaction:
                 self._acknowledge_stored(partition, batch, *stored)
                 return limit
 
-    async def commit_offsets(self, group: GroupMetadata | str, offsets: Offsets) -> None:
+    async def commit_offsets(
+        self, group: HasGroupMetadata | tuple[str, str, int, str | None] | str, offsets: Offsets
+    ) -> None:
         """Commits offsets of a group with the transaction (KIP-447).
 
+        Offsets of a consumer or member are refused, before anything is sent, if it was removed from its group since
+        its last poll or event, or has given up one of the partitions, even if it has joined again meanwhile.
+
         Args:
-            group: the consumer or member that read the records, so that the coordinator refuses the offsets of a
-                fenced one; or a group without members, or its id.
+            group: the consumer or member that read the records, or the `group_metadata` that it had then, so that the
+                offsets of a fenced member are refused; or a group without members, or its id.
             offsets: partition -> the offset of the next record to read, for example `consumer.positions()`.
 
         Raises:
@@ -502,13 +537,11 @@ class AsyncTransaction:
             TypeError: `group` is none of these.
         """
         self._require_open()
-        metadata = (group, "", -1, None) if isinstance(group, str) else getattr(group, "group_metadata", None)
-        if metadata is None:
-            raise TypeError(f"a {type(group).__name__} has no group; valid: a consumer, a member, a group or its id")
-        if not offsets:
-            return
-        self._changed = True
         try:
+            metadata = metadata_of(group, offsets)
+            if not offsets:
+                return
+            self._changed = True
             await self._producer.commit_offsets(metadata, offsets)
         except BaseException:
             self._failed = True

@@ -26,7 +26,15 @@ from kcore.node.requests import (
     read_fetched,
     validation_request,
 )
-from kcore.node.types import OffsetAndMetadata, Offsets, Partition, PartitionDict, Record, TopicPartition
+from kcore.node.types import (
+    GroupMetadata,
+    OffsetAndMetadata,
+    Offsets,
+    Partition,
+    PartitionDict,
+    Record,
+    TopicPartition,
+)
 from kcore.protocol.error_codes import ErrorCode
 
 T = TypeVar("T")
@@ -191,9 +199,14 @@ class Consumer:
         Raises:
             OffsetOutOfRangeError: with reset "none": a partition does not have the position.
             KafkaError: the coordinator or a broker refused the consumer.
+            MemberClosedError: the consumer is closed.
+            KcoreError: the consumer was not started.
         """
+        self.member._require_started()
         limit = self._max_records if max_records is None else max_records
         records = list(self._poll(timeout, limit, self._positions.take) or ())
+        if not records and self._closed:
+            self.member._require_open()
         return self._intercept(records) if records and self._interceptors else records
 
     def _processed(self) -> None:
@@ -219,7 +232,11 @@ class Consumer:
                 if self._error is not None:
                     error, self._error = self._error, None
                     raise error
-                if not self._rebalances():
+                with self.member._guard:
+                    settled = not self._rebalances()
+                    if settled:
+                        self.member._note()  # before the records: the membership may end meanwhile
+                if settled:
                     with self._guard:
                         records = take(max_records)
                     if records or self._closed:
@@ -311,7 +328,8 @@ class Consumer:
         """Commits offsets; None: those of all records that were returned before this call.
 
         Raises:
-            CommitFailedError: the member has left the group, or was fenced.
+            CommitFailedError: the member has left the group, or was fenced since the last poll: call `poll` again,
+                which returns the records after the committed offsets.
             KafkaError, PartitionErrors: the coordinator refused offsets.
         """
         self.member.commit(self.positions() if offsets is None else offsets)
@@ -327,9 +345,18 @@ class Consumer:
             return PartitionDict(self._positions.consumed())
 
     @property
-    def group_metadata(self) -> tuple[str, str, int, str | None]:
-        """Group id, member id, epoch and instance id, with which a transaction commits offsets."""
+    def group_metadata(self) -> GroupMetadata:
+        """Group id, member id, epoch and instance id, with which a transaction commits offsets.
+
+        They belong to the membership of the last poll; see `Member.group_metadata`.
+
+        Raises:
+            CommitFailedError: the consumer has not joined the group yet.
+        """
         return self.member.group_metadata
+
+    def _metadata_for(self, partitions: Iterable[Partition]) -> GroupMetadata:
+        return self.member._metadata_for(partitions)
 
     # ---- fetching
 
