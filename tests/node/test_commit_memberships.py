@@ -148,7 +148,7 @@ def test_metadata_that_was_read_with_the_positions_is_refused_after_a_new_join(
 def test_a_member_does_not_commit_a_partition_that_a_rebalance_took_from_it(
     kcore_node: VirtualNode, protocol: Protocol
 ) -> None:
-    """A slow worker of a member with listeners: its membership goes on, but the partition has a new owner."""
+    """A slow worker of a member with listeners: it is still a member, but the partition has a new owner."""
 
     async def scenario(node: kcore.AsyncNode) -> tuple[Any, ...]:
         group = node.group("g")

@@ -207,6 +207,7 @@ class AsyncGroup:
             UnknownMemberIdError: the group has active members, and only they may commit.
             KafkaError: all offsets were refused, for one reason.
             PartitionErrors: some offsets were refused; the others are committed.
+            ValueError: an offset is negative.
         """
         if not offsets:
             return

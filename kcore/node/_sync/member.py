@@ -28,7 +28,8 @@ from kcore.node._sync.backend import CancelledError, Event, guard, invoke, monot
 from kcore.node._sync.calls import Calls
 from kcore.node._sync.missing_topics import Subscription
 from kcore.node.membership import MemberState
-from kcore.node.types import GroupMetadata, Offsets, Partition, TopicPartition
+from kcore.node.requests import to_commit
+from kcore.node.types import GroupMetadata, Offsets, Partition, TopicPartition, as_partition, as_partitions
 
 logger = logging.getLogger(__name__)
 
@@ -161,7 +162,7 @@ class Member:
             CommitFailedError: the offsets are no longer this member's to commit, or it is not in the group.
         """
         self._require_started()
-        keys = [TopicPartition(*partition) for partition in partitions]
+        keys = as_partitions(partitions)
         with self._guard:
             identity = self._machine.identity(keys, self._known)
         return GroupMetadata(self._machine.settings.group_id, *identity)
@@ -295,9 +296,11 @@ class Member:
             RebalanceInProgressError: the group rebalances; commit again after it, in the new epoch.
             KafkaError, PartitionErrors: the coordinator refused offsets.
             TimeoutError: no coordinator acknowledged the commit in time.
+            TypeError, ValueError: a key is not a partition, or an offset is no number or negative.
         """
         self._require_started()
         self._raise_error()
+        given = {as_partition(key): to_commit(value) for key, value in offsets.items()}
         done = Event()
 
         def completed(commit: Commit) -> None:
@@ -307,7 +310,7 @@ class Member:
 
         with self._guard:
             commit = self._machine.commit(
-                {TopicPartition(*key): value for key, value in offsets.items()},
+                given,
                 now_ms(),
                 retry=wait,
                 timeout_ms=round(self._calls.timeout_s * 1000),

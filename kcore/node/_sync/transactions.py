@@ -21,14 +21,13 @@ from kcore.errors import (
     ProducerFencedError,
     raise_partition_errors,
 )
-from kcore.node._sync.backend import Lock
+from kcore.node._sync.backend import Lock, caller
 from kcore.node._sync.calls import Calls
 from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, chained, notified
-from kcore.node.requests import build_batch, by_topic, check_commit, produce_request, record_size
+from kcore.node.requests import build_batch, by_topic, check_commit, produce_request, record_size, to_commit
 from kcore.node.types import (
     GroupMetadata,
     HeaderList,
-    OffsetAndMetadata,
     Offsets,
     Partition,
     RecordMetadata,
@@ -120,6 +119,7 @@ class TransactionalProducer:
         self.transactional_id = transactional_id
         self.timeout_s = timeout_s
         self.lock = Lock()
+        self.holder: object = None  # the task or thread with an open transaction, which holds the lock
         self.producer_id = -1
         self.epoch = -1
         self.implicit = False  # True: brokers add partitions to the transaction (KIP-890)
@@ -159,6 +159,14 @@ class TransactionalProducer:
             and self.calls.transport.newest(EndTxnRequest) > versions.TRANSACTION_V1_END
         )
         self._initialized = True
+
+    def require_free(self) -> None:
+        """Raises KcoreError if the caller itself has a transaction of this id open: it would wait for ever."""
+        if self.holder is not None and self.holder == caller():
+            raise KcoreError(
+                f"a transaction of {self.transactional_id!r} is open in this block; a transactional id has one "
+                "transaction at a time: end it first, or use another id"
+            )
 
     def _coordinate(self, request: Any, read: Any, at_most: int | None = None) -> Any:
         """Sends a request to a coordinator. A refused epoch means that the producer is fenced."""
@@ -250,9 +258,7 @@ class TransactionalProducer:
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
         for each, value in offsets.items():
             topic, partition = as_partition(each)
-            given = OffsetAndMetadata(value) if isinstance(value, int) else value
-            if not isinstance(given, OffsetAndMetadata):
-                raise TypeError(f"the offset to commit is {given!r}; valid: an int or an OffsetAndMetadata")
+            given = to_commit(value)
             row = TxnOffsetCommitRequestPartition(
                 partition_index=partition,
                 committed_offset=given.offset,
@@ -320,7 +326,6 @@ class Transaction:
         self._size_bytes = 0
         self._partitions: set[TopicPartition] = set()
         self._counts: dict[str, int] = {}
-        self._turn = 0
         self._changed = False  # a request was sent that the coordinator must end
         self._failed = False
         self._open = False
@@ -338,10 +343,12 @@ class Transaction:
         """
         if self._open:
             raise KcoreError("the transaction is open, so its producer is initialized")
+        self._producer.require_free()
         with self._producer.lock:
             self._producer.prepare()
 
     def __enter__(self) -> Transaction:
+        self._producer.require_free()
         self._producer.lock.__enter__()
         try:
             self._producer.prepare()
@@ -353,6 +360,7 @@ class Transaction:
         self._partitions.clear()
         self._changed = self._failed = False  # the object may have had a block before
         self._open = True
+        self._producer.holder = caller()
         return self
 
     def __exit__(
@@ -372,6 +380,7 @@ class Transaction:
                 self._abort_after(error)
         finally:
             self._open = False
+            self._producer.holder = None
             self._producer.lock.__exit__(None, None, None)
 
     def _require_open(self) -> None:
@@ -470,8 +479,7 @@ class Transaction:
             count = self._counts[topic] = len(row.partitions)
         if key is not None:
             return partition_of(key, count)
-        self._turn += 1
-        return self._turn % count
+        return self._producer.calls.next_partition(topic, count)
 
     def flush(self) -> None:
         """Sends the buffered records."""
@@ -532,6 +540,7 @@ class Transaction:
             ProducerFencedError: another producer has taken over the transactional id.
             KafkaError, PartitionErrors: the coordinator refused offsets.
             TypeError: `group` is none of these.
+            ValueError: an offset is negative.
         """
         self._require_open()
         try:
