@@ -76,6 +76,8 @@ class AsyncConsumer:
     A record counts as processed when the next one is requested. Partitions move only while the consumer waits for
     records, so a record that is being processed never has a second owner unless the member is fenced.
 
+    The consumer joins its group at its first poll or step of the loop.
+
     Args:
         calls: the node's requests.
         member: the member, not started yet.
@@ -83,6 +85,9 @@ class AsyncConsumer:
         reading: the settings of reading.
         interceptors: see the records before the program gets them, and the offsets of successful commits.
     """
+
+    member: AsyncMember
+    """The consumer's member of the group: its state, epoch and id. The consumer itself polls it."""
 
     def __init__(
         self,
