@@ -95,9 +95,9 @@ class Worker:
         fence = event.epoch, self.member.member_id
         for shard in event:
             self.fences[shard.partition] = fence
-            self.store.write(shard.partition, self.name, fence)  # fences the owner before this one
+            self.store.write(shard.partition, self.name, fence)  # before the first read: fences the former owner
         # Keeps the group. In a KIP-848 group the retention begins with the commit: commit again once a day there.
-        await self.member.commit({(TOPIC, 0): 0}, wait=False)
+        await self.member.commit(dict.fromkeys(event, 0), wait=False)
 
     def _removed(self, event: Any) -> None:
         for shard in event:

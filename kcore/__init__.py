@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from kcore.node.opening import connect_async as connect_async
     from kcore.node.opening import open as open
     from kcore.node.opening import open_async as open_async
+    from kcore.node.types import GroupMetadata as GroupMetadata
     from kcore.node.types import OffsetAndMetadata as OffsetAndMetadata
     from kcore.node.types import Record as Record
     from kcore.protocol.topic_partition import TopicPartition as TopicPartition
@@ -67,6 +68,7 @@ _MODULES = {
     "Consumer": "kcore.node._sync.consumer",
     "ConsumerInterceptor": "kcore.node.interceptors",
     "EmbeddedNode": "kcore.node.embedded",
+    "GroupMetadata": "kcore.node.types",
     "Job": "kcore.node._sync.queue",
     "KafkaError": "kcore.errors",
     "Lost": "kcore.client.consumer_coordinator.interface",
@@ -103,6 +105,7 @@ __all__ = [
     "Consumer",
     "ConsumerInterceptor",
     "EmbeddedNode",
+    "GroupMetadata",
     "Job",
     "KafkaError",
     "Lost",

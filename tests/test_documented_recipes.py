@@ -121,6 +121,19 @@ def test_the_monitor_counts_partitions_without_a_committed_offset(capsys: pytest
     assert capsys.readouterr().out.splitlines() == ["committed classic Empty 2", "member consumer Stable 3"]
 
 
+def test_the_times_of_commits_are_those_of_their_records() -> None:
+    code = block("## Groups and offsets", "decode_key")
+    with kcore.open(config=SETTINGS, clock=kcore.ManualClock(1_000_000)) as node:
+        node.topics.create("jobs", 1)
+        names: dict[str, Any] = {"node": node}
+        for _ in range(2):
+            node.group("workers").commit({("jobs", 0): 1})
+            node.advance(5_000)
+        exec(code, names)
+    ((key, when),) = names["times"].items()
+    assert (key, when.timestamp()) == (("workers", "jobs", 0), 1_005.0)
+
+
 def test_the_settings_for_a_faster_failover_are_valid() -> None:
     rows = [line.split("=") for line in block("### Fail over faster", "=", "").splitlines()]
     settings = dict(rows)

@@ -60,13 +60,27 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 # ---- offsets
 
 
+def to_commit(offset: Any) -> OffsetAndMetadata:
+    """Converts an offset to commit as callers write it.
+
+    Raises:
+        TypeError: it is neither an int nor an OffsetAndMetadata.
+        ValueError: it is negative.
+    """
+    given = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+    if not isinstance(given, OffsetAndMetadata):
+        raise TypeError(f"the offset to commit is {offset!r}; valid: an int or an OffsetAndMetadata")
+    if given.offset < 0:
+        raise ValueError(f"the offset to commit is {given.offset}; valid: the offset of the next record, 0 or more")
+    return given
+
+
 def _commit_entry(partition: int, offset: int | OffsetAndMetadata) -> OffsetCommitRequestPartition:
     if not isinstance(partition, int):
         raise ValueError(f"partition {partition!r}")
-    if isinstance(offset, int):
+    if isinstance(offset, int) and offset >= 0:
         return OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
-    if not isinstance(offset, OffsetAndMetadata):
-        raise TypeError(f"the offset to commit is {offset!r}; valid: an int or an OffsetAndMetadata")
+    offset = to_commit(offset)
     return OffsetCommitRequestPartition(
         partition_index=partition,
         committed_offset=offset.offset,
@@ -82,6 +96,7 @@ def commit_request(
 
     Raises:
         TypeError: a key is not a partition, or a value is not an offset.
+        ValueError: an offset is negative.
     """
     try:
         if len(offsets) == 1:

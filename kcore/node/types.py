@@ -13,6 +13,7 @@ from kcore.protocol.topic_partition import TopicPartition
 __all__ = [
     "GroupDescription",
     "GroupListing",
+    "GroupMetadata",
     "HeaderList",
     "Isolation",
     "MemberDescription",
@@ -66,6 +67,23 @@ if TYPE_CHECKING:
 
 else:
     PartitionDict = dict
+
+
+class GroupMetadata(NamedTuple):
+    """A group or a member as the committer of offsets in a transaction.
+
+    Attributes:
+        group_id: the group.
+        member_id: the member's id; "": a group without members.
+        epoch: the member epoch, or in a classic group the generation; -1: a group without members.
+        instance_id: the id of a static member, or None.
+    """
+
+    group_id: str
+    member_id: str = ""
+    epoch: int = -1
+    instance_id: str | None = None
+
 
 HeaderList: TypeAlias = Sequence[tuple[str, bytes | None]]
 

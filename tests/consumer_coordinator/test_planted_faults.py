@@ -9,6 +9,7 @@ import pytest
 
 from kcore.client.consumer_coordinator import base, classic, consumer
 from kcore.client.consumer_coordinator.interface import Commit
+from kcore.client.consumer_coordinator.ownership import Ownership
 from tests.consumer_coordinator.test_random import run_chaos
 
 SEEDS = range(20)
@@ -69,6 +70,7 @@ def _a_fenced_classic_member_commits(patch: pytest.MonkeyPatch) -> None:
         return self.generation.member_id, self._last_epoch, self.settings.instance_id
 
     patch.setattr(classic.ClassicMember, "_commit_identity", identity)
+    patch.setattr(Ownership, "end_membership", lambda self: None)  # the second fence, for queued commits
 
 
 def _a_failed_commit_is_forgotten(patch: pytest.MonkeyPatch) -> None:

@@ -110,6 +110,45 @@ def test_commits_reach_the_group_and_are_fenced(world: World, kind: dict[str, An
     assert committed(world.engine, "g") == {("t", 0): 5}
 
 
+def test_a_commit_that_waited_is_not_sent_with_a_later_epoch(world: World, kind: dict[str, Any]) -> None:
+    """The coordinator could not be reached; before it was, another member had the partition and committed more."""
+    one = world.member("one", "t", **kind)
+    world.until(lambda: len(one.owned) == 4)
+    world.cut.add("one")
+    world.run(3_000)
+    late = one.machine.commit({T[0]: 5}, world.now_ms, timeout_ms=600_000)
+    two = world.member("two", "t", **kind)
+    world.until(lambda: len(two.owned) == 4)
+    done = two.machine.commit({T[0]: 9}, world.now_ms)
+    world.until(lambda: done.done)
+    world.cut.clear()
+    world.until(lambda: late.done and one.lost and one.owned)
+    assert isinstance(late.error, CommitFailedError)
+    assert committed(world.engine, "g") == {("t", 0): 9}
+
+
+def test_a_commit_is_refused_if_its_membership_has_ended(world: World, kind: dict[str, Any]) -> None:
+    one, two = world.member("one", "t", **kind), world.member("two", "t", **kind)
+    world.until(lambda: len(one.owned) == len(two.owned) == 2)
+    held = next(iter(one.owned))
+    known = one.machine.ownership.losses
+    world.cut.add("one")
+    world.until(lambda: len(two.owned) == 4)
+    world.cut.clear()
+    world.until(lambda: one.lost and world.complete("t") and one.owned)
+    late = one.machine.commit({held: 5}, world.now_ms, known=known)
+    with pytest.raises(CommitFailedError, match="removed from the group since"):
+        one.machine.identity([held], known)
+    with pytest.raises(CommitFailedError, match="removed from the group since"):
+        one.machine.identity([], known)
+    assert (late.done, type(late.error)) == (True, CommitFailedError)
+    owned = next(iter(one.owned))
+    done = one.machine.commit({owned: 6}, world.now_ms)
+    world.until(lambda: done.done)
+    assert (done.error, committed(world.engine, "g")) == (None, {tuple(owned): 6})
+    assert one.machine.identity([owned], one.machine.ownership.losses)[1] == one.machine.epoch
+
+
 def test_consumed_positions_are_committed_before_they_are_revoked(world: World, kind: dict[str, Any]) -> None:
     positions = {T[0]: 3, T[1]: 4, T[2]: 5, T[3]: 6}
     one = world.member("one", "t", consumed=lambda: positions, auto_commit_ms=600_000, **kind)

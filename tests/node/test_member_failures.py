@@ -161,6 +161,47 @@ def test_a_closed_member_does_not_start_again(node: kcore.Node, name: str, optio
         consumer.__enter__()
 
 
+def test_calls_of_a_member_that_was_not_started_say_so(node: kcore.Node, name: str, options: dict[str, Any]) -> None:
+    """Some of them would wait for ever otherwise."""
+    node.topics.create(name, 1)
+    member, consumer = node.group(name).join(name, **options), node.group(name).consume(name, **options)
+    calls: list[Any] = [
+        member.poll,
+        lambda: member.commit({(name, 0): 1}),
+        lambda: member.wait(1.0),
+        consumer.poll,
+        consumer.commit,
+        lambda: consumer.commit({(name, 0): 1}),
+    ]
+    messages = []
+    for call in calls:
+        with pytest.raises(errors.KcoreError) as raised:
+            call()
+        messages.append(str(raised.value))
+    assert messages == ["the member was not started: call start(), or use it with `with`"] * len(calls)
+
+
+def test_a_loop_starts_its_member_and_closes_it(node: kcore.Node, name: str, options: dict[str, Any]) -> None:
+    node.topics.create(name, 1)
+    node.topics[name].append("record")
+    member, consumer = node.group(name).join(name, **options), node.group(name).consume(name, **options)
+    events = member.events()
+    first = next(events)
+    events.close()  # type: ignore[attr-defined]
+    records = iter(consumer)
+    record = next(records)
+    records.close()  # type: ignore[attr-defined]
+    assert (type(first), member.state, record.value, consumer.member.state) == (Assigned, "Closed", b"record", "Closed")
+
+
+def test_a_poll_of_a_closed_consumer_says_so(node: kcore.Node, name: str, options: dict[str, Any]) -> None:
+    node.topics.create(name, 1)
+    with node.group(name).consume(name, **options) as consumer:
+        consumer.poll()
+    with pytest.raises(errors.MemberClosedError, match="is closed"):
+        consumer.poll()
+
+
 def test_poll_returns_events_until_the_member_is_closed(node: kcore.Node, name: str, options: dict[str, Any]) -> None:
     node.topics.create(name, 2)
     owned: set[TopicPartition] = set()

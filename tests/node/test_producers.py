@@ -43,6 +43,16 @@ def test_keys_choose_the_partition_as_javas_producer_does(node: kcore.Node, name
     assert len(unkeyed) == 1, "records without a key share a partition until a batch is full"
 
 
+def test_the_wait_for_a_result_has_a_time_limit(node: kcore.Node, name: str) -> None:
+    node.topics.create(name, 1)
+    with node.producer(linger=600.0) as producer:
+        delivery = producer.append(name, "waits for more records")
+        with pytest.raises(TimeoutError, match="not stored after 0 s"):
+            delivery.result(timeout=0)
+        producer.flush()
+        assert delivery.result(timeout=0).offset == 0
+
+
 def test_a_refused_batch_fails_alone(node: kcore.Node, name: str) -> None:
     node.topics.create(name, 1, config={"max.message.bytes": 1_000})
     producer = node.producer()

@@ -80,6 +80,42 @@ def test_equal_keys_share_a_partition_and_many_records_are_one_batch(node: kcore
     assert values(topic.read(one.partition, places[2].offset, 1)) == [b"z"]
 
 
+def test_records_without_a_key_take_the_partitions_in_turn(node: kcore.Node, name: str) -> None:
+    """The turn is the node's: each `node.topics[name]` is a new object."""
+    node.topics.create(name, 3)
+    places = [node.topics[name].append("one").partition for _ in range(3)]
+    places += [node.topics[name].append_many(["one", "batch"])[1].partition for _ in range(3)]
+    for _ in range(3):
+        with node.transaction(name) as txn:
+            txn.append(name, "one")
+    committed = [place for place, end in node.topics[name].end_offsets().items() if end > 3]
+    assert (places, committed) == ([1, 2, 0, 1, 2, 0], [0, 1, 2])
+
+
+async def test_records_without_a_key_take_the_partitions_in_turn_on_a_loop(anode: kcore.AsyncNode, name: str) -> None:
+    await anode.topics.create(name, 3)
+    places = [(await anode.topics[name].append("one")).partition for _ in range(3)]
+    places += [(await anode.topics[name].append_many(["one", "batch"]))[1].partition for _ in range(3)]
+    assert places == [1, 2, 0, 1, 2, 0]
+
+
+def test_an_existing_topic_with_other_partitions_is_returned_with_a_warning(
+    node: kcore.Node, name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not wait for partitions that nothing creates."""
+
+    def sleep(seconds: float) -> None:
+        raise AssertionError("waits for partitions that do not exist")
+
+    node.topics.create(name, 2)
+    node.topics[name].append("leaders are known")
+    monkeypatch.setattr("kcore.node._sync.topics.sleep", sleep)
+    for partitions in (5, 2, None):
+        assert node.topics.create(name, partitions, exist_ok=True).describe().partitions == 2
+    messages = [record.getMessage() for record in caplog.records if record.name == "kcore.node._sync.topics"]
+    assert messages == [f"client: topic {name!r} exists with 2 partitions instead of 5; grow() adds partitions"]
+
+
 def test_offsets_of_a_topic(node: kcore.Node, name: str) -> None:
     topic = node.topics.create(name, 2)
     topic.append("old", partition=0, timestamp=1_000.0)
@@ -195,6 +231,19 @@ def test_a_wrong_partition_or_offset_of_a_commit_is_named() -> None:
             with pytest.raises(TypeError) as refused, node.transaction("copy") as transaction:
                 transaction.commit_offsets(group, offsets)
             assert str(refused.value) == message
+        with group.join("jobs") as member:
+            for offsets, message in cases:
+                with pytest.raises(TypeError) as refused:
+                    member.commit(offsets)
+                assert str(refused.value) == message
+            for offset in (-1, OffsetAndMetadata(-4)):
+                with pytest.raises(ValueError, match="0 or more"):
+                    member.commit({("jobs", 0): offset})
+        for offset in (-1, OffsetAndMetadata(-4)):
+            with pytest.raises(ValueError, match="0 or more"):
+                group.commit({("jobs", 0): offset})
+            with pytest.raises(ValueError, match="0 or more"), node.transaction("copy") as transaction:
+                transaction.commit_offsets(group, {("jobs", 0): offset})
         with pytest.raises(TypeError, match=r"^'jobs' is not a partition"):
             group.committed(["jobs"])  # type: ignore[list-item]
         assert group.committed() == {}

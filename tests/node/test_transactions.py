@@ -157,6 +157,36 @@ def test_a_group_of_a_transaction_may_be_named_by_its_id(node: kcore.Node, name:
         txn.commit_offsets(b"group", {(name, 0): 5})  # type: ignore[arg-type]
 
 
+def test_a_transaction_within_another_one_of_the_id_is_refused(node: kcore.Node, name: str) -> None:
+    """It would wait for the end of the outer one."""
+    topic = node.topics.create(name, 1)
+    with node.transaction(name) as outer:
+        outer.append(name, "outer")
+        with pytest.raises(errors.KcoreError, match="is open in this block"), node.transaction(name):
+            raise AssertionError("two transactions of one id are open")
+        with pytest.raises(errors.KcoreError, match="is open in this block"):
+            node.transaction(name).init()
+        with node.transaction(f"{name}-2") as inner:
+            inner.append(name, "inner")
+    with node.transaction(name) as again:
+        again.append(name, "again")
+    assert stored(topic, 3) == [b"inner", b"outer", b"again"]
+
+
+async def test_tasks_take_turns_with_the_transactions_of_an_id(anode: kcore.AsyncNode, name: str) -> None:
+    await anode.topics.create(name, 1)
+
+    async def add(value: str) -> None:
+        async with anode.transaction(name) as txn:
+            await txn.append(name, value)
+            await asyncio.sleep(0)
+            with pytest.raises(errors.KcoreError, match="is open in this block"):
+                await anode.transaction(name).init()
+
+    await asyncio.gather(*(add(str(number)) for number in range(3)))
+    assert (await anode.topics[name].end_offsets("read_uncommitted"))[0] >= 3
+
+
 def test_init_ends_the_open_transaction_of_a_predecessor(bootstrap: str, name: str) -> None:
     """Otherwise the offsets of a crashed process stay pending until the transaction times out."""
     with kcore.connect(bootstrap) as crashed, kcore.connect(bootstrap) as node:

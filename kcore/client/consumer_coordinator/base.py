@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from kcore.client import versions
@@ -19,7 +19,9 @@ from kcore.client.consumer_coordinator.interface import (
     OffsetAndMetadata,
     Outgoing,
 )
-from kcore.errors import ConnectionClosedError, KafkaError, MemberClosedError
+from kcore.client.consumer_coordinator.ownership import NOT_IN_GROUP, Ownership
+from kcore.client.consumer_coordinator.topic_metadata import TopicMetadata
+from kcore.errors import CommitFailedError, ConnectionClosedError, KafkaError, MemberClosedError
 from kcore.protocol.error_codes import RETRIABLE, ErrorCode
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -49,37 +51,6 @@ HANDLER_GRACE_MS = 5_000
 Positions = Mapping[TopicPartition, int | OffsetAndMetadata]
 
 
-class TopicMetadata:
-    """Topics as the client last saw them.
-
-    Attributes:
-        counts: topic -> number of partitions.
-        ids: topic id -> name.
-    """
-
-    def __init__(self) -> None:
-        self.counts: dict[str, int] = {}
-        self.ids: dict[bytes, str] = {}
-
-    def update(self, response: MetadataResponse, complete: bool) -> None:
-        """Stores a response; a complete one replaces everything.
-
-        A topic without leaders may come without its partitions, for example from a node that has lost its cluster.
-        Their number is kept: a topic never loses partitions.
-        """
-        known = self.counts
-        if complete:
-            self.counts = {}
-        for topic in response.topics:
-            if topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE and topic.name and not topic.partitions:
-                self.counts[topic.name] = known.get(topic.name, 0)
-            elif topic.error_code in (0, ErrorCode.LEADER_NOT_AVAILABLE) and topic.name:
-                self.counts[topic.name] = len(topic.partitions)
-                self.ids[topic.topic_id] = topic.name
-            elif topic.name:
-                self.counts.pop(topic.name, None)
-
-
 class GroupMemberMachine(ABC):
     """A member's state machine without I/O. `ClassicMember` and `ConsumerMember` complete it.
 
@@ -95,7 +66,7 @@ class GroupMemberMachine(ABC):
     Attributes:
         settings: the settings.
         metadata: the topics that the member knows.
-        assignment: the partitions that the member owns.
+        ownership: the partitions that the member owns, and what it has lost.
         revoking: the owned partitions that must not be fetched any more, because they are being given up.
         event: the event that the user's code has to handle now, or None.
         error: the error that the next call of the user raises, or None.
@@ -108,7 +79,7 @@ class GroupMemberMachine(ABC):
     def __init__(self, settings: MemberSettings, now_ms: int, *, consumed: Callable[[], Positions] = dict) -> None:
         self.settings = settings
         self.metadata = TopicMetadata()
-        self.assignment: frozenset[TopicPartition] = frozenset()
+        self.ownership = Ownership()
         self.revoking: frozenset[TopicPartition] = frozenset()
         self.event: MemberEvent | None = None
         self.error: BaseException | None = None
@@ -145,6 +116,15 @@ class GroupMemberMachine(ABC):
     @abstractmethod
     def member_id(self) -> str:
         """The member's id; "" before a classic member has joined."""
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that the member owns."""
+        return self.ownership.partitions
+
+    @assignment.setter
+    def assignment(self, partitions: frozenset[TopicPartition]) -> None:
+        self.ownership.partitions = partitions
 
     @property
     def coordinator(self) -> Broker | None:
@@ -236,8 +216,12 @@ class GroupMemberMachine(ABC):
         retry: bool = True,
         timeout_ms: int = 60_000,
         on_done: Callable[[Commit], None] | None = None,
+        known: int | None = None,
     ) -> Commit:
         """Commits offsets. Commits are sent in the order of the calls, one at a time.
+
+        The commit fails with CommitFailedError, before anything is sent, if the membership has ended or one of the
+        partitions was given up since `known`.
 
         Args:
             offsets: partition -> the offset of the next record.
@@ -245,15 +229,39 @@ class GroupMemberMachine(ABC):
             retry: True to repeat the commit after retriable errors.
             timeout_ms: the time limit of the repetitions.
             on_done: called when the commit is completed.
+            known: the value of `ownership.losses` that the user's code knows of; None: the current one.
         """
-        commit = Commit(dict(offsets), retry, now_ms + timeout_ms, on_done)
+        commit = Commit(dict(offsets), retry, now_ms + timeout_ms, self.ownership.losses if known is None else known)
+        commit.on_done = on_done
+        error = self.ownership.commit_error(offsets, commit.known)
         if self.closed:
             commit.complete(MemberClosedError("the member has left its group"))
-        elif not offsets:
-            commit.complete(None)
+        elif error is not None or not offsets:
+            commit.complete(error)
         else:
             self._commits.append(commit)
         return commit
+
+    def identity(self, partitions: Collection[TopicPartition], known: int) -> tuple[str, int, str | None]:
+        """Returns member id, epoch and instance id for offsets that a transaction commits.
+
+        The epoch may be newer than at the time of `known`, but it belongs to the same membership, which has owned the
+        partitions without a break.
+
+        Args:
+            partitions: the partitions of the offsets; none: only the membership is checked.
+            known: the value of `ownership.losses` that the user's code knows of.
+
+        Raises:
+            CommitFailedError: the member is not in its group, or the membership has ended or one of the partitions was
+                given up since `known`.
+        """
+        error = self.ownership.commit_error(partitions, known)
+        if error is not None:
+            raise error
+        if self.epoch < 0 and partitions:
+            raise CommitFailedError(NOT_IN_GROUP)
+        return self.member_id, self.epoch, self.settings.instance_id
 
     def close(self, now_ms: int, timeout_ms: int = 30_000) -> None:
         """Leaves the group: commits if auto-commit is on, gives the partitions up, and tells the coordinator."""
@@ -438,7 +446,7 @@ class GroupMemberMachine(ABC):
         self._auto_commit_at_ms = now_ms + interval_ms
         offsets = {key: value for key, value in self._consumed().items() if key in self.assignment}
         if offsets and self.epoch >= 0 and not self._commits and self._committing is None:
-            self._commits.append(Commit(offsets, False, now_ms + interval_ms))
+            self._commits.append(Commit(offsets, False, now_ms + interval_ms, self.ownership.losses))
 
     def _commit_consumed(self, now_ms: int, timeout_ms: int, then: Callable[[int], None]) -> None:
         """Commits the consumed positions before they are given up, then calls `then`, whether it succeeded or not."""
@@ -454,7 +462,8 @@ class GroupMemberMachine(ABC):
                 then(self._commit_done_ms)
 
         self._commit_done_ms = now_ms
-        self._commits.append(Commit(offsets, True, now_ms + timeout_ms, done, newest=self._owned_positions))
+        commit = Commit(offsets, True, now_ms + timeout_ms, self.ownership.losses, done, newest=self._owned_positions)
+        self._commits.append(commit)
 
     def _owned_positions(self) -> Positions:
         return {key: value for key, value in self._consumed().items() if key in self.assignment}
@@ -470,6 +479,7 @@ class GroupMemberMachine(ABC):
             if self._broker is None or now_ms < commit.not_before_ms:
                 return
             try:
+                self._require_owned(commit)
                 identity = self._commit_identity()
             except Exception as error:
                 self._commits.popleft()
@@ -478,6 +488,18 @@ class GroupMemberMachine(ABC):
             self._commits.popleft()
             self._committing = commit
             self._send_commit(commit, identity)
+
+    def _require_owned(self, commit: Commit) -> None:
+        """Raises CommitFailedError if a commit that has waited is not this membership's.
+
+        The first attempt of a commit may follow the end of the `Revoked` event in which the user's code began it. A
+        repetition may not, because the new owner may have committed by then, unless the member leaves: it still owns
+        its partitions.
+        """
+        repeated = commit.attempts > 0 and not self._closing
+        error = self.ownership.commit_error(commit.offsets if repeated else (), commit.known)
+        if error is not None:
+            raise error
 
     def _send_commit(self, commit: Commit, identity: tuple[str, int, str | None]) -> None:
         if commit.newest is not None:

@@ -30,6 +30,7 @@ from kcore.client.consumer_coordinator.interface import (
     Revoked,
 )
 from kcore.client.consumer_coordinator.leader import assign, decode_assignment, decode_member, rebalance_protocol
+from kcore.client.consumer_coordinator.ownership import NOT_IN_GROUP
 from kcore.client.consumer_coordinator.states import CLASSIC, ClassicState
 from kcore.errors import CommitFailedError, ConnectionClosedError, KafkaError
 from kcore.protocol.consumer_protocol import PROTOCOL_TYPE
@@ -401,6 +402,8 @@ class ClassicMember(GroupMemberMachine):
 
     def _reset(self, keep_id: bool) -> None:
         """Forgets the generation: partitions are lost from now on, and the member joins again."""
+        if self.generation.id >= 0:
+            self.ownership.end_membership()
         self.generation = Generation(member_id=self.generation.member_id if keep_id else "")
         self._rejoin = True
         self.is_leader = False
@@ -507,7 +510,7 @@ class ClassicMember(GroupMemberMachine):
 
     def _commit_identity(self) -> tuple[str, int, str | None]:
         if self.generation.id < 0:
-            raise CommitFailedError("the member is not in the group: it was removed, or has not joined yet")
+            raise CommitFailedError(NOT_IN_GROUP)
         if self.state in (JOINING, SYNCING):
             raise KafkaError.of(ErrorCode.REBALANCE_IN_PROGRESS, "the commit must wait until the rebalance is over")
         return self.generation.member_id, self.generation.id, self.settings.instance_id

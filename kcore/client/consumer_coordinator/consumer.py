@@ -22,6 +22,7 @@ from kcore.client.consumer_coordinator.interface import (
     MemberSettings,
     Revoked,
 )
+from kcore.client.consumer_coordinator.ownership import NOT_IN_GROUP
 from kcore.client.consumer_coordinator.states import CONSUMER, IN_GROUP, ConsumerState
 from kcore.errors import CommitFailedError, KafkaError
 from kcore.protocol.error_codes import ErrorCode
@@ -316,6 +317,8 @@ class ConsumerMember(GroupMemberMachine):
     def _lose_all(self, now_ms: int) -> None:
         """Reports the lost partitions; a dynamic or static member joins again afterwards."""
         last_epoch, self._epoch = self._epoch, 0
+        if last_epoch > 0:
+            self.ownership.end_membership()
         self._reconciling = False
         self._lose_assignment(last_epoch, now_ms, self._lost)
 
@@ -428,7 +431,7 @@ class ConsumerMember(GroupMemberMachine):
 
     def _commit_identity(self) -> tuple[str, int, str | None]:
         if self._epoch <= 0:
-            raise CommitFailedError("the member is not in the group: it was removed, or has not joined yet")
+            raise CommitFailedError(NOT_IN_GROUP)
         return self._member_id, self._epoch, self.settings.instance_id
 
     def _commit_refused(self, code: int, identity: tuple[str, int, str | None], now_ms: int) -> Exception | None:

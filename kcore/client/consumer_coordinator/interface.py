@@ -164,6 +164,7 @@ class Commit:
         offsets: the offsets.
         retry: True to repeat it after retriable errors, until `deadline_ms`.
         deadline_ms: the end of the repetitions.
+        known: the number of losses of the member that the offsets take into account.
         on_done: called when it is completed.
         done: True once it is completed.
         error: the reason of its failure; None: it succeeded, or is not completed.
@@ -172,6 +173,7 @@ class Commit:
     offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
     retry: bool
     deadline_ms: int
+    known: int
     on_done: Callable[[Commit], None] | None = None
     done: bool = False
     error: Exception | None = None

@@ -19,6 +19,7 @@ __all__ = [
     "Event",
     "Task",
     "call_and_report",
+    "caller",
     "gather",
     "guard",
     "invoke",
@@ -140,6 +141,11 @@ async def sleep(seconds: float) -> None:
 def monotonic() -> float:
     """Returns the time of the running event loop, in seconds. A loop of the testing kit has its own time."""
     return asyncio.get_running_loop().time()
+
+
+def caller() -> object:
+    """Returns a value that identifies the running task."""
+    return asyncio.current_task()
 
 
 async def invoke(callback: Callable[..., Any], *args: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable
+from itertools import count
 from typing import Any, Protocol, TypeVar
 
 from kcore.client.aio.broker import Broker
@@ -75,6 +76,7 @@ class AsyncCalls:
         self.timeout_s = timeout_s
         self.resources: dict[AsyncResource, None] = {}
         self._closed = False
+        self._turns: dict[str, count[int]] = {}
 
     def now_ms(self) -> int:
         """Returns the time of new records in ms since the epoch: on an engine, by the engine's clock."""
@@ -90,6 +92,18 @@ class AsyncCalls:
         """
         if self._closed:
             raise EngineClosedError("the node is closed") if self.local else ConnectionClosedError("the node is closed")
+
+    def next_partition(self, topic: str, partitions: int) -> int:
+        """Returns the partition of the next record without a key: the partitions of a topic take turns on a node.
+
+        Args:
+            topic: the topic.
+            partitions: its number of partitions.
+        """
+        turns = self._turns.get(topic)
+        if turns is None:
+            turns = self._turns.setdefault(topic, count(1))  # another thread may have been faster
+        return next(turns) % partitions
 
     async def close_resources(self) -> None:
         """Closes open members, consumers and producers, the newest first; new ones cannot start any more."""

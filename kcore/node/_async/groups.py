@@ -29,6 +29,7 @@ from kcore.node.requests import (
 from kcore.node.types import (
     GroupDescription,
     GroupListing,
+    GroupMetadata,
     Isolation,
     OffsetAndMetadata,
     Offsets,
@@ -190,9 +191,9 @@ class AsyncGroup:
         return f"AsyncGroup({self.id!r})"
 
     @property
-    def group_metadata(self) -> tuple[str, str, int, str | None]:
+    def group_metadata(self) -> GroupMetadata:
         """The group as a transaction commits its offsets: without member."""
-        return self.id, "", -1, None
+        return GroupMetadata(self.id)
 
     # ---- offsets
 
@@ -206,6 +207,7 @@ class AsyncGroup:
             UnknownMemberIdError: the group has active members, and only they may commit.
             KafkaError: all offsets were refused, for one reason.
             PartitionErrors: some offsets were refused; the others are committed.
+            ValueError: an offset is negative.
         """
         if not offsets:
             return

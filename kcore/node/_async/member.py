@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import Any
 
@@ -21,12 +21,14 @@ from kcore.client.consumer_coordinator.interface import (
     Outgoing,
     Revoked,
 )
-from kcore.errors import KafkaError, KcoreError, MemberClosedError
+from kcore.client.consumer_coordinator.ownership import NOT_IN_GROUP
+from kcore.errors import CommitFailedError, KafkaError, KcoreError, MemberClosedError
 from kcore.node._async.backend import CancelledError, Event, guard, invoke, monotonic, spawn
 from kcore.node._async.calls import AsyncCalls
 from kcore.node._async.missing_topics import AsyncSubscription
 from kcore.node.membership import MemberState
-from kcore.node.types import Offsets, TopicPartition
+from kcore.node.requests import to_commit
+from kcore.node.types import GroupMetadata, Offsets, Partition, TopicPartition, as_partition, as_partitions
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +48,11 @@ class AsyncMember:
 
     The member joins, sends heartbeats and rejoins in the background. A partition belongs to it from the `Assigned`
     event until its listener or event loop has handled the `Revoked` event, or until a `Lost` event.
+
+    Commits, also in transactions, are those of the membership that the program knows of: that of the last event that
+    its loop or listener got, or for a consumer that of its last poll. If the member was removed from the group since
+    then, or gave the partition up, they raise CommitFailedError, even if it has joined again in the background. For a
+    member without listeners and loop, reading `assignment` has the effect of an event.
 
     An error of the member in the background, for example of a listener, is logged and then raised once, by the next
     call of `start`, `commit`, `events`, `poll` or `wait`, or at the end of the `with` block. If the coordinator has
@@ -90,6 +97,8 @@ class AsyncMember:
         self._iterating = False
         self._queue: deque[MemberEvent] = deque()
         self._queued = Event()
+        self._known = 0  # the losses of the machine that the user's code knows of
+        self._known_identity: tuple[str, int] | None = None  # member id and epoch at that time
         self._unhandled: MemberEvent | None = None  # an event that `events` has returned and the machine waits for
 
     def __repr__(self) -> str:
@@ -119,13 +128,50 @@ class AsyncMember:
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
         """The partitions that the member owns, sorted."""
-        return tuple(sorted(self._machine.assignment))
+        with self._guard:
+            if self._internal is None and not self._iterating and not any(self._listeners.values()):
+                self._note()
+            return tuple(sorted(self._machine.assignment))
 
     @property
-    def group_metadata(self) -> tuple[str, str, int, str | None]:
-        """Group id, member id, epoch and instance id, with which a transaction commits offsets."""
+    def group_metadata(self) -> GroupMetadata:
+        """Group id, member id, epoch and instance id, with which a transaction commits offsets.
+
+        They belong to the membership of the last poll or event that the program got. Read them together with the
+        positions; if the member is removed from the group afterwards, the coordinator refuses them.
+
+        Raises:
+            CommitFailedError: the member is not in the group, and the program knows that.
+        """
         settings = self._machine.settings
-        return settings.group_id, self._machine.member_id, self._machine.epoch, settings.instance_id
+        with self._guard:
+            identity: tuple[str, int] | None = self._machine.member_id, self._machine.epoch
+            if self._machine.ownership.membership_error(self._known) is not None:
+                identity = self._known_identity
+            elif self._machine.epoch < 0:
+                identity = None
+        if identity is None:
+            raise CommitFailedError(NOT_IN_GROUP)
+        return GroupMetadata(settings.group_id, *identity, settings.instance_id)
+
+    def _metadata_for(self, partitions: Iterable[Partition]) -> GroupMetadata:
+        """Returns the metadata with which a transaction commits offsets of the partitions.
+
+        Raises:
+            CommitFailedError: the offsets are no longer this member's to commit, or it is not in the group.
+        """
+        self._require_started()
+        keys = as_partitions(partitions)
+        with self._guard:
+            identity = self._machine.identity(keys, self._known)
+        return GroupMetadata(self._machine.settings.group_id, *identity)
+
+    def _note(self) -> None:
+        """Records that the user's code knows the member's present state. The caller holds the guard."""
+        machine = self._machine
+        self._known = machine.ownership.losses
+        if machine.epoch >= 0:
+            self._known_identity = machine.member_id, machine.epoch
 
     # ---- beginning and end
 
@@ -199,8 +245,7 @@ class AsyncMember:
             KafkaError: the coordinator refused the member.
             Exception: a listener raised this error; the member is still in its group.
         """
-        if not self._started and not self._closing:
-            raise KcoreError("the member was not started: call start(), or use it with `with`")
+        self._require_started()
         until_s = None if timeout is None else monotonic() + timeout
         while True:
             self._failed.clear()
@@ -219,6 +264,10 @@ class AsyncMember:
                 f"the member of group {group_id!r} is closed: join or consume again with a new one"
             ) from self._machine.fatal
 
+    def _require_started(self) -> None:
+        if not self._started and not self._closing:
+            raise KcoreError("the member was not started: call start(), or use it with `with`")
+
     def _raise_error(self) -> None:
         """Raises an error once, or the fatal error each time."""
         error, self._error = self._error, None
@@ -234,7 +283,8 @@ class AsyncMember:
     ) -> None:
         """Commits offsets with the member's epoch: a member that was fenced cannot commit.
 
-        Commits reach the coordinator in the order of the calls.
+        Commits reach the coordinator in the order of the calls. Nothing is sent if the member was removed from the
+        group since the last event or poll, or gave up one of the partitions, even if it has joined again since.
 
         Args:
             offsets: partition -> the offset of the next record to read, or an `OffsetAndMetadata`.
@@ -242,12 +292,16 @@ class AsyncMember:
             on_done: called with the error, or None, when the commit is completed.
 
         Raises:
-            CommitFailedError: the member has left the group, or was fenced.
+            CommitFailedError: the member has left the group, was fenced, or has given a partition up.
+            KcoreError: the member was not started.
             RebalanceInProgressError: the group rebalances; commit again after it, in the new epoch.
             KafkaError, PartitionErrors: the coordinator refused offsets.
             TimeoutError: no coordinator acknowledged the commit in time.
+            TypeError, ValueError: a key is not a partition, or an offset is no number or negative.
         """
+        self._require_started()
         self._raise_error()
+        given = {as_partition(key): to_commit(value) for key, value in offsets.items()}
         done = Event()
 
         def completed(commit: Commit) -> None:
@@ -257,11 +311,12 @@ class AsyncMember:
 
         with self._guard:
             commit = self._machine.commit(
-                {TopicPartition(*key): value for key, value in offsets.items()},
+                given,
                 now_ms(),
                 retry=wait,
                 timeout_ms=round(self._calls.timeout_s * 1000),
                 on_done=completed,
+                known=self._known,
             )
             if commit.done and not done.is_set():
                 completed(commit)
@@ -276,13 +331,17 @@ class AsyncMember:
     async def events(self) -> AsyncIterator[MemberEvent]:
         """Yields `Assigned`, `Revoked` and `Lost` events until the member is closed.
 
-        The member gives revoked partitions up when the loop asks for the next event: until then it may commit.
+        The member gives revoked partitions up when the loop asks for the next event: until then it may commit. If the
+        member was not started, the loop starts it, and closes it at the end of the loop.
 
         Raises:
             KafkaError: the coordinator refused the member for good.
         """
+        owns = not self._started and not self._closing
         self._iterating = True
         try:
+            if owns:
+                await self.start(timeout=0)
             while (event := await self._next_event(None)) is not None:
                 yield event
         finally:
@@ -291,6 +350,8 @@ class AsyncMember:
                 self._iterating = False
                 self._release()
             self._wakeup.set()
+            if owns:
+                await self.close()
 
     async def poll(self, timeout: float = 0.0) -> MemberEvent | None:
         """Returns the next event, for a loop that also does something else; other loops use `events`.
@@ -307,7 +368,9 @@ class AsyncMember:
         Raises:
             KafkaError: the coordinator refused the member.
             MemberClosedError: the member is closed.
+            KcoreError: the member was not started.
         """
+        self._require_started()
         self._iterating = True
         event = await self._next_event(timeout)
         if event is None and self._closed.is_set():
@@ -333,6 +396,7 @@ class AsyncMember:
             await self._queued.wait(left_s)
         with self._guard:
             self._polls = False
+            self._note()
             return self._queue.popleft()
 
     def _release(self) -> None:
@@ -444,12 +508,21 @@ class AsyncMember:
                 self._machine.failed(outgoing, failure, now_ms())
         self._wakeup.set()
 
+    @property
+    def _informs_of_losses(self) -> bool:
+        """True if the user's code gets `Lost` events, or has none to get because the member has just joined."""
+        return self._listeners[Lost] is not None or not self._joined.is_set()
+
     async def _handle(self, event: MemberEvent) -> None:
         """Has the user's code handle an event."""
         failure: BaseException | None = None
         if self._internal is not None:
             self._internal(event, True)
         listener = self._listeners[type(event)]
+        informed = listener is not None or (isinstance(event, Assigned) and self._informs_of_losses)
+        if informed and (self._internal is None or self._polls):  # a consumer's code knows events of its polls alone
+            with self._guard:
+                self._note()
         if listener is not None:
             try:
                 await invoke(listener, event)

@@ -19,6 +19,7 @@ __all__ = [
     "Lock",
     "Task",
     "call_and_report",
+    "caller",
     "gather",
     "guard",
     "invoke",
@@ -120,6 +121,11 @@ def sleep(seconds: float) -> None:
 def monotonic() -> float:
     """Returns the time of the system's monotonic clock, in seconds."""
     return time.monotonic()
+
+
+def caller() -> object:
+    """Returns a value that identifies the running thread."""
+    return threading.get_ident()
 
 
 def invoke(callback: Callable[..., Any], *args: Any) -> Any:

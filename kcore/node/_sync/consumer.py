@@ -26,7 +26,15 @@ from kcore.node.requests import (
     read_fetched,
     validation_request,
 )
-from kcore.node.types import OffsetAndMetadata, Offsets, Partition, PartitionDict, Record, TopicPartition
+from kcore.node.types import (
+    GroupMetadata,
+    OffsetAndMetadata,
+    Offsets,
+    Partition,
+    PartitionDict,
+    Record,
+    TopicPartition,
+)
 from kcore.protocol.error_codes import ErrorCode
 
 T = TypeVar("T")
@@ -69,6 +77,8 @@ class Consumer:
     A record counts as processed when the next one is requested. Partitions move only while the consumer waits for
     records, so a record that is being processed never has a second owner unless the member is fenced.
 
+    The consumer joins its group at its first poll or step of the loop.
+
     Args:
         calls: the node's requests.
         member: the member, not started yet.
@@ -76,6 +86,9 @@ class Consumer:
         reading: the settings of reading.
         interceptors: see the records before the program gets them, and the offsets of successful commits.
     """
+
+    member: Member
+    """The consumer's member of the group: its state, epoch and id. The consumer itself polls it."""
 
     def __init__(
         self,
@@ -191,9 +204,14 @@ class Consumer:
         Raises:
             OffsetOutOfRangeError: with reset "none": a partition does not have the position.
             KafkaError: the coordinator or a broker refused the consumer.
+            MemberClosedError: the consumer is closed.
+            KcoreError: the consumer was not started.
         """
+        self.member._require_started()
         limit = self._max_records if max_records is None else max_records
         records = list(self._poll(timeout, limit, self._positions.take) or ())
+        if not records and self._closed:
+            self.member._require_open()
         return self._intercept(records) if records and self._interceptors else records
 
     def _processed(self) -> None:
@@ -219,7 +237,11 @@ class Consumer:
                 if self._error is not None:
                     error, self._error = self._error, None
                     raise error
-                if not self._rebalances():
+                with self.member._guard:
+                    settled = not self._rebalances()
+                    if settled:
+                        self.member._note()  # before the records: the membership may end meanwhile
+                if settled:
                     with self._guard:
                         records = take(max_records)
                     if records or self._closed:
@@ -311,7 +333,8 @@ class Consumer:
         """Commits offsets; None: those of all records that were returned before this call.
 
         Raises:
-            CommitFailedError: the member has left the group, or was fenced.
+            CommitFailedError: the member has left the group, or was fenced since the last poll: call `poll` again,
+                which returns the records after the committed offsets.
             KafkaError, PartitionErrors: the coordinator refused offsets.
         """
         self.member.commit(self.positions() if offsets is None else offsets)
@@ -327,9 +350,18 @@ class Consumer:
             return PartitionDict(self._positions.consumed())
 
     @property
-    def group_metadata(self) -> tuple[str, str, int, str | None]:
-        """Group id, member id, epoch and instance id, with which a transaction commits offsets."""
+    def group_metadata(self) -> GroupMetadata:
+        """Group id, member id, epoch and instance id, with which a transaction commits offsets.
+
+        They belong to the membership of the last poll; see `Member.group_metadata`.
+
+        Raises:
+            CommitFailedError: the consumer has not joined the group yet.
+        """
         return self.member.group_metadata
+
+    def _metadata_for(self, partitions: Iterable[Partition]) -> GroupMetadata:
+        return self.member._metadata_for(partitions)
 
     # ---- fetching
 

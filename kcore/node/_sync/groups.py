@@ -30,6 +30,7 @@ from kcore.node.requests import (
 from kcore.node.types import (
     GroupDescription,
     GroupListing,
+    GroupMetadata,
     Isolation,
     OffsetAndMetadata,
     Offsets,
@@ -189,9 +190,9 @@ class Group:
         return f"Group({self.id!r})"
 
     @property
-    def group_metadata(self) -> tuple[str, str, int, str | None]:
+    def group_metadata(self) -> GroupMetadata:
         """The group as a transaction commits its offsets: without member."""
-        return self.id, "", -1, None
+        return GroupMetadata(self.id)
 
     # ---- offsets
 
@@ -205,6 +206,7 @@ class Group:
             UnknownMemberIdError: the group has active members, and only they may commit.
             KafkaError: all offsets were refused, for one reason.
             PartitionErrors: some offsets were refused; the others are committed.
+            ValueError: an offset is negative.
         """
         if not offsets:
             return

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -44,6 +45,8 @@ from kcore.protocol.messages.create_partitions import CreatePartitionsRequest, C
 from kcore.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
+logger = logging.getLogger(__name__)
+
 EARLIEST, LATEST = -2, -1
 ACKS_ALL = -1
 ADMIN_TIMEOUT_MS = 30_000
@@ -83,7 +86,11 @@ class Topics:
             partitions: the number of partitions; None: the server's default.
             replication: the number of replicas; None: the server's default.
             config: settings by Kafka's names, for example `{"cleanup.policy": "compact"}`.
-            exist_ok: True to accept an existing topic as it is.
+            exist_ok: True to accept an existing topic as it is: its partitions and settings are not changed. A warning
+                is logged if it has another number of partitions; `grow` adds some.
+
+        Returns:
+            The topic, once its partitions have leaders.
 
         Raises:
             TopicAlreadyExistsError: the topic exists, and `exist_ok` is False.
@@ -97,15 +104,25 @@ class Topics:
             configs=settings,
         )
 
-        def read(response: Any) -> None:
+        def read(response: Any) -> bool:
             (row,) = response.topics
-            if row.error_code and not (exist_ok and row.error_code == ErrorCode.TOPIC_ALREADY_EXISTS):
+            if exist_ok and row.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
+                return False
+            if row.error_code:
                 raise KafkaError.of(row.error_code, row.error_message)
+            return True
 
-        self._calls.call(CreateTopicsRequest(topics=[topic], timeout_ms=ADMIN_TIMEOUT_MS), read)
-        created = Topic(self._calls, name)
-        created._wait_for(1 if partitions is None else partitions)
-        return created
+        created = self._calls.call(CreateTopicsRequest(topics=[topic], timeout_ms=ADMIN_TIMEOUT_MS), read)
+        found = Topic(self._calls, name)
+        found._wait_for(partitions if created and partitions is not None else 1)
+        if not created and partitions not in (None, -1, found._partitions):
+            logger.warning(
+                "client: topic %r exists with %d partitions instead of %d; grow() adds partitions",
+                name,
+                found._partitions,
+                partitions,
+            )
+        return found
 
     def list(self, internal: bool = False) -> list[TopicListing]:
         """Returns the topics by name.
@@ -182,7 +199,6 @@ class Topic:
         self._calls = calls
         self.name = name
         self._partitions = 0  # the last known number of partitions
-        self._turn = 0
 
     def __repr__(self) -> str:
         return f"Topic({self.name!r})"
@@ -322,7 +338,8 @@ class Topic:
 
         Args:
             records: values, or pairs of key and value.
-            partition: the partition of all records; None: by key, or without a key in turn.
+            partition: the partition of all records; None: by key. The records without a key go to one partition; the
+                next call, also of `append`, takes the next partition in turn.
             compression: "none", "gzip", "snappy", "lz4" or "zstd".
 
         Raises:
@@ -354,8 +371,7 @@ class Topic:
             self.describe()
         if key is not None:
             return partition_of(key, self._partitions)
-        self._turn += 1
-        return self._turn % self._partitions
+        return self._calls.next_partition(self.name, self._partitions)
 
     def _append(
         self, number: int, rows: Sequence[tuple[int, bytes | None, bytes | None, HeaderList]], codec: CompressionType

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from kcore.client import versions
 from kcore.client.aio.routes import TRANSACTION
+from kcore.client.consumer_coordinator.ownership import NOT_IN_GROUP
 from kcore.client.partitioner import partition_of
 from kcore.errors import (
     CommitFailedError,
@@ -20,14 +21,15 @@ from kcore.errors import (
     ProducerFencedError,
     raise_partition_errors,
 )
-from kcore.node._sync.backend import Lock
+from kcore.node._sync.backend import Lock, caller
 from kcore.node._sync.calls import Calls
 from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, chained, notified
-from kcore.node.requests import build_batch, by_topic, check_commit, produce_request, record_size
+from kcore.node.requests import build_batch, by_topic, check_commit, produce_request, record_size, to_commit
 from kcore.node.types import (
+    GroupMetadata,
     HeaderList,
-    OffsetAndMetadata,
     Offsets,
+    Partition,
     RecordMetadata,
     TopicPartition,
     as_partition,
@@ -67,13 +69,40 @@ Row = tuple[int, bytes | None, bytes | None, HeaderList]
 """A record: timestamp in ms, key, value, headers."""
 
 
-class GroupMetadata(Protocol):
-    """A group or a member, whose offsets a transaction commits."""
+class HasGroupMetadata(Protocol):
+    """A group, member or consumer, whose offsets a transaction commits."""
 
     @property
     def group_metadata(self) -> tuple[str, str, int, str | None]:
         """Group id, member id, generation or member epoch, and instance id."""
         ...
+
+
+def metadata_of(
+    group: HasGroupMetadata | tuple[str, str, int, str | None] | str, partitions: Iterable[Partition]
+) -> GroupMetadata:
+    """Returns the committer of offsets of the partitions.
+
+    Raises:
+        CommitFailedError: the member must not commit them: it is not in its group, was removed since its user's last
+            poll or event, or has given a partition up.
+        TypeError: `group` is none of the types.
+    """
+    if isinstance(group, str):
+        return GroupMetadata(group)
+    metadata_for = getattr(group, "_metadata_for", None)
+    if metadata_for is not None:
+        found: GroupMetadata = metadata_for(partitions)
+        return found
+    row = group if isinstance(group, tuple) else getattr(group, "group_metadata", None)
+    if row is None:
+        raise TypeError(
+            f"a {type(group).__name__} has no group; valid: a consumer, a member, its group_metadata, a group or its id"
+        )
+    metadata = GroupMetadata(*row)
+    if metadata.member_id and metadata.epoch < 0:  # the coordinator would not check the member
+        raise CommitFailedError(NOT_IN_GROUP)
+    return metadata
 
 
 class TransactionalProducer:
@@ -90,6 +119,7 @@ class TransactionalProducer:
         self.transactional_id = transactional_id
         self.timeout_s = timeout_s
         self.lock = Lock()
+        self.holder: object = None  # the task or thread with an open transaction, which holds the lock
         self.producer_id = -1
         self.epoch = -1
         self.implicit = False  # True: brokers add partitions to the transaction (KIP-890)
@@ -129,6 +159,14 @@ class TransactionalProducer:
             and self.calls.transport.newest(EndTxnRequest) > versions.TRANSACTION_V1_END
         )
         self._initialized = True
+
+    def require_free(self) -> None:
+        """Raises KcoreError if the caller itself has a transaction of this id open: it would wait for ever."""
+        if self.holder is not None and self.holder == caller():
+            raise KcoreError(
+                f"a transaction of {self.transactional_id!r} is open in this block; a transactional id has one "
+                "transaction at a time: end it first, or use another id"
+            )
 
     def _coordinate(self, request: Any, read: Any, at_most: int | None = None) -> Any:
         """Sends a request to a coordinator. A refused epoch means that the producer is fenced."""
@@ -220,9 +258,7 @@ class TransactionalProducer:
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
         for each, value in offsets.items():
             topic, partition = as_partition(each)
-            given = OffsetAndMetadata(value) if isinstance(value, int) else value
-            if not isinstance(given, OffsetAndMetadata):
-                raise TypeError(f"the offset to commit is {given!r}; valid: an int or an OffsetAndMetadata")
+            given = to_commit(value)
             row = TxnOffsetCommitRequestPartition(
                 partition_index=partition,
                 committed_offset=given.offset,
@@ -290,7 +326,6 @@ class Transaction:
         self._size_bytes = 0
         self._partitions: set[TopicPartition] = set()
         self._counts: dict[str, int] = {}
-        self._turn = 0
         self._changed = False  # a request was sent that the coordinator must end
         self._failed = False
         self._open = False
@@ -308,10 +343,12 @@ class Transaction:
         """
         if self._open:
             raise KcoreError("the transaction is open, so its producer is initialized")
+        self._producer.require_free()
         with self._producer.lock:
             self._producer.prepare()
 
     def __enter__(self) -> Transaction:
+        self._producer.require_free()
         self._producer.lock.__enter__()
         try:
             self._producer.prepare()
@@ -323,6 +360,7 @@ class Transaction:
         self._partitions.clear()
         self._changed = self._failed = False  # the object may have had a block before
         self._open = True
+        self._producer.holder = caller()
         return self
 
     def __exit__(
@@ -342,6 +380,7 @@ class Transaction:
                 self._abort_after(error)
         finally:
             self._open = False
+            self._producer.holder = None
             self._producer.lock.__exit__(None, None, None)
 
     def _require_open(self) -> None:
@@ -440,8 +479,7 @@ class Transaction:
             count = self._counts[topic] = len(row.partitions)
         if key is not None:
             return partition_of(key, count)
-        self._turn += 1
-        return self._turn % count
+        return self._producer.calls.next_partition(topic, count)
 
     def flush(self) -> None:
         """Sends the buffered records."""
@@ -483,12 +521,17 @@ class Transaction:
                 self._acknowledge_stored(partition, batch, *stored)
                 return limit
 
-    def commit_offsets(self, group: GroupMetadata | str, offsets: Offsets) -> None:
+    def commit_offsets(
+        self, group: HasGroupMetadata | tuple[str, str, int, str | None] | str, offsets: Offsets
+    ) -> None:
         """Commits offsets of a group with the transaction (KIP-447).
 
+        Offsets of a consumer or member are refused, before anything is sent, if it was removed from its group since
+        its last poll or event, or has given up one of the partitions, even if it has joined again meanwhile.
+
         Args:
-            group: the consumer or member that read the records, so that the coordinator refuses the offsets of a
-                fenced one; or a group without members, or its id.
+            group: the consumer or member that read the records, or the `group_metadata` that it had then, so that the
+                offsets of a fenced member are refused; or a group without members, or its id.
             offsets: partition -> the offset of the next record to read, for example `consumer.positions()`.
 
         Raises:
@@ -497,15 +540,14 @@ class Transaction:
             ProducerFencedError: another producer has taken over the transactional id.
             KafkaError, PartitionErrors: the coordinator refused offsets.
             TypeError: `group` is none of these.
+            ValueError: an offset is negative.
         """
         self._require_open()
-        metadata = (group, "", -1, None) if isinstance(group, str) else getattr(group, "group_metadata", None)
-        if metadata is None:
-            raise TypeError(f"a {type(group).__name__} has no group; valid: a consumer, a member, a group or its id")
-        if not offsets:
-            return
-        self._changed = True
         try:
+            metadata = metadata_of(group, offsets)
+            if not offsets:
+                return
+            self._changed = True
             self._producer.commit_offsets(metadata, offsets)
         except BaseException:
             self._failed = True

@@ -1,0 +1,79 @@
+"""The record of what a member owned: which partitions and memberships it has lost, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from kcore.errors import CommitFailedError
+from kcore.protocol.topic_partition import TopicPartition
+
+NOT_IN_GROUP: Final = "the member is not in the group: it was removed, or has not joined yet"
+NOTHING: Final[frozenset[TopicPartition]] = frozenset()
+
+
+class Ownership:
+    """The partitions of a member, and a count of its losses.
+
+    The member joins again in the background. An offset that the user's code computed before a loss must not be
+    committed with the epoch of a later membership, which the coordinator would accept: the partition may have had
+    another owner meanwhile. So the user's side remembers the count of losses that its code knows of, and passes it with
+    each commit.
+
+    Attributes:
+        losses: the number of times that partitions or the membership were lost or given up.
+        membership_lost_at: the count at the last end of a membership; 0: none has ended.
+    """
+
+    def __init__(self) -> None:
+        self.losses = 0
+        self.membership_lost_at = 0
+        self._partitions: frozenset[TopicPartition] = NOTHING
+        self._lost_at: dict[TopicPartition, int] = {}
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """The partitions that the member owns."""
+        return self._partitions
+
+    @partitions.setter
+    def partitions(self, partitions: frozenset[TopicPartition]) -> None:
+        lost = self._partitions - partitions
+        if lost:
+            self.losses += 1
+            self._lost_at.update(dict.fromkeys(lost, self.losses))
+        self._partitions = partitions
+
+    def end_membership(self) -> None:
+        """Records that the member was fenced, or has left because it did not poll in time."""
+        self.losses += 1
+        self.membership_lost_at = self.losses
+
+    def membership_error(self, known: int) -> CommitFailedError | None:
+        """Returns the error of a commit if the membership has ended since `known`, a former value of `losses`."""
+        if self.membership_lost_at <= known:
+            return None
+        return CommitFailedError(
+            "the member was removed from the group since the last poll or event: begin again at the committed offsets"
+        )
+
+    def commit_error(self, partitions: Iterable[TopicPartition], known: int) -> CommitFailedError | None:
+        """Returns the error of a commit of offsets that are no longer the member's to commit, or None.
+
+        Partitions that the member never owned are left to the coordinator, as in the Java client.
+
+        Args:
+            partitions: the partitions of the commit.
+            known: the value of `losses` that the user's code knows of.
+        """
+        error = self.membership_error(known)
+        if error is not None:
+            return error
+        for partition in partitions:
+            lost_at = self._lost_at.get(partition)
+            if lost_at is not None and (lost_at > known or partition not in self._partitions):
+                return CommitFailedError(
+                    f"partition {partition.topic}-{partition.partition} does not belong to the member any more: its "
+                    "new owner begins at the committed offset"
+                )
+        return None

@@ -1,0 +1,37 @@
+"""The topics that a member knows."""
+
+from __future__ import annotations
+
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.metadata import MetadataResponse
+
+
+class TopicMetadata:
+    """Topics as the client last saw them.
+
+    Attributes:
+        counts: topic -> number of partitions.
+        ids: topic id -> name.
+    """
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.ids: dict[bytes, str] = {}
+
+    def update(self, response: MetadataResponse, complete: bool) -> None:
+        """Stores a response; a complete one replaces everything.
+
+        A topic without leaders may come without its partitions, for example from a node that has lost its cluster.
+        Their number is kept: a topic never loses partitions.
+        """
+        known = self.counts
+        if complete:
+            self.counts = {}
+        for topic in response.topics:
+            if topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE and topic.name and not topic.partitions:
+                self.counts[topic.name] = known.get(topic.name, 0)
+            elif topic.error_code in (0, ErrorCode.LEADER_NOT_AVAILABLE) and topic.name:
+                self.counts[topic.name] = len(topic.partitions)
+                self.ids[topic.topic_id] = topic.name
+            elif topic.name:
+                self.counts.pop(topic.name, None)
