@@ -62,19 +62,26 @@ class SharedLogEngine(StagedLogEngine):
         return self.install(self.shared.adopt(partitions), partitions)
 
     def install(self, stored: Sequence[StoredPartition], partitions: Sequence[Leadership]) -> list[PartitionLog]:
-        """Makes handles of partitions that another thread has read with `SharedStorage.adopt`."""
+        """Makes handles of partitions that another thread has read with `SharedStorage.adopt`.
+
+        Raises:
+            StoreUnavailableError: the store cannot be reached; nothing is adopted.
+        """
         self._require_open()
+        for partition in partitions:
+            self._require_idle(partition.key)
+        if any(partition.key == METADATA for partition in partitions):
+            # Before the first change: with an old next number, a controller would give new partitions the numbers of
+            # others.
+            removed, self._next_number = self.shared.removed_numbers()
+            self._garbage.update(dict.fromkeys(removed))
         logs: list[PartitionLog] = []
         for found, owned in zip(stored, partitions, strict=True):
-            self._require_idle(found.key)
             log = self._show_stored(found)
             log.owned_epoch = owned.leader_epoch
             if found.garbage:
                 self._garbage[found.meta.number] = log
             logs.append(log)
-            if found.key == METADATA:
-                removed, self._next_number = self.shared.removed_numbers()
-                self._garbage.update(dict.fromkeys(removed))
         return logs
 
     def follow(self, key: PartitionKey) -> PartitionLog | None:

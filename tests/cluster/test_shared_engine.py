@@ -274,3 +274,28 @@ def test_an_unavailable_store_loses_nothing(nodes: dict[int, SharedLogEngine], s
     shared.memory.intercept = None
     assert contents(log) == []
     assert len(fill(log, nodes[2], 1)) == 1
+
+
+def test_a_controller_that_could_not_read_the_next_number_adopts_nothing(
+    nodes: dict[int, SharedLogEngine], shared: SharedStore
+) -> None:
+    """With an old number, it would give a new partition the number of another, and that one's batches would be lost."""
+    assert len(fill(nodes[2].adopt([Leadership(key(1), 0)])[0], nodes[2], 2)) == 2
+    shared.advance(2 * TTL_MS)
+    store, lease, engine = shared.node(3)
+    taken = store.take_controller(lease, TTL_MS)
+    assert taken is not None
+
+    def intercept(operation: str, node_id: int, after: bool) -> None:
+        if operation == "removed_numbers":
+            raise StoreUnavailableError("the store cannot be reached")
+
+    shared.memory.intercept = intercept
+    with pytest.raises(StoreUnavailableError):
+        engine.adopt([Leadership(METADATA, taken.epoch)])
+    shared.memory.intercept = None
+    assert engine.controller_epoch == -1
+    engine.adopt([Leadership(METADATA, taken.epoch)])
+    create(engine, {3: 3})
+    numbers = [meta.number for meta in shared.memory.data._keys.values()]
+    assert len(set(numbers)) == len(numbers)
