@@ -46,7 +46,7 @@ REFERENCE = {
             ("kcore.node._sync.transactions", "TransactionalProducer Transaction"),
             ("kcore.node._sync.transaction_states", "Transactions"),
             ("kcore.node._sync.users", "Users"),
-            ("kcore", "Record ProducerRecord OffsetAndMetadata TopicPartition Assigned Revoked Lost"),
+            ("kcore", "Record ProducerRecord OffsetAndMetadata GroupMetadata TopicPartition Assigned Revoked Lost"),
             ("kcore", "ConsumerInterceptor ProducerInterceptor Config ManualClock SyncEngine AsyncEngine"),
         ),
     ),

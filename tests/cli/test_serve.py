@@ -136,8 +136,13 @@ def test_bad_arguments_are_refused_with_their_position(arguments: list[str], sai
 
 
 def started(*arguments: str) -> subprocess.Popen[str]:
+    """Starts a server in which SIGHUP is not ignored: tests may run under `nohup`, which the server would respect."""
     command = [sys.executable, "-m", "kcore", "serve", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_without_a_data_folder_a_warning_is_logged(run: Run, tmp_path: Path) -> None:
