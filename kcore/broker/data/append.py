@@ -45,6 +45,7 @@ _LOG_APPEND_TIME = 0x08
 
 
 CHECKED_BYTES_A_MICROSECOND = 200
+"""Speed of the check and the copies of a batch as it was sent, about."""
 RECORDS_A_STEP = 10_000
 RECORDS_A_MICROSECOND = 2
 """The speed of a second look at records, about."""

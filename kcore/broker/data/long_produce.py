@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kcore.broker.data.append import CHECKED_BYTES_A_MICROSECOND
 from kcore.broker.data.decompression import BYTES_A_MICROSECOND, DecompressionBudget
 from kcore.errors import CloseConnectionError
 from kcore.protocol.messages.produce import (
@@ -26,8 +27,6 @@ PART_COST = 5_000
 """The cost of the batches that are appended together, in microseconds."""
 ITEM_COST = 25
 """The cost of a batch besides that of its bytes, in microseconds."""
-CHECKED_BYTES_A_MICROSECOND = 200
-"""Speed of the check and the copies of a batch as it was sent, about."""
 
 
 class LongProduce:

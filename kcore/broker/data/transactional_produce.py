@@ -118,7 +118,7 @@ class TransactionalProduce:
         self._api.partition_verifier.verify(verification)
         if self._finished:
             return self._result
-        # Idempotent batches must keep their order, so later requests of the connection wait after this one.
+        # Idempotent batches must keep their order, so later requests of the connection wait for this one.
         self._pending = Pending(self._api, self._context, self._request, parked=True)
         return self._pending
 
