@@ -58,8 +58,14 @@ class ClusterView(Protocol):
         """The ids of the live nodes."""
         ...
 
-    def placement_order(self) -> Sequence[int]:
-        """Returns the live nodes in the order in which replicas are placed: neighbours are in different racks."""
+    def placement_order(self, replicas: int) -> Sequence[int]:
+        """Returns the nodes for new partitions, in the order in which replicas are placed.
+
+        Neighbours are in different racks. Draining nodes are left out if the others suffice.
+
+        Args:
+            replicas: the number of replicas of each partition.
+        """
         ...
 
     def brokers(self, listener: str) -> Sequence[Broker]:
@@ -146,7 +152,7 @@ class SingleNodeCluster(OwnIdentity):
         """This node's id alone."""
         return (self._node_id,)
 
-    def placement_order(self) -> Sequence[int]:
+    def placement_order(self, replicas: int) -> Sequence[int]:
         """Returns this node's id alone."""
         return (self._node_id,)
 

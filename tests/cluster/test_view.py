@@ -11,10 +11,12 @@ from kcore.broker.metadata.topics import Topics
 from kcore.config.node import Config
 
 
-def view(racks: dict[int, str | None], fenced: int = -1) -> SharedClusterView:
+def view(racks: dict[int, str | None], fenced: int = -1, draining: frozenset[int] = frozenset()) -> SharedClusterView:
     topics = Topics()
     for node_id, rack in racks.items():
-        topics.image.brokers[node_id] = BrokerRegistration(node_id, 1, (), rack, fenced=node_id == fenced)
+        topics.image.brokers[node_id] = BrokerRegistration(
+            node_id, 1, (), rack, fenced=node_id == fenced, draining=node_id in draining
+        )
     return SharedClusterView(1, "memory-cluster-id-AAAA", topics)
 
 
@@ -28,7 +30,7 @@ def view(racks: dict[int, str | None], fenced: int = -1) -> SharedClusterView:
     ],
 )
 def test_neighbours_are_in_different_racks(racks: dict[int, str | None], order: list[int]) -> None:
-    assert view(racks).placement_order() == order
+    assert view(racks).placement_order(1) == order
 
 
 def test_replicas_are_spread_over_racks() -> None:
@@ -40,4 +42,14 @@ def test_replicas_are_spread_over_racks() -> None:
 
 
 def test_fenced_nodes_get_no_replicas() -> None:
-    assert view({1: "a", 2: "a", 3: "b"}, fenced=3).placement_order() == [1, 2]
+    assert view({1: "a", 2: "a", 3: "b"}, fenced=3).placement_order(1) == [1, 2]
+
+
+@pytest.mark.parametrize(("replicas", "order"), [(1, [1, 3]), (2, [1, 3]), (3, [1, 3, 2])])
+def test_draining_nodes_get_replicas_only_if_the_others_do_not_suffice(replicas: int, order: list[int]) -> None:
+    racks: dict[int, str | None] = {1: "a", 2: "a", 3: "b"}
+    assert view(racks, draining=frozenset({2})).placement_order(replicas) == order
+
+
+def test_a_cluster_whose_nodes_all_drain_still_places_partitions() -> None:
+    assert view({1: None, 2: None}, draining=frozenset({1, 2})).placement_order(1) == [1, 2]

@@ -25,7 +25,6 @@ PROCESSES = 3
 DIFFERENT = {
     "wire/unknown_keys_close",  # requests that only Kafka's controllers serve
     "admin/create_topics_refuses_bad_counts",  # three replicas are possible here
-    "share/acknowledgements_in_a_fetch",  # the state's log has one update more, without batches
     "operators/the_quorum_is_one_voter",  # these list the nodes or the controller
     "admin/delete_topics_by_id",
     "admin/describe_cluster",

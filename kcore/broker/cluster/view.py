@@ -48,11 +48,19 @@ class SharedClusterView(OwnIdentity):
         """The ids of the live nodes, ascending."""
         return sorted(node_id for node_id, broker in self._topics.image.brokers.items() if not broker.fenced)
 
-    def placement_order(self) -> Sequence[int]:
-        """Returns the live nodes: the first of each rack, the second of each rack, and so on (KIP-36)."""
+    def placement_order(self, replicas: int) -> Sequence[int]:
+        """Returns the nodes for new partitions: the first of each rack, the second of each rack, and so on (KIP-36).
+
+        A draining node gets no partition that it would have to give away at once, unless the others do not suffice.
+
+        Args:
+            replicas: the number of replicas of each partition.
+        """
+        brokers = self._topics.image.brokers
+        staying = [node_id for node_id in self.nodes if not brokers[node_id].draining]
         racks: dict[str, list[int]] = {}
-        for node_id in self.nodes:
-            racks.setdefault(self._topics.image.brokers[node_id].rack or "", []).append(node_id)
+        for node_id in staying if len(staying) >= max(replicas, 1) else self.nodes:
+            racks.setdefault(brokers[node_id].rack or "", []).append(node_id)
         rows = zip_longest(*(racks[rack] for rack in sorted(racks)))
         return [node_id for row in rows for node_id in row if node_id is not None]
 

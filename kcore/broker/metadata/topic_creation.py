@@ -126,7 +126,7 @@ class TopicCreation:
         Raises:
             KafkaError: INVALID_REPLICATION_FACTOR if the cluster has fewer nodes.
         """
-        nodes = self._cluster.placement_order()
+        nodes = self._cluster.placement_order(factor)
         if factor > len(nodes):
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
