@@ -21,7 +21,19 @@ logger = logging.getLogger(__name__)
 SLICE_RECORDS = 5_000  # records that are replayed before waiting requests are served
 
 
-class ShardLog(Protocol):
+class ReadableLog(Protocol):
+    """A log that can be replayed."""
+
+    def runs(self, start: int | None = None) -> Iterator[list[tuple[int, bytes]]]:
+        """Yields every committed batch with its base offset, in order, in lists as they were read.
+
+        Args:
+            start: the first offset; None: the start of the log.
+        """
+        ...
+
+
+class ShardLog(ReadableLog, Protocol):
     """The log of one shard: a partition log, or a partition that wraps one."""
 
     @property
@@ -47,10 +59,6 @@ class ShardLog(Protocol):
         """Stages the batch of a builder for the next commit; returns its base offset."""
         ...
 
-    def runs(self) -> Iterator[list[tuple[int, bytes]]]:
-        """Yields every committed batch with its base offset, in order, in lists as they were read."""
-        ...
-
 
 class LoadReport:
     """The statistics of a load.
@@ -61,9 +69,11 @@ class LoadReport:
         size_bytes: the size of these batches.
         unknown: the number of skipped records of unknown types.
         elapsed_ms: the time from the first slice to the last.
+        end_offset: the offset after the replayed part.
+        read_ahead: the number of records that were replayed before the load began, while another node led the log.
     """
 
-    __slots__ = ("batches", "elapsed_ms", "records", "size_bytes", "unknown")
+    __slots__ = ("batches", "elapsed_ms", "end_offset", "read_ahead", "records", "size_bytes", "unknown")
 
     def __init__(self) -> None:
         self.records = 0
@@ -71,46 +81,75 @@ class LoadReport:
         self.size_bytes = 0
         self.unknown = 0
         self.elapsed_ms = 0
+        self.end_offset = 0
+        self.read_ahead = 0
 
 
-def replay_log(log: ShardLog, machine: Any, report: LoadReport) -> Iterator[None]:
-    """Replays a whole log, pausing after each slice of `SLICE_RECORDS` records.
+class Replay:
+    """The replay of a log into a state machine, in slices of about `SLICE_RECORDS` records.
 
     There is no separate snapshot: the log is compacted in place, so its length depends on the live state, not on the
     history.
 
     Records of unknown types are counted and skipped, as in Kafka. A record that cannot be decoded or replayed raises,
     which fails the load.
+
+    Args:
+        machine: an empty state machine.
+
+    Attributes:
+        machine: the state machine.
+        report: the statistics; its `end_offset` is where the next run begins.
+        paused: True between two slices and at the end. After an error it is False, and the machine is of no use.
     """
-    until_pause = SLICE_RECORDS
-    next_offset = 0
-    replay_simple = getattr(machine, "replay_run", None) or _one_by_one(machine)
-    for run in log.runs():
+
+    __slots__ = ("_replay_simple", "machine", "paused", "report")
+
+    def __init__(self, machine: Any) -> None:
+        self.machine = machine
+        self.report = LoadReport()
+        self.paused = True
+        self._replay_simple = getattr(machine, "replay_run", None) or _one_by_one(machine)
+
+    def run(self, log: ReadableLog) -> Iterator[None]:
+        """Replays a log from `report.end_offset` to its committed end.
+
+        A run can be given up at a pause. Another one, of any handle of the same log, continues there.
+        """
+        report = self.report
+        until_pause = SLICE_RECORDS
+        self.paused = False
+        for run in log.runs(report.end_offset or None):
+            done_before = report.records + report.unknown + report.batches
+            self._replay_run(run)
+            until_pause -= report.records + report.unknown + report.batches - done_before
+            if until_pause <= 0:
+                until_pause = SLICE_RECORDS
+                self.paused = True
+                yield
+                self.paused = False
+        self.paused = True
+
+    def _replay_run(self, run: Run) -> None:
+        report = self.report
         at = 0
-        done_before = report.records + report.unknown + report.batches
         while at < len(run):
             simple = simple_run(run, at)
             if simple.stop > at:
                 try:
-                    unknown = replay_simple(run, at, simple.stop, next_offset)
+                    unknown = self._replay_simple(run, at, simple.stop, report.end_offset)
                 except Exception as error:
-                    _note_offset(error, run[at : simple.stop], machine)
+                    _note_offset(error, run[at : simple.stop], self.machine)
                     raise
                 report.batches += simple.stop - at
                 report.size_bytes += simple.size_bytes
                 report.records += simple.records - unknown
                 report.unknown += unknown
-                next_offset = simple.next_offset
+                report.end_offset = simple.next_offset
                 at = simple.stop
             else:
-                next_offset = _replay_special(run[at][1], next_offset, machine, report)
+                report.end_offset = _replay_special(run[at][1], report.end_offset, self.machine, report)
                 at += 1
-        until_pause -= report.records + report.unknown + report.batches - done_before
-        if until_pause <= 0:
-            until_pause = SLICE_RECORDS
-            yield
-    if report.unknown:
-        logger.warning("load: skipped %d records of unknown types, perhaps of a newer version", report.unknown)
 
 
 def replay_batch(batch: bytes, machine: Any) -> None:

@@ -14,7 +14,7 @@ from kcore.log.errors import CorruptLogError, LogError
 from kcore.process_logging import log_failure
 from kcore.protocol.compression import compress
 from kcore.protocol.error_codes import ErrorCode
-from kcore.runtime.loader import LoadReport, ShardLog, replay_log
+from kcore.runtime.loader import LoadReport, ReadableLog, Replay, ShardLog
 from kcore.runtime.machine import Outcome, ShardContext, StateMachine
 from kcore.runtime.pending import Pending
 from kcore_ext.runtime.shard import ShardCore
@@ -100,6 +100,7 @@ class Shard(ShardCore, Generic[M]):
 
     __slots__ = (
         "_on_state",
+        "_replayed",
         "_slices",
         "_wheel",
         "factory",
@@ -151,6 +152,7 @@ class Shard(ShardCore, Generic[M]):
         self._batch = None
         self._reload = False
         self._on_state: Callable[[Shard[M]], None] | None = None
+        self._replayed: Replay | None = None
         self.machine = factory(ShardContext(self, now))
 
     # ---- requests
@@ -429,21 +431,63 @@ class Shard(ShardCore, Generic[M]):
         if self.generation != generation or self.state is not ShardState.LOADING:
             return
         try:
-            report = LoadReport()
             started_ms = self._now.update()
-            machine = self.factory(ShardContext(self, self._now))
-            for _ in replay_log(self._log, machine, report):
+            replay, self._replayed = self._replayed, None
+            if replay is None:
+                replay = self._new_replay()
+            for _ in replay.run(self._log):
                 yield
                 if self.generation != generation:
                     return
+            report = replay.report
             report.elapsed_ms = self._now.update() - started_ms
+            if report.unknown:
+                logger.warning(
+                    "shard %s-%d: the load skipped %d records of unknown types, perhaps of a newer version",
+                    self.topic,
+                    self.index,
+                    report.unknown,
+                )
         except Exception as error:
             self._transition(ShardState.FAILED, "load failed")
             self._report_failed_load(error)
             return
-        self.machine, self.report = machine, report
+        self.machine, self.report = replay.machine, report
         self._transition(ShardState.ACTIVE, "loaded")
         self.perform(self._loaded)
+
+    def _new_replay(self) -> Replay:
+        return Replay(self.factory(ShardContext(self, self._now)))
+
+    def read_ahead(self, log: ReadableLog) -> None:
+        """Replays in slices what another node has written so far, for the shard that will `continue_from` this one."""
+        self._replayed = self._new_replay()
+        self._slices.add(self._read_ahead(log, self._replayed))
+
+    def _read_ahead(self, log: ReadableLog, replay: Replay) -> Iterator[None]:
+        try:
+            for _ in replay.run(log):
+                yield
+                if self._replayed is not replay:
+                    return
+        except Exception as error:
+            self._replayed = None
+            log_failure(
+                logger, error, "shard %s-%d: cannot be read ahead; its load will read all", self.topic, self.index
+            )
+
+    def stop_reading_ahead(self) -> Replay | None:
+        """Ends `read_ahead`; returns what it has replayed, or None if that is of no use."""
+        replay, self._replayed = self._replayed, None
+        return replay if replay is not None and replay.paused else None
+
+    def continue_from(self, ahead: Shard[M]) -> None:
+        """Begins the next load with what another shard object of the same partition has read ahead."""
+        replay = ahead.stop_reading_ahead()
+        if replay is not None and ahead.max_batch_bytes == self.max_batch_bytes:
+            replay.machine.context.shard = self
+            replay.report.read_ahead = replay.report.records
+            self._replayed = replay
 
     def _report_failed_load(self, error: Exception) -> None:
         """Logs a failed load; repeats it soon if the log was not readable, which damage does not explain."""

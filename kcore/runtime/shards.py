@@ -14,6 +14,7 @@ from kcore.runtime.shard import Shard, ShardState
 
 if TYPE_CHECKING:
     from kcore.runtime.commit import CommitPipeline
+    from kcore.runtime.loader import ReadableLog
     from kcore.runtime.slices import Slices
 
 logger = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class Shards(Generic[M]):
             change it.
     """
 
-    __slots__ = ("_make", "_pipeline", "_shards", "by_partition", "on_made", "partitions", "topic")
+    __slots__ = ("_ahead", "_make", "_pipeline", "_shards", "by_partition", "on_made", "partitions", "topic")
 
     def __init__(self, topic: str, partitions: int, make: Callable[[int], Shard[M]], pipeline: CommitPipeline) -> None:
         self.topic = topic
@@ -46,6 +47,7 @@ class Shards(Generic[M]):
         self.on_made: Callable[[Shard[M]], None] | None = None
         self._shards: dict[int, Shard[M]] = {}
         self.by_partition = self._shards
+        self._ahead: dict[int, Shard[M]] = {}  # shards that read the logs of other nodes, and serve nothing
 
     def __iter__(self) -> Iterator[Shard[M]]:
         return iter(self._shards.values())
@@ -82,10 +84,31 @@ class Shards(Generic[M]):
             return
         shard = self._make(index)
         shard.leader_epoch = leader_epoch
+        ahead = self._ahead.pop(index, None)
+        if ahead is not None:
+            shard.continue_from(ahead)
         self._shards[index] = shard
         if self.on_made is not None:
             self.on_made(shard)
         shard.load()
+
+    def read_ahead(self, index: int, log: ReadableLog) -> None:
+        """Begins to replay the log of a partition that this node will own soon, so that its `load` is short.
+
+        Args:
+            index: the partition, which another node owns.
+            log: what that node has written. The load continues after it with the log that `make` finds then.
+        """
+        if index not in self._shards:
+            self.stop_reading_ahead(index)
+            ahead = self._ahead[index] = self._make(index)
+            ahead.read_ahead(log)
+
+    def stop_reading_ahead(self, index: int) -> None:
+        """Discards what was read ahead of a partition."""
+        ahead = self._ahead.pop(index, None)
+        if ahead is not None:
+            ahead.stop_reading_ahead()
 
     def unload(self, index: int, leader_epoch: int | None = None) -> None:
         """Unloads the shard of a partition that another node owns since `leader_epoch`, or that is deleted (None).

@@ -81,10 +81,10 @@ class Unreadable:
         self.inner = inner
         self.errors = [error]
 
-    def runs(self) -> Iterator[list[tuple[int, bytes]]]:
+    def runs(self, start: int | None = None) -> Iterator[list[tuple[int, bytes]]]:
         if self.errors:
             raise self.errors.pop()
-        yield from self.inner.runs()
+        yield from self.inner.runs(start)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)

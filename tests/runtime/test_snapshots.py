@@ -34,7 +34,7 @@ from kcore.protocol.messages.offset_delete import (
 )
 from kcore.protocol.records import CONSUMER_OFFSETS
 from kcore.runtime import Outcome, Pending, Record, RequestContext, Shard
-from kcore.runtime.loader import SLICE_RECORDS, LoadReport, replay_log
+from kcore.runtime.loader import SLICE_RECORDS, Replay
 from kcore.runtime.shard import ShardState
 from kcore_ext.batch import parse_header
 from kcore_ext.group.offsets import CommitKey, OffsetAndMetadata
@@ -139,7 +139,7 @@ class Node:
     def replayed(self) -> dict[str, Any]:
         """Replays the present log and returns its state."""
         machine = self.shard.factory(self.shard.machine.context)
-        for _ in replay_log(self.partition.log, machine, LoadReport()):
+        for _ in Replay(machine).run(self.partition.log):
             pass
         return self.state(machine)
 
@@ -349,11 +349,11 @@ def test_replaying_a_batch_equals_replaying_its_records() -> None:
     for seed in range(5):
         busy(node, seed, 100)
         machine = node.shard.factory(node.shard.machine.context)
-        report = LoadReport()
-        for _ in replay_log(node.partition.log, OneByOne(machine), report):
+        replay = Replay(OneByOne(machine))
+        for _ in replay.run(node.partition.log):
             pass
         assert node.state(machine) == node.replayed() == node.state()
-        assert report.records > 0
+        assert replay.report.records > 0
         node.compact()
 
 
@@ -425,7 +425,8 @@ def test_records_of_a_merged_batch_are_not_replayed_twice() -> None:
         def __init__(self, batches: list[tuple[int, bytes]]) -> None:
             self.all = batches
 
-        def runs(self) -> Iterator[list[tuple[int, bytes]]]:
+        def runs(self, start: int | None = None) -> Iterator[list[tuple[int, bytes]]]:
+            assert start is None
             return iter([self.all])
 
     node = Node()
@@ -436,8 +437,8 @@ def test_records_of_a_merged_batch_are_not_replayed_twice() -> None:
     new = list(node.partition.log.batches())
     assert parse_header(new[0][1]).last_offset >= 20, "merged"
     machine = Machine()
-    report = LoadReport()
-    for _ in replay_log(Merged([*old, *new]), machine, report):  # type: ignore[arg-type]
+    replay = Replay(machine)
+    for _ in replay.run(Merged([*old, *new])):
         pass
     assert machine.seen == list(range(30))
-    assert report.records < SLICE_RECORDS
+    assert replay.report.records < SLICE_RECORDS

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kcore.broker.cluster.read_ahead import ReadAhead, wait_ms
 from kcore.log.errors import FencedWriteError, LogError
 from kcore.log.interface import PartitionKey
 from kcore.log.storage import Leadership
@@ -63,8 +64,10 @@ class LeadershipKeeper(MetadataListener):
         "_on_given_up",
         "_partitions",
         "_pipeline",
+        "_read_ahead",
         "_refused",
         "_releases",
+        "_releasing",
         "_retrying",
         "_shards_of",
         "_topics",
@@ -98,6 +101,8 @@ class LeadershipKeeper(MetadataListener):
         self._changed: dict[PartitionKey, None] = {}  # partitions whose leader may have changed
         self._led: dict[PartitionKey, tuple[str, int]] = {}  # partition -> topic and leader epoch
         self._refused: dict[PartitionKey, int] = {}  # the last epoch that the store refused
+        self._read_ahead = ReadAhead(log, shards_of)
+        self._releasing: dict[PartitionKey, int] = {}  # planned moves whose next leader reads ahead -> until when
         self._retrying = False
         self.moves = 0
         self.fenced_rounds = 0
@@ -204,10 +209,14 @@ class LeadershipKeeper(MetadataListener):
             led = self._led.get(key)
             if leader is None:
                 self._releases.finished(key)
-            released = leader is not None and self._topics.image.successor(*key) is not None
+            successor = self._topics.image.successor(*key)
+            released = leader is not None and successor is not None
+            if led is not None and leader is not None and leader.epoch == led[1] and released and self._waits(key):
+                continue
             if led is not None and (leader is None or leader.epoch != led[1] or released):
                 self._give_up(key)
             if leader is None:
+                self._prepare(key, successor)
                 continue
             if released:
                 self._releases.add(key, leader.epoch)
@@ -218,6 +227,34 @@ class LeadershipKeeper(MetadataListener):
             self._adopt(adopted[first : first + ADOPTED_AT_ONCE])
         if self._changed:
             self._retry()
+
+    def _waits(self, key: PartitionKey) -> bool:
+        """Returns True while the next leader of a planned move has time to read the log ahead."""
+        now_ms = self._wheel.now_ms
+        until_ms = self._releasing.get(key)
+        if until_ms is None:
+            shards = self._shards_of(self._led[key][0])
+            shard = None if shards is None else shards.get(key.partition)
+            until_ms = now_ms if shard is None else now_ms + wait_ms(shard)
+            if until_ms > now_ms:
+                self._wheel.add(until_ms, lambda: self._consider(key))
+                self._releasing[key] = until_ms
+        if until_ms > now_ms:
+            return True
+        self._releasing.pop(key, None)
+        return False
+
+    def _consider(self, key: PartitionKey) -> None:
+        self._changed[key] = None
+        self.apply()
+
+    def _prepare(self, key: PartitionKey, successor: int | None) -> None:
+        """Reads a coordinator's log ahead if this node is to lead it."""
+        topic = self._topics.by_id(key.topic_id)
+        if topic is not None and successor == self._membership.lease.holder and not self._membership.fenced:
+            self._read_ahead.begin(topic.name, key)
+        else:
+            self._read_ahead.discard(key)
 
     def _retry(self) -> None:
         if not self._retrying:
@@ -262,10 +299,12 @@ class LeadershipKeeper(MetadataListener):
         for (key, epoch), log in zip(partitions, logs, strict=True):
             partition = self._partitions.lead(key, log, epoch)
             if partition is None:
+                self._read_ahead.discard(key)
                 self._log.release(key)
                 continue
             self._led[key] = partition.topic, epoch
             self.moves += 1
+            self._read_ahead.hand_to(key, partition)
             shards = self._shards_of(partition.topic)
             if shards is not None:
                 shards.load(key.partition, epoch)
@@ -273,6 +312,7 @@ class LeadershipKeeper(MetadataListener):
     def _give_up(self, key: PartitionKey) -> None:
         """Unloads the coordinator of a partition, and releases its log."""
         topic, epoch = self._led.pop(key)
+        self._releasing.pop(key, None)
         self.moves += 1
         shards = self._shards_of(topic)
         if shards is not None:
@@ -285,6 +325,7 @@ class LeadershipKeeper(MetadataListener):
     def give_up_all(self) -> None:
         """Gives up every partition, because this incarnation has ended or stops."""
         self._changed.update(dict.fromkeys(self._led))
+        self._changed.update(dict.fromkeys(self._read_ahead))
         self.apply()
 
     def refused(self, error: FencedWriteError) -> None:

@@ -57,6 +57,9 @@ def run_inline(call: Callable[[], Any], done: Callable[[Any], None]) -> None:
         result = call()
     except LogError as error:
         result = error
+    except Exception as error:  # without a result, the caller would wait for ever
+        log_failure(logger, error, "cluster: a call of the store failed unexpectedly")
+        result = LogError(f"unexpected: {error}")
     done(result)
 
 

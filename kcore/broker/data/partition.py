@@ -72,6 +72,7 @@ class Partition(PartitionCore):
 
     __slots__ = (
         "_on_progress",
+        "_read_ahead",
         "_recovery",
         "_staged_start",
         "index",
@@ -114,6 +115,7 @@ class Partition(PartitionCore):
         self.high_watermark = log.high_watermark
         self.last_stable_offset = self.high_watermark
         self._staged_start = log.log_start_offset
+        self._read_ahead: tuple[ProducerStates, int] | None = None
         self._recovery: Iterator[None] | None = None
         self.recovering = log.log_start_offset < log.high_watermark
         if self.recovering:
@@ -188,7 +190,7 @@ class Partition(PartitionCore):
     def _recover(self) -> Iterator[None]:
         """Rebuilds producers and transactions from the snapshot, if there is one, and the batches after it."""
         producers, start = self._restore_snapshot()
-        replay = partial(self._replay, producers)
+        replay = partial(replay_producer_batch, producers)
         for run in self.log.runs(start, check_crc=False):
             replay_producers(run, replay)
             producers.committed(self.high_watermark)
@@ -262,27 +264,6 @@ class Partition(PartitionCore):
         self.pipeline.changing -= 1
         return True
 
-    @staticmethod
-    def _replay(producers: ProducerStates, batch: bytes) -> None:
-        """Applies a producer's batch to `producers`."""
-        attributes, last_delta, timestamp_ms, producer_id, epoch, sequence = _PRODUCER_FIELDS.unpack_from(
-            batch, _PRODUCER_FIELDS_AT
-        )
-        header = parse_header(batch)
-        base_offset = header.base_offset
-        if attributes & _CONTROL:
-            if not header.record_count:
-                return  # a marker that Kafka's compaction emptied
-            marker = parse_control(batch)
-            if marker.is_end_marker:
-                producers.add_marker(
-                    producer_id, epoch, base_offset, timestamp_ms, marker.coordinator_epoch, marker.is_commit
-                )
-            return
-        last_sequence = increment_sequence(sequence, last_delta) if sequence >= 0 else sequence
-        metadata = BatchMetadata(sequence, last_sequence, base_offset, base_offset + last_delta, timestamp_ms)
-        producers.add_data(producer_id, epoch, metadata, bool(attributes & _TRANSACTIONAL))
-
     # ---- appends
 
     def append(self, batch: bytearray, leader_epoch: int) -> int:
@@ -352,26 +333,38 @@ class Partition(PartitionCore):
         """Reads whole committed batches from the one that contains `offset` on, all ending below `upto_offset`."""
         return self.log.read(offset, max_bytes, upto_offset, at_least_one)
 
-    def runs(self) -> Iterator[list[tuple[int, bytes]]]:
-        """Yields every committed batch with its base offset, for the load of a shard (`ShardLog`).
+    def runs(self, start: int | None = None) -> Iterator[list[tuple[int, bytes]]]:
+        """Yields committed batches with their base offsets, for the load of a shard (`ShardLog`).
 
         If the partition is still `recovering`, the same pass over the log also recovers its producers.
+
+        Args:
+            start: the first offset, that of `continue_recovery` if the partition is recovering; None: all batches.
         """
         self.loading += 1
         try:
+            read_ahead, self._read_ahead = self._read_ahead, None
             if self._recovery is None:
-                yield from self.log.runs()
+                yield from self.log.runs(start)
                 return
             producers = ProducerStates()
+            if start is not None:
+                assert read_ahead is not None, f"the producers of {self!r} are not known up to {start}"
+                assert read_ahead[1] == start, f"the producers of {self!r} are known up to {read_ahead[1]}"
+                producers = read_ahead[0]
             high_watermark = self.high_watermark
-            replay = partial(self._replay, producers)
-            for run in self.log.runs():
+            replay = partial(replay_producer_batch, producers)
+            for run in self.log.runs(start):
                 replay_producers(run, replay)
                 yield run
             if self._recovery is not None:
                 self._recovered(producers, high_watermark)
         finally:
             self.loading -= 1
+
+    def continue_recovery(self, producers: ProducerStates, offset: int) -> None:
+        """Lets the recovery of a coordinator's partition begin with the producers of the batches below an offset."""
+        self._read_ahead = producers, offset
 
     def epoch_check(self, requested_epoch: int) -> ErrorCode | None:
         """Returns the error for a client's leader epoch (KIP-320); None if it is the present one or -1."""
@@ -446,3 +439,24 @@ class Partition(PartitionCore):
         if first_unstable is not None and first_unstable < stable:
             stable = max(first_unstable, self.log.log_start_offset)
         self.last_stable_offset = stable
+
+
+def replay_producer_batch(producers: ProducerStates, batch: bytes) -> None:
+    """Applies a producer's batch to `producers`."""
+    attributes, last_delta, timestamp_ms, producer_id, epoch, sequence = _PRODUCER_FIELDS.unpack_from(
+        batch, _PRODUCER_FIELDS_AT
+    )
+    header = parse_header(batch)
+    base_offset = header.base_offset
+    if attributes & _CONTROL:
+        if not header.record_count:
+            return  # a marker that Kafka's compaction emptied
+        marker = parse_control(batch)
+        if marker.is_end_marker:
+            producers.add_marker(
+                producer_id, epoch, base_offset, timestamp_ms, marker.coordinator_epoch, marker.is_commit
+            )
+        return
+    last_sequence = increment_sequence(sequence, last_delta) if sequence >= 0 else sequence
+    metadata = BatchMetadata(sequence, last_sequence, base_offset, base_offset + last_delta, timestamp_ms)
+    producers.add_data(producer_id, epoch, metadata, bool(attributes & _TRANSACTIONAL))

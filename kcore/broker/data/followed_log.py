@@ -1,0 +1,59 @@
+"""The log of a coordinator's partition while another node leads it, for a shard that reads it ahead."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kcore.broker.data.partition import replay_producer_batch
+from kcore.broker.data.producer_state import ProducerStates
+from kcore.log.batch_header import last_offset
+from kcore_ext.batch.run import replay_producers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kcore.broker.data.partition import Partition
+    from kcore.log.interface import PartitionLog
+
+
+class FollowedLog:
+    """Reads a followed log for `Shard.read_ahead`, and recovers its producers meanwhile.
+
+    Args:
+        log: the handle of the followed partition.
+
+    Attributes:
+        offset: the offset after the batches that were read.
+    """
+
+    __slots__ = ("_cleaned_to", "_log", "_log_start_offset", "_producers", "offset")
+
+    def __init__(self, log: PartitionLog) -> None:
+        self._log = log
+        self._log_start_offset = log.log_start_offset
+        self._cleaned_to = log.cleaned_to
+        self._producers = ProducerStates()
+        self.offset = log.log_start_offset
+
+    def runs(self, start: int | None = None) -> Iterator[list[tuple[int, bytes]]]:
+        """Yields the batches up to the end that the handle shows now (`ShardLog`)."""
+        replay = partial(replay_producer_batch, self._producers)
+        for run in self._log.runs(start):
+            replay_producers(run, replay)
+            # Before the yield: at a pause of the shard, which has replayed the run, both have the same offset.
+            self.offset = last_offset(run[-1][1]) + 1
+            yield run
+
+    def hand_to(self, partition: Partition) -> bool:
+        """Lets a partition that this node leads now recover from here.
+
+        Returns:
+            False if that is not possible: the log was compacted or shortened meanwhile, and records that end the
+            transactions or keys that were read may be missing.
+        """
+        log = partition.log
+        if log.cleaned_to != self._cleaned_to or log.log_start_offset != self._log_start_offset:
+            return False
+        partition.continue_recovery(self._producers, self.offset)
+        return True
