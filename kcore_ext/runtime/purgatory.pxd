@@ -26,6 +26,7 @@ cdef class DelayedOperation:
     cdef Purgatory purgatory       # None: not watched
     cdef Timer timer
     cdef readonly bint completed
+    cdef public bint deferred
     cdef object __weakref__
 
     cpdef bint try_complete(self) except -1

@@ -4,8 +4,13 @@ from typing import final
 from kcore_ext.runtime.timer_wheel import TimerWheel
 
 class DelayedOperation:
-    """A waiting operation. Subclasses override `try_complete`, `on_complete` and `on_expiration` as needed."""
+    """A waiting operation. Subclasses override `try_complete`, `on_complete` and `on_expiration` as needed.
 
+    Attributes:
+        deferred: True while its user will try the operation later. The purgatory does not try it meanwhile.
+    """
+
+    deferred: bool
     def __init__(self) -> None: ...
     @property
     def completed(self) -> bool: ...

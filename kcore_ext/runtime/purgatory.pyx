@@ -72,6 +72,7 @@ cdef class DelayedOperation:
 
     Attributes:
         completed: True after completion, by condition or by expiry.
+        deferred: True while its user will try the operation later. The purgatory does not try it meanwhile.
     """
 
     def __dealloc__(self):
@@ -212,7 +213,8 @@ cdef class Purgatory:
         return self.watch_or_complete(operation, keys, deadline_ms)
 
     def check_and_complete(self, key):
-        """Tries every operation watched under a key, in order of arrival. If one raises, later ones are not tried.
+        """Tries every operation watched under a key, in order of arrival, unless it is deferred. If one raises, later
+        ones are not tried.
 
         Returns:
             The number of operations that completed.
@@ -308,7 +310,7 @@ cdef class Purgatory:
         while watch.operation is NULL:  # skips the cursors of outer iterations
             watch = watch.next
         operation = <DelayedOperation>watch.operation
-        return operation.try_complete()
+        return 0 if operation.deferred else operation.try_complete()
 
 
 cdef int watch_all(Purgatory purgatory, DelayedOperation operation, tuple keys) except -1:
@@ -369,7 +371,8 @@ cdef Py_ssize_t complete_many(Watchers watchers) except -1:
             if watch.operation is NULL:  # the cursor of another iteration
                 continue
             operation = <DelayedOperation>watch.operation
-            count += operation.try_complete()
+            if not operation.deferred:
+                count += operation.try_complete()
     finally:
         unlink(cursor)
         unlink(last)

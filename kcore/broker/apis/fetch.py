@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from kcore.broker.data.client_quotas import CONSUMER_BYTE_RATE
-from kcore.broker.data.delayed_fetch import MAX_AT_ONCE, MAX_WATCHED, DelayedFetch, FetchPending, LongFetches
+from kcore.broker.data.delayed_fetch import MAX_AT_ONCE, MAX_WATCHED, DelayedFetch, DueFetches, FetchPending
 from kcore.broker.data.fetch import FIRST_VERSION_WITH_LEADER, READ_COMMITTED, read, refused_early
 from kcore.broker.data.fetch_budget import NOTED_BYTES, FetchMemoryBudget
 from kcore.broker.data.fetch_session import (
@@ -71,7 +71,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
     Attributes:
         sessions: the node's fetch sessions.
         room: the memory for responses.
-        long_fetches: parked fetches with many partitions that are due for another try.
+        due_fetches: tries parked fetches again.
         reader: reads partitions; `tests.reference.fetch_reader.ReferenceReader` defines its behaviour.
     """
 
@@ -83,7 +83,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         "_partitions",
         "_purgatory",
         "_quotas",
-        "long_fetches",
+        "due_fetches",
         "reader",
         "room",
         "sessions",
@@ -109,7 +109,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
     ) -> None:
         self._partitions = partitions
         self._purgatory = purgatory
-        self.long_fetches = LongFetches(partitions.slices)
+        self.due_fetches = DueFetches(partitions.slices, now)
         self._now = now
         self._cluster = cluster
         self._node_id = -1 if cluster is None else cluster.node_id

@@ -9,7 +9,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from kcore.broker.data.delayed_fetch import MAX_AT_ONCE, MAX_WATCHED, LongFetches
+from kcore.broker.data.delayed_fetch import MAX_AT_ONCE, MAX_WATCHED, DueFetches
 from kcore.broker.data.fetch_budget import MOST_SHARED_BYTES, NOTED_BYTES
 from kcore.broker.share.delayed_share_fetch import DelayedShareFetch, RefusedLater, enough
 from kcore.broker.share.requests import (
@@ -111,7 +111,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         authorizer: decides about permissions; None allows all.
     """
 
-    __slots__ = ("_long_fetches", "_room", "fast", "fast_path")
+    __slots__ = ("_due_fetches", "_room", "fast", "fast_path")
 
     key: ClassVar[ApiKey] = ApiKey.SHARE_FETCH
     request_type: ClassVar[type] = ShareFetchRequest
@@ -138,7 +138,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
     ) -> None:
         super().__init__(share_partitions, enabled, cluster=cluster, authorizer=authorizer)
         self._room = room
-        self._long_fetches = LongFetches(share_partitions.partitions.slices)
+        self._due_fetches = DueFetches(share_partitions.partitions.slices, share_partitions.now)
         share_partitions.partitions.when_progress(self._progress)
         self.fast_path = ShareFetchFastPath(
             self,
@@ -314,7 +314,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
             return self._acquire(run)
         if pending is None:
             pending = ShareFetchPending(self, run.context, request)
-        operation = DelayedShareFetch(pending, waiting, min_bytes, lambda: self._acquire(run), self._long_fetches)
+        operation = DelayedShareFetch(pending, waiting, min_bytes, lambda: self._acquire(run), self._due_fetches)
         if shares.purgatory.try_complete_else_watch(operation, keys, shares.now.now_ms + request.max_wait_ms):
             return pending.response if pending.done else pending
         operation.watch()

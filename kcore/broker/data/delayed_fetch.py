@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kcore.broker.apis.fetch import FetchApi
     from kcore.broker.data.fetch_session import FetchContext
     from kcore.broker.data.partition import Partition
+    from kcore.clock import Now
     from kcore.runtime.api import RequestContext
     from kcore.runtime.slices import Slices
     from kcore_ext.broker.fetch_reader import FetchItem, FetchParams
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 MAX_AT_ONCE: Final = 100
 """Partitions of a fetch that is tried as soon as one of them has progress; longer ones are tried in slices."""
+MAX_IN_A_ROUND: Final = 1_000
+"""Partitions that all tries of a round look at, each about a microsecond; further fetches are tried in slices."""
 MAX_WATCHED: Final = 500_000
 """The partitions of all parked operations above which a fetch with many of them gets its response at once. Each takes
 about 350 bytes."""
@@ -30,8 +33,10 @@ about 350 bytes."""
 logger = logging.getLogger(__name__)
 
 
-class LongFetch(Protocol):
+class ParkedFetch(Protocol):
     """A parked fetch, of the records of partitions or of share partitions."""
+
+    deferred: bool
 
     @property
     def watched(self) -> bool:
@@ -43,47 +48,71 @@ class LongFetch(Protocol):
         ...
 
 
-class LongFetches:
-    """Parked fetches with many partitions that are due for another try.
+class DueFetches:
+    """Decides which parked fetches are tried at once, and tries the others in slices.
 
-    A try looks at every partition: an append to one that a thousand long fetches wait for would hold the event loop for
-    seconds. So each of them is tried in a slice of its own, once for all appends until then.
+    A try looks at every partition of the fetch, and a round with appends to many partitions would try each fetch for
+    each of them. A thousand clients could hold the event loop for seconds. So a long fetch, and every fetch after the
+    first ones of a round, is tried in a slice, once for all appends until then.
 
     Args:
         slices: runs the slices.
+        now: the time of the round.
     """
 
-    __slots__ = ("_due", "_running", "_slices")
+    __slots__ = ("_due", "_looks", "_now", "_round_ms", "_running", "_slices")
 
-    def __init__(self, slices: Slices) -> None:
+    def __init__(self, slices: Slices, now: Now) -> None:
         self._slices = slices
+        self._now = now
+        self._round_ms = -1
+        self._looks = 0  # partitions at which this round has looked
         self._running = False
-        self._due: dict[LongFetch, None] = {}
+        self._due: dict[ParkedFetch, int] = {}  # the number of partitions of each
 
-    def defer(self, operation: LongFetch) -> bool:
-        """Defers a try. Returns False if it must take place at once, because no event loop runs slices."""
+    def may_try(self, operation: ParkedFetch, partitions: int) -> bool:
+        """Returns True if a parked fetch may be tried at once. Otherwise it is deferred.
+
+        Args:
+            operation: the fetch.
+            partitions: the number of its partitions.
+        """
+        if self._round_ms != self._now.now_ms:
+            self._round_ms = self._now.now_ms
+            self._looks = 0
+        self._looks += partitions
+        if partitions <= MAX_AT_ONCE and self._looks <= MAX_IN_A_ROUND:
+            return True
         if not self._slices.requests.enabled:
-            return False
+            return True  # no event loop runs slices
         if not self._running:
             self._slices.add(self._try_all())
             self._running = True
-        self._due[operation] = None
-        return True
+        self._due[operation] = partitions
+        operation.deferred = True
+        return False
 
     def _try_all(self) -> Iterator[None]:
+        looks = 0
         try:
             while self._due:
                 operation = next(iter(self._due))
+                looks += self._due[operation]
+                operation.deferred = False
                 del self._due[operation]
                 try:
                     if operation.watched:
                         operation.try_now()
                 except Exception as error:
                     log_failure(logger, error, "a parked fetch could not be tried; it waits for its timeout")
-                yield
+                if looks >= MAX_AT_ONCE:
+                    looks = 0
+                    yield
         finally:
             self._running = False
-            self._due.clear()  # after an error: the next append begins again
+            for operation in self._due:  # after an error: the next append begins again
+                operation.deferred = False
+            self._due.clear()
 
 
 class FetchPending(Pending):
@@ -156,8 +185,8 @@ class DelayedFetch(DelayedOperation):
             self._unwatch()
 
     def try_complete(self) -> bool:
-        """Tries the fetch now, or in a slice if it has many partitions and was tried before."""
-        if len(self.items) > MAX_AT_ONCE and self.watched and self.api.long_fetches.defer(self):
+        """Tries the fetch now, or in a slice if it was tried before and many partitions are to be looked at."""
+        if self.watched and not self.api.due_fetches.may_try(self, len(self.items)):
             return False
         return self.try_now()
 

@@ -6,7 +6,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kcore.broker.data.after_commit import complete_with
-from kcore.broker.data.delayed_fetch import MAX_AT_ONCE
 from kcore.broker.share.states import SharePartitionState
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.pending import Pending
@@ -15,7 +14,7 @@ from kcore_ext.runtime.purgatory import DelayedOperation
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kcore.broker.data.delayed_fetch import LongFetches
+    from kcore.broker.data.delayed_fetch import DueFetches
     from kcore.broker.share.share_partition import SharePartition
     from kcore.runtime.api import RequestContext
     from kcore_ext.broker.share.share_fetch import ShareFetchPending
@@ -63,10 +62,10 @@ class DelayedShareFetch(DelayedOperation):
         share_partitions: the share partitions of the fetch.
         min_bytes: the size of the records for which the fetch waits.
         respond: acquires records and makes the response.
-        long_fetches: tries a fetch of many share partitions in a slice.
+        due_fetches: tries the fetch in a slice if many share partitions are to be looked at.
     """
 
-    __slots__ = ("_long_fetches", "_min_bytes", "_respond", "_share_partitions", "_watched", "pending")
+    __slots__ = ("_due_fetches", "_min_bytes", "_respond", "_share_partitions", "_watched", "pending")
 
     def __init__(
         self,
@@ -74,14 +73,14 @@ class DelayedShareFetch(DelayedOperation):
         share_partitions: list[SharePartition],
         min_bytes: int,
         respond: Callable[[], Any],
-        long_fetches: LongFetches,
+        due_fetches: DueFetches,
     ) -> None:
         super().__init__()
         self.pending = pending
         self._share_partitions = share_partitions
         self._min_bytes = min_bytes
         self._respond = respond
-        self._long_fetches = long_fetches
+        self._due_fetches = due_fetches
         self._watched = False
 
     def watch(self) -> None:
@@ -102,8 +101,8 @@ class DelayedShareFetch(DelayedOperation):
             self._unwatch()
 
     def try_complete(self) -> bool:
-        """Tries the fetch now, or in a slice if it has many share partitions and was tried before."""
-        if len(self._share_partitions) > MAX_AT_ONCE and self.watched and self._long_fetches.defer(self):
+        """Tries the fetch now, or in a slice if it was tried before and many share partitions are to be looked at."""
+        if self.watched and not self._due_fetches.may_try(self, len(self._share_partitions)):
             return False
         return self.try_now()
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kcore.broker.data.delayed_fetch import MAX_AT_ONCE, DelayedFetch, FetchPending
+from kcore.broker.data.delayed_fetch import MAX_AT_ONCE, MAX_IN_A_ROUND, DelayedFetch, FetchPending
 from kcore.log import FailureReason, LogError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.fetch import (
@@ -369,6 +369,56 @@ def test_long_fetches_are_tried_in_slices_once_for_all_appends() -> None:
     while plane.slices.step():
         pass
     assert late.done
+
+
+def test_a_round_tries_parked_fetches_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request with appends to 100 partitions took 7 s beside 1,000 fetches that wait for all of them."""
+    plane = DataPlane()
+    partitions = MAX_AT_ONCE
+    fetches = 3 * MAX_IN_A_ROUND // partitions
+    plane.topic("t", partitions=partitions)
+    plane.slices.requests.enabled = True
+    entries = [entry(0, index) for index in range(partitions)]
+    records = batch_of(b"v")
+    enough = (partitions + 1) * len(records)
+    pending = [plane.send(fetch(*entries, wait_ms=500, min_bytes=enough), 12) for _ in range(fetches)]
+    looks = []
+    try_now = DelayedFetch.try_now
+
+    def counted(operation: DelayedFetch) -> bool:
+        looks.append(len(operation.items))
+        return try_now(operation)
+
+    monkeypatch.setattr(DelayedFetch, "try_now", counted)
+    plane.send(request(*[("t", index, records) for index in range(partitions)]), 11)
+    plane.commit()
+    assert sum(looks) == MAX_IN_A_ROUND
+    while plane.slices.step():
+        pass
+    assert sum(looks) == MAX_IN_A_ROUND + fetches * partitions, "once more each, with all appends"
+    assert not any(one.done for one in pending)
+    produce(plane, records)
+    while plane.slices.step():
+        pass
+    assert all(one.done for one in pending)
+    assert (len(plane.purgatory), plane.partition("t").watched) == (0, 0)
+
+
+def test_a_fetch_that_is_due_may_time_out_or_be_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    plane = DataPlane()
+    plane.topic("t", partitions=MAX_AT_ONCE + 1)
+    plane.slices.requests.enabled = True
+    entries = [entry(0, index) for index in range(MAX_AT_ONCE + 1)]
+    records = batch_of(b"v")
+    forgotten, timed_out = (plane.send(fetch(*entries, wait_ms=500, min_bytes=1_000), 12) for _ in range(2))
+    produce(plane, records)
+    forgotten.abandon()
+    plane.advance(500)
+    assert timed_out.done
+    assert not forgotten.done
+    while plane.slices.step():
+        pass
+    assert len(plane.purgatory) == 0
 
 
 def test_a_long_fetch_that_fails_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
