@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from kcore.log.errors import CorruptLogError, LogError
 from kcore.process_logging import log_failure
 from kcore.protocol.compression import compress
 from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime.load_retry import LoadRetry
 from kcore.runtime.loader import LoadReport, ShardLog, replay_log
 from kcore.runtime.machine import Outcome, ShardContext, StateMachine
 from kcore.runtime.pending import Pending
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=StateMachine)
-
-RELOAD_DELAY_MS = 1_000  # after a load that failed for lack of memory, or because the log could not be read
 
 
 class ShardState(Enum):
@@ -100,6 +98,7 @@ class Shard(ShardCore, Generic[M]):
 
     __slots__ = (
         "_on_state",
+        "_retry",
         "_slices",
         "_wheel",
         "factory",
@@ -151,6 +150,7 @@ class Shard(ShardCore, Generic[M]):
         self._batch = None
         self._reload = False
         self._on_state: Callable[[Shard[M]], None] | None = None
+        self._retry = LoadRetry(wheel, now, self.load_again)
         self.machine = factory(ShardContext(self, now))
 
     # ---- requests
@@ -438,23 +438,27 @@ class Shard(ShardCore, Generic[M]):
                     return
             report.elapsed_ms = self._now.update() - started_ms
         except Exception as error:
+            pause_ms = self._retry.pause_ms
             self._transition(ShardState.FAILED, "load failed")
-            self._report_failed_load(error)
+            self._report_failed_load(error, pause_ms)
             return
         self.machine, self.report = machine, report
         self._transition(ShardState.ACTIVE, "loaded")
         self.perform(self._loaded)
 
-    def _report_failed_load(self, error: Exception) -> None:
-        """Logs a failed load; repeats it soon if the log was not readable, which damage does not explain."""
+    def _report_failed_load(self, error: Exception, pause_ms: int) -> None:
         if isinstance(error, CorruptLogError) or not isinstance(error, (LogError, MemoryError)):
-            hint = "kcore retries every 30 s; to skip damaged records, stop the server and run `kcore log repair`"
+            hint = "; to skip damaged records, stop the server and run `kcore log repair`"
         else:
-            hint = f"the load is repeated in {RELOAD_DELAY_MS} ms"
-            with contextlib.suppress(MemoryError):  # the engine loads failed shards again in any case, but later
-                self._wheel.add(self._now.now_ms + RELOAD_DELAY_MS, self.load_again)
+            hint = ""
         log_failure(
-            logger, error, "shard %s-%d cannot be loaded and refuses every request; %s", self.topic, self.index, hint
+            logger,
+            error,
+            "shard %s-%d cannot be loaded and refuses every request; the next attempt is in %g s%s",
+            self.topic,
+            self.index,
+            pause_ms / 1000,
+            hint,
         )
 
     def _loaded(self) -> None:
@@ -475,11 +479,21 @@ class Shard(ShardCore, Generic[M]):
         before = self.state
         self.state = state
         self._active = state is ShardState.ACTIVE
+        self._schedule_retry(before)
         if before is ShardState.ACTIVE:
             self._leave()
         if self._on_state is not None:
             self._on_state(self)
         logger.debug("%s-%d: %s -> %s: %s", self.topic, self.index, before.value, state.value, reason)
+
+    def _schedule_retry(self, before: ShardState) -> None:
+        """Arms the timer of the next load unless the shard is loaded or closed."""
+        if self.state in (ShardState.ACTIVE, ShardState.CLOSED):
+            self._retry.end()
+        elif before is ShardState.LOADING:
+            self._retry.failed()
+        else:
+            self._retry.begin()
 
     def _check_transition(self, state: ShardState, reason: str) -> None:
         assert state in TRANSITIONS[self.state], f"{self.topic}-{self.index}: {self.state} -> {state} ({reason})"
