@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kcore.errors import KafkaError
 from kcore.log.errors import CorruptLogError, LogError
-from kcore.process_logging import log_failure
+from kcore.process_logging import limited_logger, log_failure
 from kcore.protocol.compression import compress
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.load_retry import LoadRetry
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kcore.runtime.slices import Slices
     from kcore_ext.runtime.timer_wheel import Timer, TimerWheel
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 M = TypeVar("M", bound=StateMachine)
 
@@ -49,6 +49,10 @@ TRANSITIONS: dict[ShardState, frozenset[ShardState]] = {
     ShardState.FAILED: frozenset({ShardState.LOADING, ShardState.CLOSED}),
     ShardState.CLOSED: frozenset(),
 }
+
+
+def _same(outcome: Outcome) -> Outcome:
+    return outcome
 
 
 class ShardTimer(ABC):
@@ -206,8 +210,12 @@ class Shard(ShardCore, Generic[M]):
         )
         return api.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    def perform(self, action: Callable[[], Outcome | None]) -> ErrorCode | None:
+    def perform(self, action: Callable[[], Outcome | None], name: object = None) -> ErrorCode | None:
         """Runs a decision that is not a client's request: a timer, a slice of work, a call from within the node.
+
+        Args:
+            action: makes the decision.
+            name: the name of the work in log lines; None: `action`.
 
         Returns:
             The reason for which its records were refused, or None if they were appended or there were none.
@@ -224,18 +232,29 @@ class Shard(ShardCore, Generic[M]):
             if isinstance(error, MemoryError):
                 self.start_over(error)
             log_failure(
-                logger, error, "shard %s-%d: %r failed, and nothing of it is written", self.topic, self.index, action
+                logger,
+                error,
+                "shard %s-%d: %s failed, and nothing of it is written",
+                self.topic,
+                self.index,
+                name or action,
             )
         if outcome is not None and outcome.records:
             refused = self._append(outcome)
             if refused is not None:
-                self._unwritten(action, refused)
+                self._unwritten(name or action, refused)
         if self._outbox:
             self._release()
         return refused
 
-    def _unwritten(self, action: object, refused: ErrorCode) -> None:
-        logger.error("shard %s-%d: the records of %r were refused: %s", self.topic, self.index, action, refused.name)
+    def _unwritten(self, name: object, refused: ErrorCode) -> None:
+        logger.error(
+            "shard %s-%d: the records of %s were refused and are not written: %s",
+            self.topic,
+            self.index,
+            name,
+            refused.name,
+        )
         self._refuse_pending(refused)
 
     def _release(self) -> None:
@@ -390,7 +409,7 @@ class Shard(ShardCore, Generic[M]):
             except StopIteration:
                 return
             if outcome is not None:
-                self.perform(lambda outcome=outcome: outcome)  # type: ignore[misc]
+                self.perform(partial(_same, outcome), getattr(work, "__qualname__", work))
             yield
 
     # ---- life
