@@ -62,7 +62,6 @@ logger = logging.getLogger(__name__)
 RECLAIM_INTERVAL_MS = 10_000
 RECLAIM_BATCHES = 2_000
 TIMER_RETRY_MS = 100  # a timer that failed for lack of memory fires again after this time
-LOAD_AGAIN_INTERVAL_MS = 30_000  # an unreadable log may become readable: memory is freed, or a disk comes back
 
 
 def random_uuid() -> bytes:
@@ -176,7 +175,6 @@ class Engine:
         self.housekeeping = Housekeeping(self.partitions, self.wheel, self.slices, self.now, config)
         self.housekeeping.start()
         Periodic(self.wheel, self.slices, self.now, RECLAIM_INTERVAL_MS, self._reclaim).start()
-        Periodic(self.wheel, self.slices, self.now, LOAD_AGAIN_INTERVAL_MS, self._load_again).start()
         self.recovery = self._recovery(self.now.update() - started_ms)
         if self.loading:
             self.slices.add(self._await_loads(started_ms))
@@ -430,12 +428,6 @@ class Engine:
             return
         while self.log.reclaim(RECLAIM_BATCHES):
             yield
-
-    def _load_again(self) -> Iterator[None]:
-        """Starts to load the shards again whose load failed. Each failure is logged."""
-        for shard in (self.control.shard, *self._coordinator_shards()):
-            if shard.load_again():
-                yield
 
     def _recovery(self, elapsed_ms: int) -> Recovery:
         reports = [shard.report for shard in self._coordinator_shards()]

@@ -15,6 +15,7 @@ import json
 import logging
 import time
 import traceback
+import weakref
 from typing import IO, Any, Final
 
 from kcore.printable import escaped
@@ -40,6 +41,73 @@ def fields(**values: Any) -> dict[str, Any]:
         values: by name: `connection`, `client_id`, `group`, `member`, `topic`, `partition`, `api`, `error`, ….
     """
     return {"fields": values}
+
+
+LINES_BURST: Final = 20
+"""Lines of one message that a limited logger writes at once; one more each second."""
+MAX_MESSAGES: Final = 100
+"""Messages of a limited logger that are counted; the one that was logged first is forgotten first."""
+
+
+class LineLimit(logging.Filter):
+    """Limits the lines that requests of clients cause, so that a hostile client cannot fill the disk with them.
+
+    It counts the lines of each message text, without its values. The next line of a message names the number of lines
+    that were suppressed. Lines at level debug are not limited.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._by_message: dict[str, list[float]] = {}  # remaining lines, time of the last line in s, suppressed lines
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Returns True if the line is to be written."""
+        if record.levelno <= logging.DEBUG:
+            return True
+        message = str(record.msg)
+        state = self._by_message.get(message)
+        if state is None:
+            if len(self._by_message) >= MAX_MESSAGES:
+                del self._by_message[next(iter(self._by_message))]
+            state = self._by_message[message] = [float(LINES_BURST), record.created, 0]
+        state[0] = min(LINES_BURST, state[0] + max(0.0, record.created - state[1]))
+        state[1] = record.created
+        if state[0] < 1:
+            state[2] += 1
+            return False
+        state[0] -= 1
+        if state[2]:
+            record.msg = f"{record.getMessage()} ({int(state[2])} lines like this one suppressed)"
+            record.args = None
+            state[2] = 0
+        return True
+
+    def reset(self) -> None:
+        """Forgets all counts."""
+        self._by_message.clear()
+
+
+_limits: weakref.WeakSet[LineLimit] = weakref.WeakSet()
+
+
+def limited_logger(name: str) -> logging.Logger:
+    """Returns the logger of a component whose lines are caused by requests of clients; see `LineLimit`.
+
+    Args:
+        name: the logger's name.
+    """
+    logger = logging.getLogger(name)
+    if not any(isinstance(each, LineLimit) for each in logger.filters):
+        limit = LineLimit()
+        logger.addFilter(limit)
+        _limits.add(limit)
+    return logger
+
+
+def reset_limits() -> None:
+    """Forgets the counted lines of all limited loggers. Tests call it, so that none depends on an earlier one."""
+    for limit in list(_limits):
+        limit.reset()
 
 
 def log_failure(logger: logging.Logger, error: BaseException, message: str, *values: object) -> None:

@@ -8,6 +8,8 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
+from kcore.process_logging import reset_limits
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts background jobs so. Programs that the tests start and interrupt would ignore the signal, too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -36,3 +38,9 @@ def pytest_collection_finish() -> None:
     """Exempts the collected tests, some million objects, from all later garbage collections."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def unlimited_lines() -> None:
+    """Forgets the log lines of earlier tests, which count for the limit of lines."""
+    reset_limits()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
-import json
 import logging
 import os
 import sys
@@ -24,6 +23,7 @@ from kcore.cli.properties import make_config
 from kcore.cli.serve import run_loop
 from kcore.cli.serve_cluster import Stop, serve_node
 from kcore.errors import KcoreError
+from kcore.json_text import parse_json
 
 logger = logging.getLogger("kcore.serve")
 
@@ -39,7 +39,7 @@ def main() -> int:
     line = _next_line()
     if not line:
         return 1
-    start = json.loads(line)
+    start = parse_json(line)
     process_logging.configure(sys.stderr, start["log_level"], start["log_format"])
     for handler in logging.getLogger().handlers:
         handler.addFilter(partial(_with_node, start["node_id"]))

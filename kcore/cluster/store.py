@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kcore.json_text import parse_json
 from kcore.log.errors import FailureReason, LogError
 from kcore.log.interface import PartitionKey
 from kcore.protocol.uuids import METADATA_TOPIC_ID
@@ -91,7 +92,7 @@ class NodeDescription(NamedTuple):
             ValueError: the bytes are not a description.
         """
         try:
-            fields = json.loads(data)
+            fields = parse_json(data)
             endpoints = tuple(
                 Endpoint(str(part["listener"]), str(part["protocol"]), str(part["host"]), int(part["port"]))
                 for part in fields["endpoints"]

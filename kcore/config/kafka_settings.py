@@ -7,7 +7,6 @@ clients may do; those are refused unless they have their default.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
@@ -15,6 +14,7 @@ from typing import Any
 
 from kcore.config.setting import Setting, SettingType
 from kcore.errors import ConfigError
+from kcore.json_text import parse_json
 
 NO_EFFECT = "A setting of Apache Kafka that has no effect in kcore."
 
@@ -87,7 +87,7 @@ THREAD_POOLS = frozenset(
 @cache
 def _rows() -> list[dict[str, Any]]:
     text = resources.files("kcore.config").joinpath("kafka_settings.json").read_text(encoding="utf-8")
-    rows: list[dict[str, Any]] = json.loads(text)
+    rows: list[dict[str, Any]] = parse_json(text)
     return rows
 
 

@@ -201,8 +201,10 @@ def load_entries(data: bytes, stored: bytes) -> list[Entry]:
         if lost[1] & FLUSHED:
             raise JournalDamagedError(what)
         logger.warning(
-            "the journal lacks %s: the folder was not flushed before a power failure, or is damaged; that round and "
-            "all later ones are lost",
+            "log: the file `%s` lacks %s. Its writes were not flushed (kcore.durability is not fsync) before a power "
+            "failure, or the file is damaged. The log continues with the rounds before it; that round and all later "
+            "ones are lost. Clients may have to repeat their last writes",
+            JOURNAL_NAME,
             what,
         )
     return entries

@@ -6,13 +6,13 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from kcore.errors import CloseConnectionError, KafkaError, LogError
-from kcore.process_logging import fields
+from kcore.process_logging import fields, limited_logger
 from kcore.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from kcore.runtime.api import Api, RequestContext
 
-logger = logging.getLogger("kcore.engine")
+logger = limited_logger("kcore.engine")
 
 
 def error_response(api: Api[Any, Any], context: RequestContext, request: Any, error: Exception) -> Any:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kcore.errors import KafkaError
 from kcore.log.errors import CorruptLogError, LogError
-from kcore.process_logging import log_failure
+from kcore.process_logging import limited_logger, log_failure
 from kcore.protocol.compression import compress
 from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime.load_retry import LoadRetry
 from kcore.runtime.loader import LoadReport, ReadableLog, Replay, ShardLog
 from kcore.runtime.machine import Outcome, ShardContext, StateMachine
 from kcore.runtime.pending import Pending
@@ -26,11 +26,9 @@ if TYPE_CHECKING:
     from kcore.runtime.slices import Slices
     from kcore_ext.runtime.timer_wheel import Timer, TimerWheel
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 M = TypeVar("M", bound=StateMachine)
-
-RELOAD_DELAY_MS = 1_000  # after a load that failed for lack of memory, or because the log could not be read
 
 
 class ShardState(Enum):
@@ -51,6 +49,10 @@ TRANSITIONS: dict[ShardState, frozenset[ShardState]] = {
     ShardState.FAILED: frozenset({ShardState.LOADING, ShardState.CLOSED}),
     ShardState.CLOSED: frozenset(),
 }
+
+
+def _same(outcome: Outcome) -> Outcome:
+    return outcome
 
 
 class ShardTimer(ABC):
@@ -101,6 +103,7 @@ class Shard(ShardCore, Generic[M]):
     __slots__ = (
         "_on_state",
         "_replayed",
+        "_retry",
         "_slices",
         "_wheel",
         "factory",
@@ -153,6 +156,7 @@ class Shard(ShardCore, Generic[M]):
         self._reload = False
         self._on_state: Callable[[Shard[M]], None] | None = None
         self._replayed: Replay | None = None
+        self._retry = LoadRetry(wheel, now, self.load_again)
         self.machine = factory(ShardContext(self, now))
 
     # ---- requests
@@ -208,8 +212,12 @@ class Shard(ShardCore, Generic[M]):
         )
         return api.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    def perform(self, action: Callable[[], Outcome | None]) -> ErrorCode | None:
+    def perform(self, action: Callable[[], Outcome | None], name: object = None) -> ErrorCode | None:
         """Runs a decision that is not a client's request: a timer, a slice of work, a call from within the node.
+
+        Args:
+            action: makes the decision.
+            name: the name of the work in log lines; None: `action`.
 
         Returns:
             The reason for which its records were refused, or None if they were appended or there were none.
@@ -226,18 +234,29 @@ class Shard(ShardCore, Generic[M]):
             if isinstance(error, MemoryError):
                 self.start_over(error)
             log_failure(
-                logger, error, "shard %s-%d: %r failed, and nothing of it is written", self.topic, self.index, action
+                logger,
+                error,
+                "shard %s-%d: %s failed, and nothing of it is written",
+                self.topic,
+                self.index,
+                name or action,
             )
         if outcome is not None and outcome.records:
             refused = self._append(outcome)
             if refused is not None:
-                self._unwritten(action, refused)
+                self._unwritten(name or action, refused)
         if self._outbox:
             self._release()
         return refused
 
-    def _unwritten(self, action: object, refused: ErrorCode) -> None:
-        logger.error("shard %s-%d: the records of %r were refused: %s", self.topic, self.index, action, refused.name)
+    def _unwritten(self, name: object, refused: ErrorCode) -> None:
+        logger.error(
+            "shard %s-%d: the records of %s were refused and are not written: %s",
+            self.topic,
+            self.index,
+            name,
+            refused.name,
+        )
         self._refuse_pending(refused)
 
     def _release(self) -> None:
@@ -392,7 +411,7 @@ class Shard(ShardCore, Generic[M]):
             except StopIteration:
                 return
             if outcome is not None:
-                self.perform(lambda outcome=outcome: outcome)  # type: ignore[misc]
+                self.perform(partial(_same, outcome), getattr(work, "__qualname__", work))
             yield
 
     # ---- life
@@ -449,8 +468,9 @@ class Shard(ShardCore, Generic[M]):
                     report.unknown,
                 )
         except Exception as error:
+            pause_ms = self._retry.pause_ms
             self._transition(ShardState.FAILED, "load failed")
-            self._report_failed_load(error)
+            self._report_failed_load(error, pause_ms)
             return
         self.machine, self.report = replay.machine, report
         self._transition(ShardState.ACTIVE, "loaded")
@@ -489,16 +509,19 @@ class Shard(ShardCore, Generic[M]):
             replay.report.read_ahead = replay.report.records
             self._replayed = replay
 
-    def _report_failed_load(self, error: Exception) -> None:
-        """Logs a failed load; repeats it soon if the log was not readable, which damage does not explain."""
+    def _report_failed_load(self, error: Exception, pause_ms: int) -> None:
         if isinstance(error, CorruptLogError) or not isinstance(error, (LogError, MemoryError)):
-            hint = "kcore retries every 30 s; to skip damaged records, stop the server and run `kcore log repair`"
+            hint = "; to skip damaged records, stop the server and run `kcore log repair`"
         else:
-            hint = f"the load is repeated in {RELOAD_DELAY_MS} ms"
-            with contextlib.suppress(MemoryError):  # the engine loads failed shards again in any case, but later
-                self._wheel.add(self._now.now_ms + RELOAD_DELAY_MS, self.load_again)
+            hint = ""
         log_failure(
-            logger, error, "shard %s-%d cannot be loaded and refuses every request; %s", self.topic, self.index, hint
+            logger,
+            error,
+            "shard %s-%d cannot be loaded and refuses every request; the next attempt is in %g s%s",
+            self.topic,
+            self.index,
+            pause_ms / 1000,
+            hint,
         )
 
     def _loaded(self) -> None:
@@ -519,11 +542,21 @@ class Shard(ShardCore, Generic[M]):
         before = self.state
         self.state = state
         self._active = state is ShardState.ACTIVE
+        self._schedule_retry(before)
         if before is ShardState.ACTIVE:
             self._leave()
         if self._on_state is not None:
             self._on_state(self)
         logger.debug("%s-%d: %s -> %s: %s", self.topic, self.index, before.value, state.value, reason)
+
+    def _schedule_retry(self, before: ShardState) -> None:
+        """Arms the timer of the next load unless the shard is loaded or closed."""
+        if self.state in (ShardState.ACTIVE, ShardState.CLOSED):
+            self._retry.end()
+        elif before is ShardState.LOADING:
+            self._retry.failed()
+        else:
+            self._retry.begin()
 
     def _check_transition(self, state: ShardState, reason: str) -> None:
         assert state in TRANSITIONS[self.state], f"{self.topic}-{self.index}: {self.state} -> {state} ({reason})"

@@ -7,12 +7,12 @@ their end at once. A long request is parked after its first slice, and continues
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from kcore.errors import KafkaError, LogError
+from kcore.process_logging import limited_logger
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.pending import Pending
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kcore.runtime.api import Api, RequestContext
     from kcore.runtime.slices import Slices
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 SLICE_COST = 10_000
 """The cost of a slice, in units of about a microsecond."""

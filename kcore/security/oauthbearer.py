@@ -7,13 +7,13 @@ and only then the exchange fails, as RFC 7628 requires and clients expect.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Final, NamedTuple
 
+from kcore.process_logging import limited_logger
 from kcore.security.mechanism import AuthenticationError, Mechanism
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 MAX_MESSAGE_BYTES: Final = 65_536
 """The longest first message of a client. Tokens have a few KiB; a parse of longer ones would delay other clients."""

@@ -191,7 +191,13 @@ class ClusterNode:
         for wait in waits:
             wait.cancel()
         if not handed_over.is_set():
-            logger.warning("cluster: node %d ends before all its partitions have new leaders", self.config.node_id)
+            logger.warning(
+                "cluster: node %d ends after %g s although other nodes have not taken over all its partitions; clients "
+                "of the rest get retriable errors until its lease expires and the controller moves them. "
+                "`kcore cluster status` shows the nodes that are alive",
+                self.config.node_id,
+                HAND_OVER_S,
+            )
 
     async def abort(self) -> None:
         """Ends an incarnation that was fenced: nothing more is written."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from kcore.errors import CloseConnectionError, KcoreError
-from kcore.process_logging import fields
+from kcore.process_logging import fields, limited_logger
 from kcore.protocol.api_keys import ApiKey, response_header_version
 from kcore.protocol.error_codes import ErrorCode
 from kcore.server.errors import error_walk, shorten_messages
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from kcore.server.request_meter import RequestMeter
 
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 LONGEST_FRAME = 0x7FFFFFFF + 4
 """The largest length that an int32 can express, plus the bytes of the length field."""

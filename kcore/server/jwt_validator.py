@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import json
 import logging
 import socket
 import threading
@@ -15,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kcore.errors import ConfigError
+from kcore.json_text import parse_json
 from kcore.security.oauthbearer import OAuthIdentity, TokenRefusedError
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class KeySet:
         import jwt  # noqa: PLC0415  # optional
 
         try:
-            keys = jwt.PyJWKSet.from_dict(json.loads(self._read(self._url))).keys
+            keys = jwt.PyJWKSet.from_dict(parse_json(self._read(self._url))).keys
             self._keys = [key for key in keys if key.public_key_use in (None, "sig")]
         except Exception as error:
             # From the end of the read: one that times out takes as long as the longest pause.
@@ -263,6 +263,12 @@ class JwtValidator:
         Raises:
             Exception: the token is not valid.
         """
+        try:
+            return self._checked(token)
+        except RecursionError:
+            raise TokenRefusedError("the token's JSON is nested too deeply") from None
+
+    def _checked(self, token: str) -> OAuthIdentity:
         import jwt  # noqa: PLC0415  # optional
 
         settings = self._settings

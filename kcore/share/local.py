@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from kcore.process_logging import log_failure
+from kcore.process_logging import limited_logger, log_failure
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.records.share_update import ShareUpdateKey
 from kcore.runtime.api import RequestContext
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from kcore.share.coordinator import ShareCoordinator
     from kcore_ext.runtime.timer_wheel import TimerWheel
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 R = TypeVar("R")
 

@@ -152,8 +152,7 @@ async def test_a_shard_is_not_reloaded_before_its_records_are_committed() -> Non
     (shard,) = node.engine.groups
     first = await node.write_in_background(commit("g", {("t", 0): 5}), 9)
     shard._diverge(RuntimeError("memory and log disagree"))
-    for _ in node.engine._load_again():  # a timer does this every 30 s
-        pass
+    shard.load_again()  # the timer of `LoadRetry` does this
     node.engine.slices.finish()
     node.let_through()
     assert (await asyncio.wait_for(first, LONG_S)).topics[0].partitions[0].error_code == 0

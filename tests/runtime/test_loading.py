@@ -11,7 +11,7 @@ import pytest
 from kcore.clock import ManualClock, SystemClock
 from kcore.config.node import Config
 from kcore.drivers.event_loop import AsyncDriver
-from kcore.engine import LOAD_AGAIN_INTERVAL_MS, Engine
+from kcore.engine import Engine
 from kcore.group.shard import GroupShard
 from kcore.log import MemoryLogEngine
 from kcore.log.memory_engine import MemoryStorage
@@ -26,6 +26,7 @@ from kcore.protocol.messages.offset_commit import (
 )
 from kcore.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kcore.runtime import Pending, RequestContext, ShardState
+from kcore.runtime.load_retry import FIRST_PAUSE_MS
 from kcore.runtime.loader import SLICE_RECORDS
 from kcore.server.http import HttpServer
 from kcore.server.listeners import parse_listeners
@@ -144,10 +145,12 @@ def test_a_failed_load_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine(MemoryLogEngine(storage), CONFIG, ManualClock(wall_ms=1))
     assert {shard.state for shard in engine.groups} == {ShardState.FAILED}
     assert fetch(engine, "g0") == (ErrorCode.NOT_COORDINATOR, 0)
-    engine.advance(LOAD_AGAIN_INTERVAL_MS)
+    engine.advance(FIRST_PAUSE_MS)
     assert {shard.state for shard in engine.groups} == {ShardState.FAILED}
     monkeypatch.setattr(GroupShard, "replay_run", replay_run)
-    engine.advance(LOAD_AGAIN_INTERVAL_MS)
+    engine.advance(FIRST_PAUSE_MS)  # the pause has doubled
+    assert {shard.state for shard in engine.groups} == {ShardState.FAILED}
+    engine.advance(FIRST_PAUSE_MS)
     assert {shard.state for shard in engine.groups} == {ShardState.ACTIVE}
     assert {fetch(engine, f"g{number}") for number in range(GROUPS)} == {(0, PARTITIONS)}
     engine.close()

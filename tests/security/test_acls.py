@@ -372,11 +372,22 @@ def test_the_log_of_denied_operations_is_limited(caplog: pytest.LogCaptureFixtur
             )
         return [record.getMessage() for record in caplog.records]
 
-    lines = [f"'User:alice' from /{HOST} may not READ TOPIC 't{number}'" for number in range(200)]
-    limit = "'User:alice': further denials of READ on TOPICs are not logged for up to 10 s"
+    lines = [
+        f"authorizer: denied READ on TOPIC 't{number}' to 'User:alice' from /{HOST}; if it needs this, add an ACL that "
+        "allows it"
+        for number in range(200)
+    ]
+    limit = (
+        "authorizer: further denials of READ on resources of type TOPIC to 'User:alice' are counted and not logged for "
+        "up to 10 s"
+    )
+    omitted = (
+        "authorizer: 95 denials of READ on resources of type TOPIC to 'User:alice' were not logged, because it was "
+        "denied more than 10 times in 10 s"
+    )
     assert denied(0, 100) == [*lines[:10], limit]
     assert denied(0, 1, "User:bob") == [lines[0].replace("alice", "bob")]
     node.engine.advance(9_999)
     assert denied(100, 5) == []
     node.engine.advance(1)
-    assert denied(105, 1) == ["'User:alice': 95 denials of READ on TOPICs were not logged", lines[105]]
+    assert denied(105, 1) == [omitted, lines[105]]

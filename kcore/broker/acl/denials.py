@@ -50,11 +50,14 @@ class DenialLog:
         if window is None or now_ms - window.begin_ms >= WINDOW_MS:
             if window is not None and window.count > MAX_LINES:
                 logger.info(
-                    "%r: %d denials of %s on %ss were not logged",
-                    principal,
+                    "authorizer: %d denials of %s on resources of type %s to %r were not logged, because it was denied "
+                    "more than %d times in %d s",
                     window.count - MAX_LINES,
                     Operation(operation).name,
                     ResourceType(resource_type).name,
+                    principal,
+                    MAX_LINES,
+                    WINDOW_MS // 1000,
                 )
             if len(self._windows) >= MAX_WINDOWS:
                 self._windows.clear()
@@ -62,14 +65,15 @@ class DenialLog:
         window.count += 1
         if window.count <= MAX_LINES:
             logger.info(
-                "%r from %s may not %s %s %r",
-                principal, client_host, Operation(operation).name, ResourceType(resource_type).name, name,
+                "authorizer: denied %s on %s %r to %r from %s; if it needs this, add an ACL that allows it",
+                Operation(operation).name, ResourceType(resource_type).name, name, principal, client_host,
             )  # fmt: skip
         elif window.count == MAX_LINES + 1:
             logger.info(
-                "%r: further denials of %s on %ss are not logged for up to %d s",
-                principal,
+                "authorizer: further denials of %s on resources of type %s to %r are counted and not logged for up to "
+                "%d s",
                 Operation(operation).name,
                 ResourceType(resource_type).name,
+                principal,
                 WINDOW_MS // 1000,
             )

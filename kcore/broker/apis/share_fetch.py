@@ -5,7 +5,6 @@ v2 has acquire modes (KIP-1206) and renewals of locks (KIP-1222).
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -27,6 +26,7 @@ from kcore.broker.share.share_partition import AcquireParams
 from kcore.broker.share.states import SharePartitionState
 from kcore.errors import KafkaError
 from kcore.log.errors import LogError
+from kcore.process_logging import limited_logger
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from kcore.runtime.api import RequestContext
     from kcore.runtime.cluster import ClusterView
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 RECORD_LIMIT: Final = 1
 """The acquire mode in which the number of records is exact."""

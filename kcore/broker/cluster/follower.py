@@ -39,8 +39,6 @@ class MetadataFollower:
             True if the machine has replayed the log to its present end.
         """
         shard = self._shard
-        if shard.state is ShardState.FAILED:
-            shard.load_again()
         if shard.state is not ShardState.ACTIVE:
             return False
         machine = shard.machine

@@ -5,11 +5,11 @@ In Kafka, with one replica, every append is readable at once.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kcore.log.errors import LogError
+from kcore.process_logging import limited_logger
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.pending import Pending
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kcore.runtime.api import RequestContext
     from kcore.runtime.commit import CommitPipeline
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 
 def complete_with(pending: Pending, read: Callable[..., Any], *arguments: Any) -> None:
@@ -31,13 +31,23 @@ def complete_with(pending: Pending, read: Callable[..., Any], *arguments: Any) -
     try:
         response = read(*arguments)
     except LogError:
-        logger.exception("%s: the read of the log failed", type(pending.api).__name__)
+        _log_failed_read(pending, pending.api.storage_error, "; if this repeats, run `kcore log verify`")
         pending.fail(pending.api.storage_error)
     except Exception:
-        logger.exception("%s: internal error in a read", type(pending.api).__name__)
+        _log_failed_read(pending, ErrorCode.UNKNOWN_SERVER_ERROR, ", because of an internal error of kcore: report it")
         pending.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
     else:
         pending.complete(response)
+
+
+def _log_failed_read(pending: Pending, code: ErrorCode, hint: str) -> None:
+    logger.exception(
+        "%s of client %r: the data cannot be read, and the client gets %s%s",
+        type(pending.api).__name__.removesuffix("Api"),
+        pending.context.client_id,
+        code.name,
+        hint,
+    )
 
 
 class Reader(Protocol):

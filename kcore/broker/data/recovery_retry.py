@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from kcore.runtime.load_retry import LoadRetry
 
 if TYPE_CHECKING:
     from kcore.broker.data.partition import Partition
@@ -11,52 +13,59 @@ if TYPE_CHECKING:
     from kcore.runtime.slices import Slices
     from kcore_ext.runtime.timer_wheel import TimerWheel
 
-FIRST_PAUSE_MS: Final = 2_000
-LONGEST_PAUSE_MS: Final = 60_000
-
 
 class RecoveryRetry:
-    """Runs recoveries, and starts those that failed again after a pause.
-
-    A log may become readable again: a store is reachable after an outage, memory is freed. The pause doubles while a
-    recovery fails, from two seconds to a minute, because a damaged log is read in vain each time.
+    """Runs recoveries, and starts those that failed again after a pause (`LoadRetry`).
 
     Args:
-        wheel: fires the timer of the pause.
+        wheel: fires the timers of the pauses.
         slices: runs recoveries.
         now: the time of the round.
     """
 
-    __slots__ = ("_failed", "_now", "_pause_ms", "_slices", "_wheel")
+    __slots__ = ("_now", "_slices", "_wheel")
 
     def __init__(self, wheel: TimerWheel, slices: Slices, now: Now) -> None:
         self._wheel = wheel
         self._slices = slices
         self._now = now
-        self._failed: list[Partition] = []
-        self._pause_ms = FIRST_PAUSE_MS
 
     def recover(self, partition: Partition) -> Iterator[None]:
-        """Recovers a partition in slices, and again later if that fails, also by an interrupt."""
-        try:
-            yield from partition.recovery()
-        finally:
-            if partition.recovering and not partition.closed:
-                self._failed.append(partition)
-                if len(self._failed) == 1:
-                    self._wheel.add(self._now.now_ms + self._pause_ms, self)
+        """Returns the sliced recovery of a partition, which is repeated if it fails, also by an interrupt."""
+        return _Recovery(partition, self._wheel, self._slices, self._now).run()
 
-    def __call__(self) -> None:
-        """Starts the failed recoveries again when the timer fires."""
-        failed, self._failed = self._failed, []
-        for partition in failed:
-            self._slices.add(self._again(partition))
-        self._pause_ms = min(2 * self._pause_ms, LONGEST_PAUSE_MS)
 
-    def _again(self, partition: Partition) -> Iterator[None]:
-        if partition.closed:
+class _Recovery:
+    """The attempts to recover one partition."""
+
+    __slots__ = ("_partition", "_retry", "_running", "_slices")
+
+    def __init__(self, partition: Partition, wheel: TimerWheel, slices: Slices, now: Now) -> None:
+        self._partition = partition
+        self._slices = slices
+        self._running = False
+        self._retry = LoadRetry(wheel, now, self._again)
+        self._retry.begin()
+
+    def run(self) -> Iterator[None]:
+        """Recovers in slices. Ends at once if another attempt runs, which began while this one was queued."""
+        if self._running:
             return
-        partition.begin_recovery()
-        yield from self.recover(partition)
-        if not partition.recovering and not self._failed:
-            self._pause_ms = FIRST_PAUSE_MS
+        self._running = True
+        try:
+            yield from self._partition.recovery()
+        finally:
+            self._running = False
+            if self._partition.recovering and not self._partition.closed:
+                self._retry.failed()
+            else:
+                self._retry.end()
+
+    def _again(self) -> None:
+        if self._running:
+            return
+        if self._partition.closed or not self._partition.recovering:
+            self._retry.end()
+            return
+        self._partition.begin_recovery()
+        self._slices.add(self.run())

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from kcore.broker.share.sessions import SessionKey, TopicIdPartition
-from kcore.process_logging import log_failure
+from kcore.process_logging import limited_logger, log_failure
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.api import Api
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from kcore.runtime.cluster import Broker, ClusterView
     from kcore.runtime.sliced import Work
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")

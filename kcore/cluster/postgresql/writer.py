@@ -184,7 +184,9 @@ class RoundWriter:
         """Closes the connection of a round with an unknown outcome."""
         self._drop(session)
         logger.warning(
-            "node %s: lost the connection to the database during a commit; its outcome will be read",
+            "cluster: node %s lost its connection to PostgreSQL during a commit. The node connects again and reads "
+            "whether the commit is stored; until then, requests that write get retriable errors. If this repeats, "
+            "check the database and the network to it",
             self._identity.node_id,
         )
 
@@ -222,7 +224,9 @@ class RoundWriter:
                 self._stored(round_)
             self._unsettled = None
             logger.info(
-                "node %s: the interrupted commit is %s", self._identity.node_id, "stored" if is_stored else "not stored"
+                "cluster: node %s has read that its interrupted commit is %s, and continues to write",
+                self._identity.node_id,
+                "stored" if is_stored else "not stored",
             )
 
     def _read_outcome_in_time(self, session: Session, round_: Round) -> bool:

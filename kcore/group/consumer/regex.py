@@ -6,7 +6,6 @@ record; members read the topics of the record, not those that would match now.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +13,7 @@ from kcore.errors import KafkaError
 from kcore.group.consumer import records as group_records
 from kcore.group.consumer.subscriptions import NO_NAMES
 from kcore.patterns import PatternError, compile_pattern
+from kcore.process_logging import limited_logger
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.machine import Outcome
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
     from kcore.runtime.machine import Record
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 MAX_SHOWN: Final = 100  # characters of a pattern in an error message
 MIN_INTERVAL_MS: Final = 10_000

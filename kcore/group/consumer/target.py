@@ -7,14 +7,13 @@ the background, so that no heartbeat waits for it. Until then the old target app
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kcore.assignors import Member as AssignorMember
 from kcore.errors import KafkaError
 from kcore.group.consumer import records as group_records
-from kcore.process_logging import log_failure
+from kcore.process_logging import limited_logger, log_failure
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.machine import Outcome
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from kcore.group.consumer.member_update import MemberChange
     from kcore.runtime.machine import Record
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 TOPIC_BYTES: Final = 24  # size of a topic in a target's record: its id, the length of its array, tags
 PARTITION_BYTES: Final = 4

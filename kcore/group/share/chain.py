@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kcore.errors import KafkaError
+from kcore.process_logging import limited_logger
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.pending import Pending, gather
 from kcore.share.persister import when_complete
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kcore.group.share.offsets import Altered, Deleting
     from kcore.runtime.api import Api, RequestContext
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 Step = Callable[[Any], Any]
 """Takes the result of the step before; returns the response or a `Pending` of it. A step may decide in shards."""

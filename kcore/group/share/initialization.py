@@ -7,7 +7,6 @@ initialized list, or takes them off the list so that the next heartbeat tries ag
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +15,7 @@ from kcore.group.share import records as share_records
 from kcore.group.share.group import NEVER_MS, ShareGroup
 from kcore.group.share.partitions import StateTopic, StateTopics
 from kcore.group.side_effects import LiveValue
+from kcore.process_logging import limited_logger
 from kcore.protocol.messages.initialize_share_group_state import (
     InitializeShareGroupStateRequest,
     InitializeStateData,
@@ -27,7 +27,7 @@ from kcore.share.persister import when_complete
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 FEW_TOPICS: Final = 100
 """Maximum number of initialized topics that are recorded in the slice of the share coordinator's response."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.assignors import GroupAssignment
 from kcore.assignors import Member as AssignorMember
 from kcore.errors import KafkaError
 from kcore.group.share import records as share_records
+from kcore.process_logging import limited_logger
 from kcore.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kcore.group.share.member import MemberMetadata
     from kcore.runtime.machine import Record
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 
 class LastTarget(NamedTuple):

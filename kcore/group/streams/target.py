@@ -8,7 +8,6 @@ target is empty.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +18,7 @@ from kcore.group.streams import records as group_records
 from kcore.group.streams.configure import Status, TopicFault
 from kcore.group.streams.services import STANDBY_REPLICAS
 from kcore.group.streams.tasks import NO_TASKS, NOTHING, Partitions, Tasks
+from kcore.process_logging import limited_logger
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.machine import Outcome
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kcore.group.streams.member_update import MemberChange
     from kcore.runtime.machine import Record
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 TARGET_BYTES: Final = 128  # approximate size of one member's target besides its tasks
 PART_BYTES: Final = 16  # size of one subtopology in it besides its id and partitions

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kcore.errors import KcoreError
+from kcore.json_text import parse_json
 from kcore.spark.events.arrow import BATCH_ROWS, EVENT_SCHEMA, from_batch, in_range, to_batches
 from kcore.spark.events.event import EventRow, LogFault
 from kcore.spark.events.sources import OnFault, Part, Source, Span
@@ -242,7 +243,7 @@ def as_json(row: EventRow) -> bytes:
 
 def of_json(line: bytes) -> EventRow:
     """Parses a line of JSON to a row."""
-    fields = json.loads(line)
+    fields = parse_json(line)
     fields["key"], fields["value"] = _bytes(fields["key"]), _bytes(fields["value"])
     fields["headers"] = tuple((name, _bytes(value)) for name, value in fields["headers"])
     return EventRow(**fields)
@@ -433,7 +434,7 @@ def _held(storage: Storage, name: str) -> tuple[int, int, int]:
     """Returns the number of rows of an unchanged file, and the first and last offset."""
     if name.endswith(".jsonl"):
         with storage.open(name) as file:
-            offsets = [int(json.loads(line)["offset"]) for line in _lines(file)]
+            offsets = [int(parse_json(line)["offset"]) for line in _lines(file)]
     else:
         with storage.open(name) as file, pq.ParquetFile(file) as parquet:
             offsets = parquet.read(columns=["offset"]).column("offset").to_pylist()

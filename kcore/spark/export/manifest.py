@@ -12,6 +12,7 @@ from types import NoneType
 from typing import Any, Final
 
 from kcore.errors import KcoreError
+from kcore.json_text import parse_json
 from kcore.spark.export.storage import Files, Storage, storage_of
 
 MANIFEST = "manifest.json"
@@ -182,7 +183,7 @@ class Manifest:
         """
         storage = folder if isinstance(folder, Files) else storage_of(folder)
         try:
-            document: dict[str, Any] = json.loads(storage.read(MANIFEST))
+            document: dict[str, Any] = parse_json(storage.read(MANIFEST))
             if document["version"] != FORMAT_VERSION:
                 raise KcoreError(
                     f"{storage.uri}: the manifest has version {document['version']}; "
@@ -203,7 +204,7 @@ class Manifest:
         """Applies the journal to the manifest. The manifest may contain its lines already."""
         data = storage.read(JOURNAL) if storage.exists(JOURNAL) else b""
         for line in data[: data.rfind(b"\n") + 1].splitlines():  # an unterminated line was not written completely
-            part = _partition(json.loads(line))
+            part = _partition(parse_json(line))
             known = self.partitions.get((part.topic, part.partition))
             if known is None:
                 self.partitions[part.topic, part.partition] = part

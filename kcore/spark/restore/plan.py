@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kcore.errors import KcoreError
+from kcore.json_text import parse_json
 from kcore.protocol.topic_partition import TopicPartition
 from kcore.spark.export.storage import write_whole
 
@@ -199,7 +200,7 @@ def load(path: Path) -> Plan:
 
 
 def _read_json(text: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    document = json.loads(text)
+    document = parse_json(text)
     return document, document.get("rows", [])
 
 
@@ -207,7 +208,7 @@ def _read_csv(text: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     first, _, rest = text.partition("\n")
     if not first.startswith("#"):
         raise ValueError("the first line of a plan as CSV is its head, after a #")
-    return json.loads(first[1:]), [_from_csv(row) for row in csv.DictReader(io.StringIO(rest, newline=""))]
+    return parse_json(first[1:]), [_from_csv(row) for row in csv.DictReader(io.StringIO(rest, newline=""))]
 
 
 def _from_csv(row: dict[str, Any]) -> dict[str, Any]:

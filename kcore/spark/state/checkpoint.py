@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from kcore.broker.data.producer_snapshot import decode, encode
 from kcore.errors import KcoreError
+from kcore.json_text import parse_json
 from kcore.spark.decode.ddl import arrow_struct
 from kcore.spark.events.arrow import BATCH_ROWS, LARGEST_MS
 from kcore.spark.events.event import LogFault
@@ -104,7 +105,11 @@ def resume(topic: str, partition: int, tables: Iterable[pa.Table], cleaned_to: i
         rows = rows.sort_by("number").combine_chunks()
     if not len(rows) or not _is_numbered(rows):
         raise KcoreError(f"the checkpoint of {topic}-{partition} is not complete: rebuild without --since")
-    known = json.loads(rows.column("value")[0].as_py())
+    try:
+        known = parse_json(rows.column("value")[0].as_py())
+    except ValueError as error:
+        text = f"the checkpoint of {topic}-{partition} is damaged ({error}): rebuild without --since"
+        raise KcoreError(text) from error
     if known["version"] != VERSION:
         raise KcoreError(
             f"the checkpoint of {topic}-{partition} has version {known['version']}, not {VERSION}: rebuild without "

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from kcore.errors import ConfigError, KafkaError, KcoreError
+from kcore.json_text import parse_json
 from kcore.server.listeners import parse_address
 from kcore.testing.control.fields import InvalidRequestError, check_object, check_text
 from kcore.testing.control.openapi import text
@@ -223,8 +224,8 @@ def parse_body(body: bytes) -> Any:
     if not body.strip():
         return {}
     try:
-        return json.loads(body.decode(), parse_constant=refuse)
-    except (ValueError, RecursionError) as error:
+        return parse_json(body.decode(), parse_constant=refuse)
+    except ValueError as error:
         raise InvalidRequestError(f"the body is not valid JSON: {str(error)[:200]}") from None
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from kcore.broker.data.partition import Partition
-from kcore.broker.data.recovery_retry import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, RecoveryRetry
+from kcore.broker.data.recovery_retry import RecoveryRetry
 from kcore.clock import ManualClock, Now
 from kcore.log.errors import LogError
+from kcore.runtime.load_retry import FIRST_PAUSE_MS, LONGEST_PAUSE_MS
 from kcore_ext.runtime.timer_wheel import TimerWheel
 from tests.broker.data.context import DataPlane
 from tests.broker.data.test_fetch import plane_with
@@ -97,8 +98,8 @@ def test_the_pause_doubles_while_the_log_is_unreadable(
                 attempts_s.append(second)
             if not world.partition.recovering:
                 break
-    assert attempts_s == [2, 6, 14, 30, 62, 122, 182, 242]
-    assert world.retry._pause_ms == FIRST_PAUSE_MS
+    assert attempts_s == [1, 3, 7, 15, 31, 61, 91, 121]
+    assert world.wheel.next_deadline_ms() == -1
 
 
 def test_a_closed_partition_is_not_recovered_again(

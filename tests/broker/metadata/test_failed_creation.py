@@ -9,7 +9,8 @@ import pytest
 from kcore.log import FailureReason, LogError, MemoryStorage, PartitionKey
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from kcore.runtime.shard import RELOAD_DELAY_MS, ShardState
+from kcore.runtime.load_retry import FIRST_PAUSE_MS
+from kcore.runtime.shard import ShardState
 from tests.harness import EngineHarness, FailingLog
 from tests.kit import PRODUCE_VERSION, batch, create, produce
 
@@ -67,7 +68,7 @@ def test_a_topic_whose_commit_failed_takes_no_records_while_the_metadata_cannot_
     assert world.engine.control.shard.state is ShardState.FAILED
     assert send(world, "late") == ErrorCode.KAFKA_STORAGE_ERROR
     storage.readable = True
-    world.advance(RELOAD_DELAY_MS)
+    world.advance(FIRST_PAUSE_MS)
     world.settle()
     assert world.engine.topics.by_name("late") is None
     assert send(world, "t") == ErrorCode.NONE

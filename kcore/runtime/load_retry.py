@@ -1,0 +1,68 @@
+"""Repeats the load of a log that failed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kcore.clock import Now
+    from kcore_ext.runtime.timer_wheel import TimerWheel
+
+FIRST_PAUSE_MS: Final = 1_000
+LONGEST_PAUSE_MS: Final = 30_000
+
+_DUE: Final = 0  # a deadline in the past: an int that needs no memory
+
+
+class LoadRetry:
+    """Starts one load again until it succeeds: of a shard, or the recovery of a partition.
+
+    A log may become readable again: a store is reachable after an outage, a disk comes back, memory is freed. The
+    pause doubles from one second to half a minute, because a damaged log is read in vain each time.
+
+    The timer is armed while the load is incomplete, also while it runs. So an exception at any step of a load, or of
+    the handler of its failure, cannot leave it without a next attempt. The timer is made here, so that arming it
+    later needs no memory.
+
+    Args:
+        wheel: fires the timer.
+        now: the time of the round.
+        again: starts the load again if it has failed. It does nothing while the load runs, or if the log is gone.
+
+    Attributes:
+        pause_ms: the pause after the next failure.
+    """
+
+    __slots__ = ("_again", "_now", "_timer", "pause_ms")
+
+    def __init__(self, wheel: TimerWheel, now: Now, again: Callable[[], object]) -> None:
+        self._now = now
+        self._again = again
+        self.pause_ms = FIRST_PAUSE_MS
+        self._timer = wheel.add(_DUE, self)
+        self._timer.cancel()
+
+    def begin(self) -> None:
+        """Arms the timer, because the load is incomplete from now on. It needs no memory to succeed."""
+        try:
+            deadline_ms = self._now.now_ms + self.pause_ms
+        except MemoryError:
+            deadline_ms = _DUE
+        self._timer.extend(deadline_ms)
+
+    def failed(self) -> None:
+        """Begins the pause after a failed load, and doubles the next one."""
+        self.begin()
+        self.pause_ms = min(2 * self.pause_ms, LONGEST_PAUSE_MS)
+
+    def end(self) -> None:
+        """Ends the attempts: the load has succeeded, or the log is gone."""
+        self._timer.cancel()
+        self.pause_ms = FIRST_PAUSE_MS
+
+    def __call__(self) -> None:
+        """Starts the load again when the timer fires."""
+        self.begin()  # first, since the next line may raise
+        self._again()
