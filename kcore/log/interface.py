@@ -204,8 +204,21 @@ class PartitionLog(ABC):
         """The committed leader epochs: for readers, who also see only the committed start and end of the log."""
 
     @abstractmethod
-    def find_by_timestamp(self, timestamp_ms: int) -> TimestampedBatch | None:
-        """Returns the first committed batch whose largest timestamp is at or after `timestamp_ms`, or None."""
+    def index_steps(self) -> Iterator[int]:
+        """Reads batch headers for `find_by_timestamp`, `max_timestamp_batch` and `size_bytes` in steps.
+
+        Without it, these read the headers of all new batches at once. Yields the cost of each step in microseconds, if
+        there is much to read.
+        """
+
+    @abstractmethod
+    def find_by_timestamp(self, timestamp_ms: int, after_offset: int = -1) -> TimestampedBatch | None:
+        """Returns the first committed batch whose largest timestamp is at or after `timestamp_ms`, or None.
+
+        Args:
+            timestamp_ms: the timestamp.
+            after_offset: only batches with a higher base offset count.
+        """
 
     @abstractmethod
     def max_timestamp_batch(self) -> TimestampedBatch | None:

@@ -32,7 +32,7 @@ from kcore.log.interface import (
     TimestampedBatch,
 )
 from kcore.log.snapshot import SnapshotWriter, read_chunks
-from kcore.log.time_index import TimeIndex
+from kcore.log.time_index import INDEX_STEP_COST, TimeIndex
 from kcore.log.write_set import PartitionMeta
 from kcore_ext.batch.run import count_sound
 from kcore_ext.log.partition import ABSENT, CLOSED, LIVE, LogCore
@@ -372,10 +372,17 @@ class StagedPartitionLog(LogCore, PartitionLog):
             index = self._time_index = TimeIndex(self._engine._storage, self._number)
         return index
 
-    def find_by_timestamp(self, timestamp_ms: int) -> TimestampedBatch | None:
+    def index_steps(self) -> Iterator[int]:
+        """Implements `PartitionLog.index_steps`."""
+        self._require_readable()
+        while self._index().extend(self.log_start_offset, self.high_watermark):
+            yield INDEX_STEP_COST
+            self._require_readable()
+
+    def find_by_timestamp(self, timestamp_ms: int, after_offset: int = -1) -> TimestampedBatch | None:
         """Implements `PartitionLog.find_by_timestamp`."""
         self._require_readable()
-        return self._index().find(timestamp_ms, self.log_start_offset, self.high_watermark)
+        return self._index().find(timestamp_ms, self.log_start_offset, self.high_watermark, after_offset)
 
     def max_timestamp_batch(self) -> TimestampedBatch | None:
         """Implements `PartitionLog.max_timestamp_batch`."""

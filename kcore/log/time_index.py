@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from kcore.log.interface import BatchSummary, TimestampedBatch
@@ -17,6 +18,8 @@ from kcore.log.storage import Storage
 GROUP_BATCHES = 64
 WALK_GROUPS = 16
 """Groups that are read in one read transaction."""
+INDEX_STEP_COST = GROUP_BATCHES * WALK_GROUPS
+"""The cost of reading so many headers, in microseconds."""
 
 
 class _Group(NamedTuple):
@@ -52,16 +55,27 @@ class TimeIndex:
             rest = [batch for batch in self._walk(offset, end) if batch.last_offset >= log_start_offset]
             # The rest is empty if retention moved the log start while the headers were read.
             groups[:1] = [self._group(rest)] if rest else []
+        while True:
+            loose, more = self._extend(log_start_offset, high_watermark)
+            if not more:
+                return iter(loose)
+
+    def _extend(self, log_start_offset: int, high_watermark: int) -> tuple[list[BatchSummary], bool]:
+        """Adds groups of the next batches; returns those that fill no group, and whether more may follow."""
+        groups = self._groups
         offset = groups[-1].end_offset if groups else log_start_offset
-        while offset < high_watermark:
-            batches = self._walk(offset, high_watermark, WALK_GROUPS)
-            full = len(batches) // GROUP_BATCHES * GROUP_BATCHES
-            for at in range(0, full, GROUP_BATCHES):
-                groups.append(self._group(batches[at : at + GROUP_BATCHES]))
-            if len(batches) < GROUP_BATCHES * WALK_GROUPS:
-                return iter(batches[full:])
-            offset = groups[-1].end_offset
-        return iter(())
+        if offset >= high_watermark:
+            return [], False
+        batches = self._walk(offset, high_watermark, WALK_GROUPS)
+        full = len(batches) // GROUP_BATCHES * GROUP_BATCHES
+        for at in range(0, full, GROUP_BATCHES):
+            groups.append(self._group(batches[at : at + GROUP_BATCHES]))
+        return batches[full:], len(batches) == GROUP_BATCHES * WALK_GROUPS
+
+    def extend(self, log_start_offset: int, high_watermark: int) -> bool:
+        """Reads the headers of the next 1,024 batches, so that a search has less to do. Returns False at the end."""
+        with self._lock:
+            return self._extend(log_start_offset, high_watermark)[1]
 
     @staticmethod
     def _group(batches: list[BatchSummary]) -> _Group:
@@ -72,16 +86,27 @@ class TimeIndex:
             sum(batch.size_bytes for batch in batches),
         )
 
-    def find(self, timestamp_ms: int, log_start_offset: int, high_watermark: int) -> TimestampedBatch | None:
-        """Returns the first batch whose largest timestamp is at or after `timestamp_ms`, or None."""
+    def find(
+        self, timestamp_ms: int, log_start_offset: int, high_watermark: int, after_offset: int = -1
+    ) -> TimestampedBatch | None:
+        """Returns the first batch whose largest timestamp is at or after `timestamp_ms`, or None.
+
+        Args:
+            timestamp_ms: the timestamp.
+            log_start_offset: the start of the log.
+            high_watermark: the end of the log.
+            after_offset: only batches with a higher base offset count.
+        """
         with self._lock:
             rest = self._bring_up_to_date(log_start_offset, high_watermark)
-            for group in self._groups:
-                if group.max_timestamp_ms >= timestamp_ms:
-                    rest = iter(self._walk(max(group.first_offset, log_start_offset), group.end_offset))
-                    break
-            for batch in rest:
-                if batch.max_timestamp_ms >= timestamp_ms:
+            found = (
+                batch
+                for group in self._groups
+                if group.max_timestamp_ms >= timestamp_ms and group.end_offset > after_offset
+                for batch in self._walk(max(group.first_offset, log_start_offset), group.end_offset)
+            )
+            for batch in chain(found, rest):
+                if batch.max_timestamp_ms >= timestamp_ms and batch.base_offset > after_offset:
                     return TimestampedBatch(batch.base_offset, batch.max_timestamp_ms)
             return None
 

@@ -11,7 +11,7 @@ import pytest
 from kcore.log.errors import LogError
 from kcore.runtime import ShardState
 from kcore.runtime.load_retry import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, LoadRetry
-from kcore.runtime.loader import LoadReport
+from kcore.runtime.loader import Replay
 from kcore.runtime.shard import Shard
 from kcore.runtime.slices import Slices
 from tests.runtime.machines import Bench
@@ -32,14 +32,15 @@ class Loading:
         self.errors = list(errors)
         self.attempts_ms: list[int] = []
         self.now_ms = 0
-        monkeypatch.setattr("kcore.runtime.shard.replay_log", self._replay)
 
-    def _replay(self, log: Any, machine: Any, report: LoadReport) -> Iterator[None]:
-        self.attempts_ms.append(self.now_ms)
-        if self.errors:
-            raise self.errors.pop()
-        machine.counts["a"] = 5
-        yield
+        def run(replay: Replay, log: Any) -> Iterator[None]:
+            self.attempts_ms.append(self.now_ms)
+            if self.errors:
+                raise self.errors.pop()
+            replay.machine.counts["a"] = 5
+            yield
+
+        monkeypatch.setattr("kcore.runtime.shard.Replay.run", run)
 
     def fail(self) -> None:
         """Fails the shard's round, so that it loads its log."""

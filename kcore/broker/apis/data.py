@@ -69,12 +69,18 @@ class ReadApi(DataApi[Request, Response]):
 
     def handle(self, context: RequestContext, request: Request) -> Any:
         """Responds at once, or after the commit if a requested partition has an uncommitted append with acks=0."""
-        count = 0
         for topic, index in self.requested_partitions(request):
-            count += 1
             partition = self._partitions.get(topic, index)
             if partition is not None and partition.unacknowledged:
                 return AfterCommit.respond(self._pipeline, self, context, request)
-        if count <= FEW_PARTITIONS:
+        return self.respond(context, request)
+
+    def respond(self, context: RequestContext, request: Request) -> Any:
+        """Returns the response, or a `Pending` of it if the request is long."""
+        if self.is_short(request):
             return self.read(context, request)
         return self._partitions.slices.requests.run(self, context, request, self.steps(context, request))
+
+    def is_short(self, request: Request) -> bool:
+        """Returns True if the request may be served without a pause."""
+        return sum(1 for _ in self.requested_partitions(request)) <= FEW_PARTITIONS

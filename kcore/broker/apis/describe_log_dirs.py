@@ -70,6 +70,7 @@ class DescribeLogDirsApi(SlicedReadApi[DescribeLogDirsRequest, DescribeLogDirsRe
             for number, index in enumerate(indexes, 1):
                 if number % STEP_PARTITIONS == 0:
                     yield PARTITION_COST * STEP_PARTITIONS
+                yield from self._log_dirs.index_steps(topic.topic_id, index)
                 size_bytes = self._log_dirs.size_bytes(topic.topic_id, index)
                 if size_bytes is not None:
                     partitions.append(DescribeLogDirsPartition(partition_index=index, partition_size=size_bytes))

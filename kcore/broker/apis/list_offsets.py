@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kcore.broker.apis.data import FEW_PARTITIONS, ReadApi
 from kcore.broker.data.fetch import READ_COMMITTED
-from kcore.broker.data.list_offsets import FIRST_VERSIONS, find_offset
+from kcore.broker.data.list_offsets import FIRST_VERSIONS, find_offset, searches_log
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
@@ -66,6 +66,12 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
         """Yields the topic and number of each requested partition."""
         return ((topic.name, entry.partition_index) for topic in request.topics for entry in topic.partitions)
 
+    def is_short(self, request: ListOffsetsRequest) -> bool:
+        """Returns True if the request has few partitions, and searches none of their logs."""
+        return super().is_short(request) and not any(
+            searches_log(entry.timestamp) for topic in request.topics for entry in topic.partitions
+        )
+
     def read(self, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
         """Makes the response at once. A duplicate partition is refused and is in the response once."""
         counts = Counter(self.requested_partitions(request))
@@ -86,10 +92,24 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
             _add(results, topic.name, [])
             for first in range(0, len(topic.partitions), FEW_PARTITIONS):
                 some = topic.partitions[first : first + FEW_PARTITIONS]
+                yield from self._index_steps(context, topic.name, some)
                 described = self._results(context, request.isolation_level, topic.name, some, counts, refused)
                 _add(results, topic.name, described)
                 yield 1 + PARTITION_COST * len(some)
         return _response(results)
+
+    def _index_steps(
+        self, context: RequestContext, topic: str, entries: Sequence[ListOffsetsPartition]
+    ) -> Iterator[int]:
+        """Prepares the logs that are searched. An index is built only once, but a long log has many batches."""
+        if not self.allowed(context, Operation.DESCRIBE, topic):
+            return
+        for entry in entries:
+            partition = self._partitions.get(topic, entry.partition_index)
+            if partition is None or partition.recovering or partition.closed:
+                continue
+            if searches_log(entry.timestamp):
+                yield from partition.log.index_steps()
 
     def _results(
         self,

@@ -25,7 +25,7 @@ def complete_with(pending: Pending, read: Callable[..., Any], *arguments: Any) -
 
     Args:
         pending: the deferred response.
-        read: makes the response.
+        read: makes the response, or returns a `Pending` of it.
         arguments: the arguments of `read`.
     """
     try:
@@ -37,7 +37,10 @@ def complete_with(pending: Pending, read: Callable[..., Any], *arguments: Any) -
         _log_failed_read(pending, ErrorCode.UNKNOWN_SERVER_ERROR, ", because of an internal error of kcore: report it")
         pending.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
     else:
-        pending.complete(response)
+        if isinstance(response, Pending):
+            response.on_complete(pending.complete)
+        else:
+            pending.complete(response)
 
 
 def _log_failed_read(pending: Pending, code: ErrorCode, hint: str) -> None:
@@ -53,8 +56,8 @@ def _log_failed_read(pending: Pending, code: ErrorCode, hint: str) -> None:
 class Reader(Protocol):
     """An API whose responses depend only on durable state."""
 
-    def read(self, context: RequestContext, request: Any) -> Any:
-        """Makes the response from the present durable state."""
+    def respond(self, context: RequestContext, request: Any) -> Any:
+        """Returns the response from the present durable state, or a `Pending` of it if the request is long."""
         ...
 
 
@@ -77,7 +80,7 @@ class AfterCommit:
     def committed(self) -> None:
         """Reads and completes the response."""
         pending = self._pending
-        complete_with(pending, self._reader.read, pending.context, pending.request)
+        complete_with(pending, self._reader.respond, pending.context, pending.request)
 
     def failed(self, error: LogError) -> None:
         """Reads and completes the response without the failed appends."""
@@ -85,7 +88,7 @@ class AfterCommit:
 
     @classmethod
     def respond(cls, pipeline: CommitPipeline, reader: Any, context: RequestContext, request: Any) -> Pending:
-        """Returns a response that `reader.read(context, request)` completes after the present commit."""
+        """Returns a response that `reader.respond(context, request)` completes after the present commit."""
         waiting = cls(reader, context, request)
         pipeline.enlist(waiting)
         return waiting._pending

@@ -48,6 +48,11 @@ class FoundOffset(NamedTuple):
 NOT_FOUND = FoundOffset(-1)
 
 
+def searches_log(timestamp: int) -> bool:
+    """Returns True if the offset for a timestamp is not known without the index of the log."""
+    return timestamp >= 0 or timestamp == MAX_TIMESTAMP
+
+
 def find_offset(partition: Partition, timestamp: int, limit: int) -> FoundOffset:
     """Finds the offset for a timestamp.
 
@@ -92,20 +97,10 @@ def _first_record_at(partition: Partition, timestamp_ms: int) -> FoundOffset:
     found = _record_in(partition, place, timestamp_ms)
     if found.offset < 0:
         # The log's start cuts the batch, and the matching record is below it: the next matching batch is whole.
-        place = _next_at(partition, place, timestamp_ms)
+        place = partition.log.find_by_timestamp(timestamp_ms, place.base_offset)
         if place is not None:
             found = _record_in(partition, place, timestamp_ms)
     return found
-
-
-def _next_at(partition: Partition, place: TimestampedBatch, timestamp_ms: int) -> TimestampedBatch | None:
-    """Finds the first batch after `place` whose largest timestamp is at least `timestamp_ms`."""
-    log = partition.log
-    for base_offset, batch in log.batches(start=log.log_start_offset, check_crc=False):
-        header = parse_header(batch)
-        if base_offset > place.base_offset and header.max_timestamp_ms >= timestamp_ms:
-            return place._replace(base_offset=base_offset, max_timestamp_ms=header.max_timestamp_ms)
-    return None
 
 
 def _record_in(partition: Partition, place: TimestampedBatch, timestamp_ms: int) -> FoundOffset:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from kcore.log.interface import PartitionKey
@@ -21,6 +21,10 @@ class LogDirs(Protocol):
 
     def size_bytes(self, topic_id: bytes, partition: int) -> int | None:
         """Returns the size of a partition's log; None if this node does not have it."""
+        ...
+
+    def index_steps(self, topic_id: bytes, partition: int) -> Iterator[int]:
+        """Prepares `size_bytes`; yields the cost of each step in microseconds, if the log is long."""
         ...
 
     def volume_bytes(self) -> tuple[int, int]:
@@ -55,6 +59,11 @@ class EngineLogDirs:
         """Returns the size of a partition's log; None if the engine does not have it."""
         log = self._engine.get(PartitionKey(topic_id, partition))
         return None if log is None else log.size_bytes()
+
+    def index_steps(self, topic_id: bytes, partition: int) -> Iterator[int]:
+        """Prepares `size_bytes`; yields the cost of each step in microseconds, if the log is long."""
+        log = self._engine.get(PartitionKey(topic_id, partition))
+        return iter(()) if log is None else log.index_steps()
 
     def volume_bytes(self) -> tuple[int, int]:
         """Returns the volume's total and free bytes."""

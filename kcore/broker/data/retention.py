@@ -184,6 +184,8 @@ class Housekeeping:
         if log.log_start_offset >= partition.high_watermark:
             return
         oldest_ms = self._now.wall_ms - config.retention_ms if config.retention_ms >= 0 else None
+        for _ in log.index_steps():
+            yield
         if not self._exceeds(partition, oldest_ms):
             return
         segments = self._segments.setdefault(partition, Segments())

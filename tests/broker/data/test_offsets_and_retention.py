@@ -6,6 +6,9 @@ import random
 
 import pytest
 
+from kcore.log import partition as log_partition
+from kcore.log import time_index
+from kcore.log.interface import BatchSummary
 from kcore.protocol.compression import compress
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.delete_records import (
@@ -25,6 +28,8 @@ from kcore.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from kcore.runtime import Pending
+from kcore.runtime.sliced import SLICE_COST
 from kcore_ext.batch import BatchBuilder
 from tests.broker.data.context import DataPlane, batch_of
 from tests.broker.data.test_fetch import plane_with
@@ -275,3 +280,73 @@ def test_retention_runs_by_its_timer() -> None:
     plane.slices.finish()
     plane.commit()
     assert plane.partition("t").log_start_offset == 1
+
+
+def long_log(monkeypatch: pytest.MonkeyPatch, batches: int = 100) -> tuple[DataPlane, list[int]]:
+    """Returns a plane with a log of many batches, whose index is read in slices, and the sizes of all walks."""
+    monkeypatch.setattr(time_index, "WALK_GROUPS", 1)
+    monkeypatch.setattr(time_index, "GROUP_BATCHES", 8)
+    monkeypatch.setattr(log_partition, "INDEX_STEP_COST", SLICE_COST)
+    plane = plane_with(*(stamped(1_000 + number) for number in range(batches)))
+    plane.slices.requests.enabled = True
+    walks: list[int] = []
+    walk = time_index.TimeIndex._walk
+
+    def counted(index: time_index.TimeIndex, offset: int, limit: int, groups: int = 1) -> list[BatchSummary]:
+        found = walk(index, offset, limit, groups)
+        walks.append(len(found))
+        return found
+
+    monkeypatch.setattr(time_index.TimeIndex, "_walk", counted)
+    return plane, walks
+
+
+def most_in_a_slice(plane: DataPlane, walks: list[int]) -> int:
+    """Finishes all slices; returns the largest number of headers that one of them has read."""
+    most = 0
+    while plane.slices:
+        before = sum(walks)
+        plane.slices.step()
+        most = max(most, sum(walks) - before)
+    return most
+
+
+@pytest.mark.parametrize(("timestamp", "found"), [(-3, at(99, 1_099)), (1_050, at(50, 1_050)), (2_000, NONE)])
+@pytest.mark.parametrize("unacknowledged", [False, True])
+def test_a_long_log_is_searched_in_slices(
+    monkeypatch: pytest.MonkeyPatch, timestamp: int, found: ListOffsetsPartitionResponse, unacknowledged: bool
+) -> None:
+    """The first search in 800,000 batches held the event loop for 0.8 s."""
+    plane, walks = long_log(monkeypatch)
+    if unacknowledged:
+        plane.send(request(("t", 0, stamped(1_000)), acks=0), 11)
+    entry = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    pending = plane.send(ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[entry])]), 11)
+    plane.commit()
+    assert isinstance(pending, Pending)
+    assert not pending.done
+    assert most_in_a_slice(plane, walks) <= 3 * 8
+    assert pending.response.topics[0].partitions == [found]
+    del walks[:]
+    again = plane.call(ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[entry])]), 11)
+    assert list(again.topics[0].partitions) == [found]
+    assert sum(walks) <= 3 * 8, "the index is kept"
+
+
+def test_retention_reads_a_long_log_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    plane, walks = long_log(monkeypatch)
+    plane.settings["t"] = {"retention.bytes": 1, "segment.bytes": 200}
+    plane.partitions.on_config_changed(2, "t")
+    plane.slices.add(plane.housekeeping.enforce_retention())
+    assert most_in_a_slice(plane, walks) <= 3 * 8
+    plane.commit()
+    assert plane.partition("t").log_start_offset > 90
+
+
+def test_a_batch_after_a_cut_one_is_found_by_the_index() -> None:
+    """The batches after it were all read and decoded."""
+    plane = plane_with(stamped(50, 10, 10), *(stamped(20) for _ in range(300)), stamped(50))
+    plane.partition("t").delete_before(1)
+    plane.commit()
+    assert ask(plane, 40) == [at(303, 50)]
+    assert ask(plane, 15) == [at(3, 20)]
