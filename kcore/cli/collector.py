@@ -6,35 +6,27 @@ import gc
 from collections.abc import Mapping
 from typing import Any, Final
 
-STEP_OBJECTS: Final = 100_000
+STEP_OBJECTS: Final = 50_000
 """The number of new objects in the oldest generation from which on they are collected. A collection visits an object in
 a quarter of a microsecond."""
-_THRESHOLDS: Final = (20_000, 12, 1_000_000)
+_THRESHOLDS: Final = (10_000, 5, 1_000_000)
 """Python's thresholds are 700, 10 and 10, which would take a fifth of a busy server's time."""
-_AT_ONCE: Final = (20_000, 0, 0)
+_AT_ONCE: Final = (10_000, 0, 0)
 """Thresholds with which the next collection is a full one. It cannot begin at the end of another one."""
-_MIDDLE, _OLDEST = 1, 2
-_FIRST_STEPS: Final = 8
+_MIDDLE: Final = 1
+_OLDEST: Final = 2
 
 
 class SteppedCollector:
     """Freezes the objects that a full collection has left, so that the next one visits only newer objects.
 
-    Nearly all state is freed without the collector: it is not in cycles, and groups are in cycles only as a whole. A
-    full collection of millions of objects would stop the event loop for up to a second, again and again while a client
-    makes the state grow. So such a collection takes place only after the number of objects may have doubled. It frees
-    cycles that were frozen while they were in use.
-
-    Attributes:
-        steps: the number of collections since the start, with the steps that the state at the start would have taken.
-        full_at: the number of steps at which the next collection visits all objects.
+    A full collection of millions of objects would stop the event loop for up to a second, again and again while a
+    client makes the state grow. So frozen objects are never visited again. The collector is not needed for them:
+    deleted state and ended connections are not in cycles, and are freed at once. Cycles that are frozen while they are
+    in use stay.
     """
 
-    __slots__ = ("full_at", "steps")
-
-    def __init__(self) -> None:
-        self.steps = 0
-        self.full_at = _FIRST_STEPS
+    __slots__ = ()
 
     def start(self) -> None:
         """Freezes all objects and sets the thresholds of this process."""
@@ -45,10 +37,8 @@ class SteppedCollector:
         self.freeze()
 
     def freeze(self) -> None:
-        """Freezes all objects: imported modules, or the loaded state. It takes time for each object."""
+        """Freezes all objects: imported modules, or the loaded state."""
         gc.freeze()
-        self.steps = gc.get_freeze_count() // STEP_OBJECTS
-        self.full_at = max(_FIRST_STEPS, 2 * self.steps)
 
     def stop(self) -> None:
         """Ends the collector's part; the thresholds stay."""
@@ -64,12 +54,6 @@ class SteppedCollector:
             return
         gc.set_threshold(*_THRESHOLDS)
         gc.freeze()
-        self.steps += 1
-        if self.steps == self.full_at:
-            gc.unfreeze()
-            gc.set_threshold(*_AT_ONCE)
-        elif self.steps > self.full_at:
-            self.full_at = 2 * self.steps
 
 
 COLLECTOR: Final = SteppedCollector()

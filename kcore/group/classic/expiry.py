@@ -33,6 +33,7 @@ def expire_pending(group: ClassicGroup, pending: PendingMember) -> list[Record]:
     if group.pending_joins.get(pending.member_id) is not pending:
         return []
     del group.pending_joins[pending.member_id]
+    pending.stop()
     group.shard.unused_member_ids.pop(pending.member_id, None)
     if group.state is PREPARING and group.has_all_members_joined():
         return complete_join_phase(group)

@@ -255,7 +255,7 @@ class ClassicGroup(Group):
         pending = self.pending_joins.pop(member_id, None)
         if pending is not None:
             self.shard.unused_member_ids.pop(member_id, None)
-            pending.timer.cancel()
+            pending.stop()
 
     def remove_by_id(self, member_id: str) -> None:
         """Removes a member or an assigned member id; ignores unknown ids."""
@@ -532,7 +532,8 @@ class ClassicGroup(Group):
         for member in self.members.values():
             member.stop()
         for pending in self.pending_joins.values():
-            pending.timer.cancel()
+            pending.stop()
+        self.pending_joins = {}
         self.end_join_phase()
         self.end_sync_phase()
         self.transition(DEAD, "the shard is unloaded")

@@ -82,7 +82,7 @@ class Member(ShardTimer):
         self.awaiting_join: Pending | None = None
         self.awaiting_sync: Pending | None = None
         self.is_new = is_new
-        self.timer = None  # type: ignore[assignment]  # None only during replay, until ClassicGroup.on_loaded
+        self.timer = None  # type: ignore[assignment]  # None only until ClassicGroup.on_loaded, and after `stop`
 
     def __repr__(self) -> str:
         return f"<Member {self.member_id} of {self.group.group_id}>"
@@ -95,9 +95,10 @@ class Member(ShardTimer):
         return b""
 
     def stop(self) -> None:
-        """Cancels the session timer."""
-        if self.timer is not None:
-            self.timer.cancel()
+        """Cancels the session timer, and drops it: it refers to the member, and no garbage collector may come."""
+        timer, self.timer = self.timer, None  # type: ignore[assignment]
+        if timer is not None:
+            timer.cancel()
 
     def fire(self) -> Outcome | None:
         """Expires the member's session."""
@@ -120,6 +121,11 @@ class PendingMember(ShardTimer):
     def __init__(self, group: ClassicGroup, member_id: str) -> None:
         self.group = group
         self.member_id = member_id
+
+    def stop(self) -> None:
+        """Cancels the timer, and drops it, because it refers to this object."""
+        self.timer.cancel()
+        del self.timer
 
     def fire(self) -> Outcome | None:
         """Expires the unused member id."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kcore.group.consumer import leave
@@ -112,7 +113,8 @@ class ConsumerGroup(Group):
         self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}
         self.targets: dict[str, Target] = {}
-        self.subscriptions = Subscriptions(self._topic_subscribed)
+        # Not a method of this group: it would be in a cycle with its subscriptions.
+        self.subscriptions = Subscriptions(partial(shard.topic_subscribed, group_id) if registered else _ignore)
         self.owners = PartitionOwners()
         self.has_legacy_metadata = False
         self.reconciled: dict[int, int] = {}
@@ -297,10 +299,6 @@ class ConsumerGroup(Group):
         if self.live:
             self.shard.consumer.events.touch(self)
 
-    def _topic_subscribed(self, name: str, subscribed: bool) -> None:
-        if self._registered:
-            self.shard.topic_subscribed(self.group_id, name, subscribed)
-
     # ---- timers
 
     def keep_session(self, member: ConsumerMember) -> None:
@@ -423,6 +421,10 @@ class ConsumerGroup(Group):
         self.live = False
         for member in self.members.values():
             member.stop()
+
+
+def _ignore(name: str, subscribed: bool) -> None:
+    """Is called for the topics of a group that is not registered."""
 
 
 def _had_all(current: CurrentAssignment, epoch: int, topics: Iterable[PlannedTopic]) -> bool:

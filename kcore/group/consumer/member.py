@@ -201,6 +201,7 @@ class ConsumerMember(ShardTimer):
         """Cancels all timers of the member."""
         if self.timer is not None:
             self.timer.cancel()
+            self.timer = None
         if self.rebalance_timer is not None:
             self.rebalance_timer.cancel()
             self.rebalance_timer = None

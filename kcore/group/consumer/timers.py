@@ -34,7 +34,7 @@ class MemberTimer(ShardTimer):
 
     __slots__ = ("awaited", "member", "member_epoch", "timer")
 
-    timer: Timer
+    timer: Timer | None
 
     def __init__(self, member: ConsumerMember, awaited: Awaited) -> None:
         self.member = member
@@ -51,10 +51,13 @@ class MemberTimer(ShardTimer):
 
     def cancel(self) -> None:
         """Cancels the timer: the action happened or is no longer needed."""
-        self.timer.cancel()
+        timer, self.timer = self.timer, None  # it refers to this object
+        if timer is not None:
+            timer.cancel()
 
     def fire(self) -> Outcome | None:
         """Removes the member."""
+        self.timer = None
         member = self.member
         if self.awaited is Awaited.REVOCATION and member.current.member_epoch != self.member_epoch:
             return None

@@ -127,6 +127,7 @@ class StreamsMember(ShardTimer):
         """Cancels all timers of the member."""
         if self.timer is not None:
             self.timer.cancel()
+            self.timer = None
         if self.revocation_timer is not None:
             self.revocation_timer.cancel()
             self.revocation_timer = None

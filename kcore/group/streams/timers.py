@@ -25,7 +25,7 @@ class RevocationTimer(ShardTimer):
 
     __slots__ = ("member", "member_epoch", "timer")
 
-    timer: Timer
+    timer: Timer | None
 
     def __init__(self, member: StreamsMember) -> None:
         self.member = member
@@ -42,10 +42,13 @@ class RevocationTimer(ShardTimer):
 
     def cancel(self) -> None:
         """Cancels the timer: the member confirmed, or left."""
-        self.timer.cancel()
+        timer, self.timer = self.timer, None  # it refers to this object
+        if timer is not None:
+            timer.cancel()
 
     def fire(self) -> Outcome | None:
         """Removes the member."""
+        self.timer = None
         if self.member.current.member_epoch != self.member_epoch:
             return None
         return self.member.group.expire(self.member, "it did not revoke its tasks in time")
@@ -64,7 +67,7 @@ class InitialDelay(ShardTimer):
 
     __slots__ = ("_machine", "group_id", "timer")
 
-    timer: Timer
+    timer: Timer | None
 
     def __init__(self, machine: GroupShard, group_id: str) -> None:
         self._machine = machine
@@ -72,11 +75,14 @@ class InitialDelay(ShardTimer):
 
     def cancel(self) -> None:
         """Ends the delay without an assignment."""
-        self.timer.cancel()
+        timer, self.timer = self.timer, None
+        if timer is not None:
+            timer.cancel()
         self._machine.initial_delays.pop(self.group_id, None)
 
     def fire(self) -> Outcome | None:
         """Computes the first target of all members."""
+        self.timer = None
         self._machine.initial_delays.pop(self.group_id, None)
         return target.after_initial_delay(self._machine, self.group_id)
 
