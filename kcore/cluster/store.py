@@ -23,6 +23,7 @@ from kcore.log.interface import PartitionKey
 from kcore.protocol.uuids import METADATA_TOPIC_ID
 
 if TYPE_CHECKING:
+    from kcore.log.interface import Finding
     from kcore.log.storage import SharedStorage
 
 METADATA: Final = PartitionKey(METADATA_TOPIC_ID, 0)
@@ -249,6 +250,10 @@ class ClusterStore(ABC):
     @abstractmethod
     def leaders(self) -> list[PartitionLeader]:
         """Returns the leader of every partition in order of number, for commands and checks."""
+
+    def damaged_rows(self) -> list[Finding]:
+        """Returns the findings about rows of the store that cannot be read, for `kcore log verify`."""
+        return []
 
     # -- notifications
 
