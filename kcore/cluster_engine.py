@@ -15,7 +15,7 @@ from kcore.broker.cluster.internal_topics import SharedInternalTopics
 from kcore.broker.cluster.leadership import LeadershipKeeper
 from kcore.broker.cluster.lease_guard import LeaseGuard
 from kcore.broker.cluster.membership import ClusterSight, Membership, Runner, Timing, run_inline
-from kcore.broker.cluster.node_access import NodeAccess
+from kcore.broker.cluster.node_access import NodeAccess, NodeSecrets
 from kcore.broker.cluster.producer_ids import AllocateProducerIdsApi, SharedProducerIds
 from kcore.broker.cluster.reassignment import MovingReassignmentsApi, PlannedMovesApi, RebalancingApi
 from kcore.broker.cluster.view import SharedClusterView
@@ -116,6 +116,7 @@ class ClusterEngine(Engine):
         self._opened = False
         self._on_fenced: Callable[[], None] | None = None
         self.store_time = Histogram()
+        self.node_secrets = NodeSecrets()
         log = SharedLogEngine(store.storage(), config.kcore_durability)
         super().__init__(log, config, clock, new_uuid)
         self._opened = True
@@ -232,7 +233,8 @@ class ClusterEngine(Engine):
         return SharedTransactionVerifier(self.transactions, RemoteCoordinators(self.topics, self.cluster, self))
 
     def _served_apis(self) -> list[DeferredApi]:
-        access = NodeAccess(self.config.get("inter.broker.listener.name") or "", self.authorizer)
+        listener = self.config.get("inter.broker.listener.name") or ""
+        access = NodeAccess(listener, self.authorizer, self.node_secrets)
         elements = self.config.kcore_max_request_elements
         return [
             *super()._served_apis(),
@@ -290,6 +292,7 @@ class ClusterEngine(Engine):
             False if this node has not replayed it, or does not lead what it says yet.
         """
         replayed = True
+        self.node_secrets.update(sight.nodes)
         if self.log.uncertain:
             self.pipeline.commit()  # asks the store again for the result of an earlier round
         holder = sight.controller

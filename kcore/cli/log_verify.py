@@ -14,8 +14,9 @@ from kcore.cluster.store import METADATA
 from kcore.cluster.urls import is_store_url, open_store
 from kcore.errors import KafkaError, KcoreError
 from kcore.log import Finding, LmdbLogEngine, LogEngine, PartitionKey, PartitionLog, verify_folder
+from kcore.log.errors import CorruptLogError, FailureReason, LogError
 from kcore.log.shared_engine import SharedLogEngine
-from kcore.log.verify import verify_partition
+from kcore.log.verify import verify_columns, verify_partition
 from kcore.log.write_set import StoredPartition
 from kcore.protocol import DecodeError
 from kcore.protocol.compression import decompress
@@ -100,14 +101,27 @@ def verify_store(url: str) -> tuple[list[Finding], dict[bytes, str], int]:
     """
     findings: list[Finding] = []
     with closing(open_store(url)) as store:
+        findings += store.damaged_rows()
         engine = SharedLogEngine(store.reader())
-        names = _topic_names(engine.follow(METADATA))
-        keys = [row.key for row in store.leaders()]
+        try:
+            names = _topic_names(engine.follow(METADATA))
+            keys = [row.key for row in store.leaders()]
+            findings += engine.shared.stray_entries({})
+        except LogError as error:
+            if error.reason is not FailureReason.CORRUPT:
+                raise
+            # Without the names and keys of all partitions, those that can be read are not checked.
+            return [*findings, Finding(None, None, "storage", str(error))], {}, 0
         for key in keys:
             for _ in range(ATTEMPTS):
-                before = engine.shared.look_up(key)
-                found = [] if before is None else _check_stored(engine, before, names.get(key.topic_id))
-                after = engine.shared.look_up(key) if found else before
+                before = after = None
+                try:
+                    before = engine.shared.look_up(key)
+                    found = [] if before is None else _check_stored(engine, before, names.get(key.topic_id))
+                    after = engine.shared.look_up(key) if found else before
+                except CorruptLogError as error:
+                    found = [Finding(key, error.offset, "storage", error.what)]
+                    break
                 if not found or (before is not None and after is not None and before.meta == after.meta):
                     break
             findings += found
@@ -117,6 +131,7 @@ def verify_store(url: str) -> tuple[list[Finding], dict[bytes, str], int]:
 def _check_stored(engine: SharedLogEngine, stored: StoredPartition, topic: str | None) -> list[Finding]:
     """Checks one partition of a cluster."""
     findings = verify_partition(engine.shared, stored.key, stored.meta, stored.end_offset, deep=True)
+    findings = findings or verify_columns(engine.shared, stored.key, stored.meta, stored.end_offset)
     return findings or list(_check(engine, engine.show(stored), topic))
 
 

@@ -157,7 +157,9 @@ class Connection:
         try:
             return response_class(key).decode(frame, version, body_position(key, version, frame))
         except (ValueError, IndexError) as error:
-            raise ConnectionClosedError(f"malformed response: {error}") from error
+            raise ConnectionClosedError(
+                f"malformed response to {ApiKey(key).name} in version {version}: {error}"
+            ) from error
 
     def _newest(self, request: Any) -> int:
         """Returns the newest version that both sides know."""

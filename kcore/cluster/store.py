@@ -23,6 +23,7 @@ from kcore.log.interface import PartitionKey
 from kcore.protocol.uuids import METADATA_TOPIC_ID
 
 if TYPE_CHECKING:
+    from kcore.log.interface import Finding
     from kcore.log.storage import SharedStorage
 
 METADATA: Final = PartitionKey(METADATA_TOPIC_ID, 0)
@@ -69,11 +70,17 @@ class NodeDescription(NamedTuple):
         endpoints: its listeners with their advertised addresses.
         rack: its rack, or None.
         inter_broker_listener: the name of the listener for requests of other nodes.
+        secret: random text by which the node identifies itself to the others: only nodes can read the store. "" of a
+            node of an older version.
     """
 
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     inter_broker_listener: str = "PLAINTEXT"
+    secret: str = ""
+
+    def __repr__(self) -> str:
+        return f"NodeDescription({self.endpoints!r}, rack={self.rack!r})"
 
     def encode(self) -> bytes:
         """Encodes the description as JSON, which an operator can read in the store."""
@@ -81,6 +88,7 @@ class NodeDescription(NamedTuple):
             "endpoints": [endpoint._asdict() for endpoint in self.endpoints],
             "rack": self.rack,
             "inter_broker_listener": self.inter_broker_listener,
+            "secret": self.secret,
         }
         return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -98,9 +106,10 @@ class NodeDescription(NamedTuple):
                 for part in fields["endpoints"]
             )
             rack = fields["rack"]
-            return cls(endpoints, None if rack is None else str(rack), str(fields["inter_broker_listener"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"not a node description: {data[:200]!r}") from error
+            listener, secret = str(fields["inter_broker_listener"]), str(fields.get("secret", ""))
+            return cls(endpoints, None if rack is None else str(rack), listener, secret)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"not a node description of {len(data)} bytes ({type(error).__name__})") from error
 
 
 class RegisteredNode(NamedTuple):
@@ -249,6 +258,10 @@ class ClusterStore(ABC):
     @abstractmethod
     def leaders(self) -> list[PartitionLeader]:
         """Returns the leader of every partition in order of number, for commands and checks."""
+
+    def damaged_rows(self) -> list[Finding]:
+        """Returns the findings about rows of the store that cannot be read, for `kcore log verify`."""
+        return []
 
     # -- notifications
 

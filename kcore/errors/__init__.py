@@ -17,6 +17,7 @@ from kcore.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from kcore.errors.by_code import *  # noqa: F403
+    from kcore.errors.malformed import MalformedResponseError as MalformedResponseError
     from kcore.errors.truncation import LogTruncationError as LogTruncationError
 
 _SUFFIXES = ("_EXCEPTION", "_ERROR")
@@ -228,6 +229,10 @@ if not TYPE_CHECKING:  # type checkers read the names from the import above
             from kcore.errors.truncation import LogTruncationError  # noqa: PLC0415
 
             return LogTruncationError
+        if name == "MalformedResponseError":
+            from kcore.errors.malformed import MalformedResponseError  # noqa: PLC0415
+
+            return MalformedResponseError
         if name.endswith("Error") and not name.startswith("_"):
             from kcore.errors import by_code  # noqa: PLC0415
 

@@ -246,8 +246,12 @@ class StagedPartitionLog(LogCore, PartitionLog):
         self._check_start(stored, offset, limit)
         batches: list[bytes] = []
         size = 0
-        for _, batch in stored:
-            end = last_offset(batch) + 1
+        for base, batch in stored:
+            end = end_of_sound(batch, base, False)
+            if end < 0:
+                if batches:
+                    break  # the next read reports it
+                self._raise_damaged(base, batch, False)
             size += len(batch)
             if end > limit or (size > max_bytes and (batches or not at_least_one)):
                 break
@@ -266,6 +270,8 @@ class StagedPartitionLog(LogCore, PartitionLog):
         Gaps are checked against the staged metadata: while a write set is being finished, the storage may be ahead of
         the handle.
         """
+        if stored and len(stored[0][1]) < HEADER_SIZE:
+            self._raise_damaged(*stored[0], False)
         if stored and stored[0][0] <= offset <= last_offset(stored[0][1]):
             return
         if not offset < (stored[0][0] if stored else limit) <= self._meta.cleaned_to:
@@ -278,6 +284,11 @@ class StagedPartitionLog(LogCore, PartitionLog):
             # Retention overtook the reader.
             raise OffsetOutOfRangeError(offset, self.log_start_offset, self.end_offset)
         raise CorruptLogError(self.key, offset, "no batch contains this offset")
+
+    def _raise_damaged(self, base: int, batch: bytes, check_crc: bool) -> NoReturn:
+        found = damage(batch, base, check_crc)
+        assert found is not None, "a batch that is not sound is damaged"
+        raise CorruptLogError(self.key, base, found[1])
 
     def batches(
         self, start: int | None = None, stop: int | None = None, check_crc: bool = True
@@ -324,9 +335,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
         for base, batch in stored:
             end = end_of_sound(batch, base, check_crc)
             if end < 0:
-                found = damage(batch, base, check_crc)
-                assert found is not None, "a batch that is not sound is damaged"
-                raise CorruptLogError(self.key, base, found[1])
+                self._raise_damaged(base, batch, check_crc)
             if base != offset and not (first and base < offset < end):
                 self._check_step(base, end, offset)
             first = False

@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from kcore.log.batch_header import damage, last_offset, leader_epoch
+from kcore.log.batch_header import damage, last_offset, leader_epoch, offsets_and_timestamp
 from kcore.log.errors import CorruptLogError, LogError
-from kcore.log.interface import Finding, PartitionKey
+from kcore.log.interface import BatchSummary, Finding, PartitionKey
 from kcore.log.snapshot import read_chunks
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ def verify_partition(
             _verify_snapshot(storage, key, meta, findings)
         elif meta.log_start_offset < end_offset:
             _verify_ends(storage, key, meta, end_offset, findings)
+    except CorruptLogError as error:
+        findings.append(Finding(key, error.offset, "storage", error.what))
     except LogError as error:
         findings.append(Finding(key, None, "storage", str(error)))
     return findings
@@ -126,3 +128,34 @@ def _verify_snapshot(storage: Storage, key: PartitionKey, meta: PartitionMeta, f
         return
     if size != info.size_bytes:
         findings.append(Finding(key, info.offset, "snapshot", f"{size} bytes instead of {info.size_bytes}"))
+
+
+def verify_columns(storage: Storage, key: PartitionKey, meta: PartitionMeta, end_offset: int) -> list[Finding]:
+    """Returns the batches whose fields, as the storage keeps them beside the batch, differ from their headers.
+
+    Args:
+        storage: the storage.
+        key: the partition.
+        meta: its metadata; its batches must be sound.
+        end_offset: its end.
+    """
+    findings: list[Finding] = []
+    position = meta.log_start_offset
+    try:
+        while position < end_offset:
+            stored = storage.slice(meta.number, position, end_offset, SLICE_BYTES, SLICE_BATCHES)
+            if not stored:
+                break
+            for (base, batch), fields in zip(
+                stored, storage.summaries(meta.number, position, end_offset, len(stored)), strict=True
+            ):
+                _, last, timestamp_ms = offsets_and_timestamp(batch)
+                expected = BatchSummary(base, last, timestamp_ms, len(batch))
+                if fields != expected:
+                    findings.append(Finding(key, base, "storage", f"the store has {fields}, the batch {expected}"))
+                position = max(position + 1, last + 1)
+    except CorruptLogError as error:
+        findings.append(Finding(key, error.offset, "storage", error.what))
+    except (LogError, ValueError) as error:  # `strict`: a row is missing in one of both
+        findings.append(Finding(key, position, "storage", str(error)))
+    return findings

@@ -47,6 +47,10 @@ class EmbeddedBase:
         clock = self._engine.engine.clock
         return None if isinstance(clock, SystemClock) else clock.wall_ms
 
+    def known_broker(self, request: Any) -> Broker | None:
+        """Returns None: an engine has no address."""
+        return None
+
     def forget(self, request: Any) -> None:
         """Does nothing: an engine is its own broker."""
 

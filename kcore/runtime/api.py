@@ -27,6 +27,7 @@ class RequestContext(NamedTuple):
         listener: the name of the listener that received the request; FindCoordinator returns its address.
         principal: the authenticated principal; "User:ANONYMOUS" without authentication.
         connection_id: the connection's number, for state of a connection (fetch sessions, parked requests).
+        node_secret: the secret by which another node of the cluster identifies itself; "" for other clients.
     """
 
     api_version: int
@@ -35,6 +36,7 @@ class RequestContext(NamedTuple):
     listener: str = "PLAINTEXT"
     principal: str = "User:ANONYMOUS"
     connection_id: int = 0
+    node_secret: str = ""
 
 
 Handler = Callable[[RequestContext, Any], Any]

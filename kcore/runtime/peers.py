@@ -9,6 +9,10 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.api import RequestContext
 from kcore.runtime.pending import Pending
 
+CLIENT_ID = "kcore-node"
+NODE_PREFIX = f"{CLIENT_ID}/"
+"""The client id of a node's connections to other nodes is this prefix and the node's secret."""
+
 REQUEST_TIMEOUT_MS = 10_000
 """The time after which a request to another node counts as lost."""
 

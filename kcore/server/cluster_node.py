@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -33,6 +34,7 @@ RETRY_S = 0.3
 """Time between two attempts to register, or to read the metadata of a cluster that is being created."""
 MIN_SESSION_MS = 1_000
 """The shortest lease: a pause of the process or the store must not end it."""
+SECRET_BYTES = 16
 HAND_OVER_S = 10.0
 """Maximum time for which a node that stops waits until other nodes lead its partitions."""
 
@@ -59,6 +61,7 @@ class ClusterNode:
         self.listeners = parse_listeners(config)
         self.inter_listener = inter_node_listener(config, self.listeners)
         self._security = inter_node_security(config, self.inter_listener)
+        self._secret = secrets.token_hex(SECRET_BYTES)
         self.ended = asyncio.Event()
         self.store: ClusterStore | None = None
         self._engine: ClusterEngine | None = None
@@ -113,7 +116,7 @@ class ClusterNode:
         self._serves = True
 
     def _made_peers(self, driver: AsyncDriver, engine: ClusterEngine) -> TcpPeers:
-        self._peers = TcpPeers(driver, engine, self.inter_listener.name, self._security)
+        self._peers = TcpPeers(driver, engine, self.inter_listener.name, self._secret, self._security)
         return self._peers
 
     async def _registered(self, store: ClusterStore) -> tuple[Lease, int]:
@@ -163,7 +166,7 @@ class ClusterNode:
             )
             for listener in self.listeners
         )
-        return NodeDescription(endpoints, self.config.broker_rack, self.inter_listener.name)
+        return NodeDescription(endpoints, self.config.broker_rack, self.inter_listener.name, self._secret)
 
     async def stop(self, *, hand_over: bool = True) -> None:
         """Ends in an orderly way: hands the partitions over while it still serves, then unregisters.

@@ -10,6 +10,7 @@ from kcore.errors import CloseConnectionError
 from kcore.process_logging import fields
 from kcore.protocol import DecodeError
 from kcore.runtime import RequestContext
+from kcore.runtime.peers import NODE_PREFIX
 from kcore.security.principal import ANONYMOUS
 from kcore.server.dispatch import RefusedError
 from kcore.server.frames import FrameError
@@ -191,6 +192,11 @@ class Connection(ConnectionCore, asyncio.Protocol):
 
     def make_context(self, version: int, client_id: str) -> RequestContext:
         """Creates the context for requests of one version and client id."""
+        if client_id.startswith(NODE_PREFIX):
+            name, _, secret = client_id.partition("/")  # the secret must not be in log lines or metrics
+            return RequestContext(
+                version, name, self.client_host, self.listener, self.principal, self.connection_id, secret
+            )
         # Positional arguments: three contexts per connection are a measurable part of a storm of new members.
         return RequestContext(version, client_id, self.client_host, self.listener, self.principal, self.connection_id)
 

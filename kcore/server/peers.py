@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kcore.client.aio.connection import AsyncConnection
 from kcore.errors import KafkaError, KcoreError
 from kcore.process_logging import log_failure
-from kcore.runtime.peers import REQUEST_TIMEOUT_MS
+from kcore.runtime.peers import NODE_PREFIX, REQUEST_TIMEOUT_MS
 from kcore.security.mechanism import AuthenticationError
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-CLIENT_ID = "kcore-node"
 CONNECT_TIMEOUT_S = 5.0
 RECONNECT_AFTER_S = 0.1
 
@@ -34,12 +33,19 @@ class TcpPeers:
         driver: runs the engine; responses arrive in its rounds.
         engine: knows the addresses of the nodes.
         listener: the name of the listener that nodes use among themselves.
+        secret: the secret with which this node has registered; it identifies the node to the others.
         security: TLS and SASL of its connections, or None.
     """
 
     def __init__(
-        self, driver: AsyncDriver, engine: ClusterEngine, listener: str, security: ClientSecurity | None = None
+        self,
+        driver: AsyncDriver,
+        engine: ClusterEngine,
+        listener: str,
+        secret: str,
+        security: ClientSecurity | None = None,
     ) -> None:
+        self._client_id = NODE_PREFIX + secret
         self._driver = driver
         self._engine = engine
         self._listener = listener
@@ -86,7 +92,9 @@ class TcpPeers:
         if broker is None:
             await asyncio.sleep(RECONNECT_AFTER_S)  # a retry at once would find the same
             raise KcoreError(f"node {node_id} has no listener {self._listener}, or is not alive")
-        connection = await AsyncConnection.open(broker.host, broker.port, CLIENT_ID, CONNECT_TIMEOUT_S, self._security)
+        connection = await AsyncConnection.open(
+            broker.host, broker.port, self._client_id, CONNECT_TIMEOUT_S, self._security
+        )
         self._connections[node_id] = connection
         return connection
 

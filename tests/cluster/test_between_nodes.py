@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from kcore.broker.cluster.forwarding import seal, unseal
+from kcore.broker.cluster.node_access import NodeAccess, NodeSecrets
 from kcore.broker.metadata.image import ConfigType
 from kcore.errors import KafkaError
 from kcore.protocol.error_codes import ErrorCode
@@ -24,8 +25,8 @@ from kcore.protocol.messages.incremental_alter_configs import (
 )
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kcore.runtime import RequestContext
-from tests.cluster.world import Client, ClusterWorld, Node, check
+from kcore.runtime import Pending, RequestContext
+from tests.cluster.world import Client, ClusterWorld, Node, check, from_node
 from tests.kit import create, make_topic
 
 CONTEXT = RequestContext(7, "admin", "/10.1.2.3", "PUBLIC", "User:alice", 9)
@@ -107,12 +108,48 @@ def test_requests_of_nodes_are_refused_on_the_listeners_of_clients() -> None:
         response = engine.submit(RequestContext(version, "c", listener="PUBLIC"), request)
         assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED, request
     stale = BrokerHeartbeatRequest(broker_id=node_id, broker_epoch=epoch + 1, want_shut_down=True)
-    response = engine.submit(RequestContext(0, "c"), stale)
+    response = engine.submit(from_node(node_id), stale)
     assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
     own = BrokerHeartbeatRequest(broker_id=node_id, broker_epoch=epoch)
-    response = engine.submit(RequestContext(0, "c"), own)
+    response = engine.submit(from_node(node_id), own)
     assert response.error_code == ErrorCode.NONE
     world.close()
+
+
+@pytest.mark.parametrize("secret", ["", "secret-9", "secret"])
+def test_requests_of_nodes_are_refused_without_the_secret_of_a_node(world: ClusterWorld, secret: str) -> None:
+    """Without an authorizer and a listener of their own, nodes identify themselves by what the store has of them."""
+    engine = world.controller.engine
+    assert engine is not None
+    node_id, epoch = engine.config.node_id, engine.membership.lease.epoch
+    for request in (
+        BrokerHeartbeatRequest(broker_id=node_id, broker_epoch=epoch, want_shut_down=True),
+        AlterPartitionRequest(broker_id=node_id, broker_epoch=epoch),
+        AllocateProducerIdsRequest(broker_id=node_id, broker_epoch=epoch),
+        seal(CONTEXT, create("t")),
+    ):
+        version = engine.newest_version(request)
+        response = engine.submit(RequestContext(version, "kcore-node", node_secret=secret), request)
+        assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED, request
+        response = engine.submit(from_node(1 if node_id != 1 else 2, version), request)
+        assert isinstance(response, Pending) or response.error_code == ErrorCode.NONE, request
+
+
+def test_a_node_of_an_older_version_has_no_secret_and_none_is_needed(world: ClusterWorld) -> None:
+    """A rolling upgrade ends with the last such node; a fenced one does not count."""
+    engine = world.controller.engine
+    assert engine is not None
+    nodes = engine.store.nodes()
+    secrets = NodeSecrets()
+    access = NodeAccess("", None, secrets)
+    stranger = RequestContext(0, "c")
+    old = nodes[0]._replace(description=nodes[0].description._replace(secret=""))
+    secrets.update([*nodes[1:], old])
+    assert access.allowed(stranger)
+    secrets.update([*nodes[1:], old._replace(fenced=True)])
+    assert not access.allowed(stranger)
+    secrets.update([])
+    assert not access.allowed(stranger)
 
 
 def test_any_node_creates_topics(world: ClusterWorld) -> None:

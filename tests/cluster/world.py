@@ -60,6 +60,16 @@ class Call(NamedTuple):
     is_response: bool = False
 
 
+def secret_of(node_id: int) -> str:
+    """Returns the secret with which a node registers."""
+    return f"secret-{node_id}"
+
+
+def from_node(node_id: int, version: int = 0) -> RequestContext:
+    """Returns the context of a request that a node sends."""
+    return RequestContext(version, "node", listener="PLAINTEXT", node_secret=secret_of(node_id))
+
+
 class Network:
     """The requests between nodes. Each step of the world carries what was sent before.
 
@@ -96,7 +106,7 @@ class Network:
             call.done(call.response)
         else:
             self.carried.append(type(call.request).__name__)
-            response = target.engine.submit(RequestContext(call.version, "node", listener="PLAINTEXT"), call.request)
+            response = target.engine.submit(from_node(call.sender, call.version), call.request)
             if isinstance(response, Pending):
                 response.on_complete(lambda value: self._calls.append(call._replace(response=value, is_response=True)))
             else:
@@ -136,7 +146,9 @@ class Node:
         self.peers = NodePeers(self.world.network, self.node_id)
         taken_ms = self.world.clock.monotonic_ms()
         endpoint = Endpoint("PLAINTEXT", "PLAINTEXT", f"node{self.node_id}.test", 9092)
-        lease = store.register(self.node_id, NodeDescription((endpoint,), None), TIMING.ttl_ms)
+        lease = store.register(
+            self.node_id, NodeDescription((endpoint,), secret=secret_of(self.node_id)), TIMING.ttl_ms
+        )
         config = Config.of({**self.world.settings, "node.id": str(self.node_id)})
         self.engine = ClusterEngine(
             store,
@@ -180,7 +192,7 @@ class Node:
         """Returns the response, or the Pending of a parked request."""
         assert self.engine is not None
         served = self.engine.newest_version(request) if version is None else version
-        response = self.engine.submit(RequestContext(served, "test"), request)
+        response = self.engine.submit(RequestContext(served, "test", node_secret=secret_of(self.node_id)), request)
         if not self.paused:
             self.engine.commit()
             self.engine.slices.finish()

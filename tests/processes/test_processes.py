@@ -7,14 +7,19 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import kcore
+from kcore.client import Connection
+from kcore.cluster.urls import open_store
 from kcore.log import LmdbLogEngine, verify_folder
 from kcore.log.data_folder import DataFolder
 from kcore.log.errors import DataFolderError
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from tests.kit import wait_until
 from tests.processes.supervised import ENDS_S, Supervised, free_ports
 from tests.processes.workers import finish, make_topic, start_all, wait_progress
@@ -179,3 +184,24 @@ def test_the_cluster_ends_when_its_folder_is_removed(tmp_path: Path) -> None:
         os.kill(pid, signal.SIGKILL)
         assert cluster.supervisor.wait(ENDS_S) == 1
     assert "cluster was removed" in cluster.log.read_text()
+
+
+def test_a_client_cannot_act_as_a_node(tmp_path: Path) -> None:
+    """The nodes know each other's secrets from the store; without an authorizer, nothing else tells them apart."""
+    with Supervised(tmp_path, 2, SETTINGS) as cluster:
+        with closing(open_store(f"local://{cluster.data}")) as store:
+            controller = store.controller()
+            nodes = {node.node_id: node for node in store.nodes()}
+        assert controller is not None
+        host, port = "127.0.0.1", cluster.ports[controller.holder - 1]
+        victim = nodes[3 - controller.holder]
+        request = BrokerHeartbeatRequest(broker_id=victim.node_id, broker_epoch=victim.lease.epoch, want_shut_down=True)
+        codes = {}
+        for name in ("kcore", "kcore-node", "kcore-node/", "kcore-node/00", f"kcore-node/{victim.description.secret}"):
+            with Connection(host, port, client_id=name) as connection:
+                codes[name] = connection.send(request, 0).error_code
+        *forged, genuine = codes.values()
+        assert set(forged) == {ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
+        assert genuine == ErrorCode.NONE
+        assert victim.description.secret not in cluster.log.read_text()
+        assert cluster.stop() == 0

@@ -8,7 +8,10 @@ from kcore.broker.apis.control import ControlApi
 from kcore.protocol.authorizer import CLUSTER_NAME, Operation, ResourceType
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kcore.broker.metadata.machine import MetadataMachine
+    from kcore.cluster.store import RegisteredNode
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.shard import Shard
@@ -17,27 +20,52 @@ Request = TypeVar("Request")
 Response = TypeVar("Response")
 
 
+class NodeSecrets:
+    """The secrets with which the live nodes have registered.
+
+    Only nodes can read the store of the cluster, so a client cannot know them.
+
+    Attributes:
+        known: the secrets; None before the first look at the cluster, or if a live node of an older version has none.
+    """
+
+    __slots__ = ("known",)
+
+    def __init__(self) -> None:
+        self.known: frozenset[str] | None = None
+
+    def update(self, nodes: Iterable[RegisteredNode]) -> None:
+        """Adopts the registrations of a look at the cluster."""
+        live = {node.description.secret for node in nodes if not node.fenced}
+        self.known = None if "" in live else frozenset(live)
+
+
 class NodeAccess(NamedTuple):
     """Decides which clients may send the requests of nodes.
 
-    Without it, any client could make the controller move all partitions, as long as there is no authorizer.
+    Without it, any client could make the controller move all partitions. In Kafka, these requests need CLUSTER_ACTION,
+    and only the listeners of controllers serve them. Here clients may share a listener with nodes, so without an
+    authorizer a node identifies itself by its secret.
 
     Attributes:
         listener: the listener of `inter.broker.listener.name`, the only one for these requests; "" allows all.
-        authorizer: decides about CLUSTER_ACTION on the cluster; None allows all.
+        authorizer: decides about CLUSTER_ACTION on the cluster; None: the secret decides.
+        secrets: the secrets of the nodes.
     """
 
     listener: str = ""
     authorizer: Authorizer | None = None
+    secrets: NodeSecrets = NodeSecrets()
 
     def allowed(self, context: RequestContext) -> bool:
         """Returns True if the client may act as a node."""
         if self.listener and context.listener != self.listener:
             return False
         authorizer = self.authorizer
-        return authorizer is None or authorizer.allowed(
-            context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
-        )
+        if authorizer is None:
+            known = self.secrets.known
+            return known is None or context.node_secret in known
+        return authorizer.allowed(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 class NodeApi(ControlApi[Request, Response]):

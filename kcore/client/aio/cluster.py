@@ -14,6 +14,7 @@ from kcore.client.aio.broker import Broker
 from kcore.client.aio.connection import AsyncConnection
 from kcore.client.aio.results import OnDone, report_result
 from kcore.client.aio.routes import Route, route_of
+from kcore.client.malformed import malformed
 from kcore.client.security import ClientSecurity
 from kcore.errors import ConfigError, ConnectionClosedError, KafkaError, KcoreError
 from kcore.protocol.api_keys import ApiKey
@@ -222,11 +223,16 @@ class AsyncCluster:
             topics: topic names; None: all topics; empty: brokers only.
             create: True to let the server create missing topics, if it is configured to.
         """
-        listed = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        names = None if topics is None else list(dict.fromkeys(topics))
+        listed = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=listed, allow_auto_topic_creation=create)
-        response = await self.send(request, broker=await self._any())
+        broker = await self._any()
+        response = await self.send(request, broker=broker)
         if response.error_code:
             raise KafkaError.of(response.error_code)
+        fault = _metadata_fault(response, names)
+        if fault is not None:
+            raise malformed(broker, request, fault)
         brokers = {row.node_id: Broker(row.node_id, row.host, row.port) for row in response.brokers}
         if brokers:
             self._brokers = brokers
@@ -287,7 +293,11 @@ class AsyncCluster:
         else:
             request.key = key
         response = await self.send(request, version, broker=broker)
-        found: Any = response.coordinators[0] if version >= versions.KEYS_IN_LISTS else response
+        found: Any = response
+        if version >= versions.KEYS_IN_LISTS:
+            found = next((row for row in response.coordinators if row.key == key), None)
+            if found is None:
+                raise malformed(broker, request, f"it has no coordinator of {key!r}")
         if found.error_code:
             raise KafkaError.of(found.error_code, found.error_message)
         self._coordinators[key_type, key] = broker = Broker(found.node_id, found.host, found.port)
@@ -297,6 +307,15 @@ class AsyncCluster:
         """Returns all brokers."""
         await self.metadata([])
         return list(self._brokers.values())
+
+    def known_broker(self, request: Any) -> Broker | None:
+        """Returns the broker of a request, for messages, without a lookup; None if it is not known."""
+        route = route_of(request)
+        if route.coordinator is not None:
+            return self._coordinators.get(route.coordinator)
+        if route.partitions:
+            return self._leaders.get(route.partitions[0])
+        return self._brokers.get(self._controller_id) if route.controller else None
 
     def forget(self, request: Any) -> None:
         """Forgets the broker of a request, after an error that says that it moved."""
@@ -335,6 +354,21 @@ class _UnreachableBrokers:
         """Forgets the failures of a broker."""
         if self._warn_at_s:
             self._warn_at_s.pop((broker.host, broker.port), None)
+
+
+def _metadata_fault(response: MetadataResponse, names: list[str] | None) -> str | None:
+    """Returns what is wrong with a response: the caller relies on a row for each topic that it has named.
+
+    Args:
+        response: the response.
+        names: the topics of the request, without repetitions; None: all.
+    """
+    for topic in response.topics:
+        if not topic.error_code and not topic.partitions:
+            return f"topic {topic.name!r} has no partitions and no error"
+    if names is not None and sorted(topic.name or "" for topic in response.topics) != sorted(names):
+        return f"it has {len(response.topics)} topics that are not the {len(names)} topics of the request"
+    return None
 
 
 def _parse(address: str) -> Broker:

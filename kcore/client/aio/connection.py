@@ -18,7 +18,7 @@ from kcore.client.connection import (
 from kcore.client.sasl import MECHANISMS
 from kcore.client.security import ClientSecurity
 from kcore.errors import ConnectionClosedError, KafkaError
-from kcore.protocol.api_keys import response_class
+from kcore.protocol.api_keys import ApiKey, response_class
 from kcore.protocol.error_codes import ErrorCode, code_name
 from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -71,6 +71,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
                 )
         except TimeoutError:
             raise ConnectionClosedError(f"cannot connect to {host}:{port} within {timeout_s:g} s") from None
+        except (OverflowError, ValueError) as error:  # a port or a host name that cannot be, from a broker's response
+            raise ConnectionClosedError(f"cannot connect to {host!r}:{port}: {error}") from error
         except OSError as error:
             cause = str(error) or type(error).__name__
             if tls is not None and isinstance(error, ConnectionResetError):
@@ -227,15 +229,19 @@ class AsyncConnection(asyncio.BufferedProtocol):
             while (frame := received.next_frame()) is not None:
                 self._complete(frame)
         except Exception as error:
-            self._close(ConnectionClosedError(f"{self._host}:{self._port}: malformed response: {error}"))
+            self._close(ConnectionClosedError(f"{self._host}:{self._port}: malformed response {error}"))
 
     def _complete(self, frame: memoryview) -> None:
         number = int.from_bytes(frame[:4], "big", signed=True)
         waiting = self._waiting.get(number)
         if waiting is None:
-            raise ValueError(f"it has the correlation id {number}, which no request has")
+            raise ValueError(f"with the correlation id {number}, which no request has")
         future, key, version = waiting
         if not future.done():  # it is not cancelled
             # If this fails, the request still waits, and fails with the connection.
-            future.set_result(response_class(key).decode(frame, version, body_position(key, version, frame)))
+            try:
+                response = response_class(key).decode(frame, version, body_position(key, version, frame))
+            except (IndexError, ValueError) as error:
+                raise ValueError(f"to {ApiKey(key).name} in version {version}: {error}") from error
+            future.set_result(response)
         del self._waiting[number]

@@ -127,6 +127,10 @@ class Cluster:
         """Returns all brokers."""
         return self._run(self._cluster.brokers())
 
+    def known_broker(self, request: Any) -> Broker | None:
+        """Returns the broker of a request, for messages, without a lookup; None if it is not known."""
+        return self._cluster.known_broker(request)
+
     def forget(self, request: Any) -> None:
         """Forgets the broker of a request, after an error that says that it moved."""
         if not self._closed:

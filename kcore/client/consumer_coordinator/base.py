@@ -21,6 +21,7 @@ from kcore.client.consumer_coordinator.interface import (
 )
 from kcore.client.consumer_coordinator.ownership import NOT_IN_GROUP, Ownership
 from kcore.client.consumer_coordinator.topic_metadata import TopicMetadata
+from kcore.client.malformed import MALFORMED, malformed
 from kcore.errors import CommitFailedError, ConnectionClosedError, KafkaError, MemberClosedError
 from kcore.protocol.error_codes import RETRIABLE, ErrorCode
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -182,9 +183,17 @@ class GroupMemberMachine(ABC):
             self._polled(now_ms)
 
     def received(self, outgoing: Outgoing, response: Any, now_ms: int) -> None:
-        """Handles the response to a request."""
-        if not self.closed:
+        """Handles the response to a request. One that cannot be used is an error for the user, and counts as lost."""
+        if self.closed:
+            return
+        try:
             outgoing.handle(response, now_ms)
+        except MALFORMED as error:
+            failure = malformed(outgoing.broker, outgoing.request, error)
+            failure.__cause__ = error
+            if self.error is None:
+                self.error = failure
+            outgoing.refuse(failure, now_ms)
 
     def failed(self, outgoing: Outgoing, error: Exception, now_ms: int) -> None:
         """Handles the failure of a request: no connection, no response in time, or no common version."""

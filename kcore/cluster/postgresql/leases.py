@@ -70,3 +70,9 @@ CONTROLLER: Final[LiteralString] = f"SELECT name, holder, epoch, {_LEFT_MS} FROM
 LEADERS: Final[LiteralString] = """
 SELECT number, topic_id, partition, leader, leader_epoch FROM partitions ORDER BY number
 """
+LEASES: Final[LiteralString] = f"SELECT name, holder, epoch, {_LEFT_MS} FROM leases ORDER BY name"
+COUNTS: Final[LiteralString] = """
+SELECT (SELECT next_number FROM cluster), (SELECT max(number) FROM partitions),
+    (SELECT count(*) FROM named_values WHERE name IS NULL OR value IS NULL),
+    (SELECT count(*) FROM leases WHERE expires_at IS NULL)
+"""

@@ -144,7 +144,10 @@ SELECT 1 FROM nodes WHERE node_id = %b AND epoch = %b AND session <> 0
 """
 LOOK_UP: Final[LiteralString] = """
 SELECT p.number, p.topic_id, p.partition, p.leader, p.leader_epoch, p.node_epoch, p.meta,
+    (SELECT b.base_offset FROM batches b WHERE b.number = p.number ORDER BY b.base_offset DESC LIMIT 1),
     (SELECT b.last_offset FROM batches b WHERE b.number = p.number ORDER BY b.base_offset DESC LIMIT 1),
+    (SELECT substring(b.batch FROM 1 FOR 61) FROM batches b WHERE b.number = p.number
+        ORDER BY b.base_offset DESC LIMIT 1),
     (SELECT b.last_offset FROM batches b WHERE b.number = p.number ORDER BY b.base_offset LIMIT 1),
     (SELECT array_agg(DISTINCT c.snapshot_offset) FROM snapshot_chunks c WHERE c.number = p.number)
 FROM partitions p JOIN unnest(%b::bytea[], %b::bigint[]) AS w(topic_id, partition)
@@ -158,8 +161,8 @@ ORDER BY base_offset LIMIT %(count)b
 """
 SLICE: Final[LiteralString] = f"""
 SELECT base_offset, batch FROM (
-    SELECT base_offset, batch, octet_length(batch) AS size,
-        sum(octet_length(batch)) OVER (ORDER BY base_offset ROWS UNBOUNDED PRECEDING) AS total
+    SELECT base_offset, batch, coalesce(octet_length(batch), 0) AS size,
+        sum(coalesce(octet_length(batch), 0)) OVER (ORDER BY base_offset ROWS UNBOUNDED PRECEDING) AS total
     FROM (SELECT base_offset, batch {_FROM}) AS found
 ) AS sized WHERE total - size < %(bytes)b ORDER BY base_offset
 """

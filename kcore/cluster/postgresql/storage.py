@@ -7,12 +7,19 @@ from typing import TYPE_CHECKING, LiteralString, TypeVar
 
 from kcore.cluster.postgresql import statements as sql
 from kcore.cluster.postgresql.rounds import LAST_OFFSET, NodeIdentity
+from kcore.cluster.postgresql.rows import (
+    read_batches,
+    read_next_number,
+    read_partition,
+    read_summaries,
+    read_value,
+)
 from kcore.cluster.postgresql.writer import RoundWriter
 from kcore.cluster.store import METADATA
-from kcore.log.errors import CorruptLogError, FencedWriteError, LogClosedError
+from kcore.log.errors import FencedWriteError, LogClosedError
 from kcore.log.interface import BatchSummary, Finding, PartitionKey
 from kcore.log.storage import Leadership, ReclaimTask, SharedStorage
-from kcore.log.write_set import PartitionMeta, StoredPartition
+from kcore.log.write_set import StoredPartition
 
 if TYPE_CHECKING:
     from kcore.cluster.postgresql.sessions import Row, Session, Sessions, Statement
@@ -32,13 +39,14 @@ class PostgresStorage(SharedStorage):
         token: the session token with which it registered.
     """
 
-    __slots__ = ("_closed", "_confirmed", "_identity", "_sessions", "_writer", "node_epoch")
+    __slots__ = ("_closed", "_confirmed", "_identity", "_keys", "_sessions", "_writer", "node_epoch")
 
     def __init__(self, sessions: Sessions, identity: NodeIdentity, token: int) -> None:
         self._sessions = sessions
         self._identity = identity
         self._writer = RoundWriter(sessions, identity, token)
         self._confirmed: dict[PartitionKey, StoredPartition] = {}
+        self._keys: dict[int, PartitionKey] = {}  # of the partitions that were looked up, by number
         self._closed = False
         self.node_epoch = identity.epoch
 
@@ -85,7 +93,7 @@ class PostgresStorage(SharedStorage):
             raise FencedWriteError(f"node {node_id} is fenced", node=True)
         stored: dict[PartitionKey, StoredPartition] = {}
         for row in rows:
-            found = _stored(row)
+            found = self._partition(row)
             leader, leader_epoch, node_epoch = row[3:6]
             if (leader, node_epoch) == (node_id, epoch) and Leadership(found.key, leader_epoch) in partitions:
                 stored[found.key] = found
@@ -97,7 +105,7 @@ class PostgresStorage(SharedStorage):
     def look_up(self, key: PartitionKey) -> StoredPartition | None:
         """Implements `SharedStorage.look_up`. It writes only if the partition has changed since the last call."""
         rows = self._run(lambda session: session.execute(sql.LOOK_UP, _key_columns([key])).fetchall(), "reading an end")
-        if rows and _stored(rows[0]) == self._confirmed.get(key):
+        if rows and self._partition(rows[0]) == self._confirmed.get(key):
             return self._confirmed[key]
 
         def work(session: Session) -> list[Row]:
@@ -110,7 +118,7 @@ class PostgresStorage(SharedStorage):
         if not rows:
             self._confirmed.pop(key, None)
             return None
-        found = self._confirmed[key] = _stored(rows[0])
+        found = self._confirmed[key] = self._partition(rows[0])
         return found
 
     def removed_numbers(self) -> tuple[list[int], int]:
@@ -118,37 +126,49 @@ class PostgresStorage(SharedStorage):
         ((next_number, removed),) = self._run(
             lambda session: session.execute(sql.REMOVED).fetchall(), "reading removed partitions"
         )
-        return list(removed), next_number
+        return list(removed), read_next_number(next_number)
+
+    def _partition(self, row: Row) -> StoredPartition:
+        found = read_partition(row)
+        self._keys[found.meta.number] = found.key
+        return found
 
     # -- reading
+
+    def _key(self, number: int) -> object:
+        """Returns the name of a partition, for errors."""
+        return self._keys.get(number, f"partition number {number}")
 
     def slice(self, number: int, offset: int, limit: int, max_bytes: int, max_batches: int) -> list[tuple[int, bytes]]:
         """Implements `Storage.slice`."""
         parameters = {"number": number, "offset": offset, "limit": limit, "bytes": max_bytes, "count": max_batches}
-        return self._run(
-            lambda session: [(base, batch) for base, batch in session.execute(sql.SLICE, parameters).fetchall()],
-            "reading batches",
+        rows = self._run(
+            lambda session: session.execute(sql.SLICE, parameters).fetchall(),
+            f"reading batches of {self._key(number)} from offset {offset}",
         )
+        return read_batches(self._key(number), rows)
 
     def summaries(self, number: int, offset: int, limit: int, max_batches: int) -> list[BatchSummary]:
         """Implements `Storage.summaries`."""
         parameters = {"number": number, "offset": offset, "limit": limit, "count": max_batches}
-        return self._run(
-            lambda session: [BatchSummary(*row) for row in session.execute(sql.SUMMARIES, parameters).fetchall()],
-            "reading the headers of batches",
+        rows = self._run(
+            lambda session: session.execute(sql.SUMMARIES, parameters).fetchall(),
+            f"reading the headers of batches of {self._key(number)} from offset {offset}",
         )
+        return read_summaries(self._key(number), rows)
 
     def snapshot_chunk(self, number: int, offset: int, index: int) -> bytes | None:
         """Implements `Storage.snapshot_chunk`."""
         row = self._run(
-            lambda session: session.execute(sql.CHUNK, (number, offset, index)).fetchone(), "reading a snapshot"
+            lambda session: session.execute(sql.CHUNK, (number, offset, index)).fetchone(),
+            f"reading the snapshot of {self._key(number)} at offset {offset}",
         )
         return None if row is None else row[0]
 
     def get_meta(self, name: str) -> bytes | None:
         """Implements `Storage.get_meta`."""
         row = self._run(lambda session: session.execute(sql.VALUE, (name.encode(),)).fetchone(), "reading a value")
-        return None if row is None else row[0]
+        return None if row is None else read_value("named_values", f"name {name!r}", row[0])
 
     def meta_names(self, prefix: str) -> list[str]:
         """Implements `Storage.meta_names`."""
@@ -227,26 +247,6 @@ class _NotLedError(Exception):
 
 def _key_columns(keys: Sequence[PartitionKey]) -> tuple[list[bytes], list[int]]:
     return [key.topic_id for key in keys], [key.partition for key in keys]
-
-
-def _stored(row: Row) -> StoredPartition:
-    """Makes a StoredPartition of a row of `LOOK_UP`.
-
-    Raises:
-        CorruptLogError: the metadata is damaged.
-    """
-    number, topic_id, partition, _, _, _, encoded, last, first_last, snapshots = row
-    key = PartitionKey(topic_id, partition)
-    try:
-        meta = PartitionMeta.decode(encoded)
-    except ValueError as error:
-        raise CorruptLogError(key, None, f"metadata in the database: {error}") from error
-    if meta.number != number:
-        raise CorruptLogError(key, None, f"metadata of number {meta.number} in the row of number {number}")
-    end = max(meta.log_start_offset, 0 if last is None else last + 1)
-    kept = None if meta.snapshot is None else meta.snapshot.offset
-    garbage = first_last is not None and first_last < meta.log_start_offset
-    return StoredPartition(key, meta, end, garbage or any(offset != kept for offset in snapshots or ()))
 
 
 def _reclaim(session: Session, tasks: list[ReclaimTask], max_entries: int) -> int:

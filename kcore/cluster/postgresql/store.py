@@ -12,6 +12,7 @@ from psycopg import Connection
 from kcore.cluster.postgresql import leases as sql
 from kcore.cluster.postgresql.listener import Listener
 from kcore.cluster.postgresql.rounds import NodeIdentity
+from kcore.cluster.postgresql.rows import findings_of, read_leader, read_lease, read_next_number, read_node
 from kcore.cluster.postgresql.sessions import END_BACKENDS, LOCK_TIMEOUT, Session, Sessions
 from kcore.cluster.postgresql.sqlstates import Reaction, log_error, reaction
 from kcore.cluster.postgresql.statements import NOTIFY
@@ -28,7 +29,7 @@ from kcore.cluster.store import (
     node_lease,
 )
 from kcore.log.errors import FencedWriteError, NodeAliveError, StoreUnavailableError
-from kcore.log.interface import PartitionKey
+from kcore.log.interface import Finding
 
 if TYPE_CHECKING:
     from kcore.log.storage import SharedStorage
@@ -246,12 +247,12 @@ class PostgresClusterStore(ClusterStore):
     def nodes(self) -> list[RegisteredNode]:
         """Implements `ClusterStore.nodes`."""
         rows = self._call(lambda c: c.execute(sql.NODES).fetchall(), "reading the nodes")
-        return [RegisteredNode(row[0], Lease(*row[4:]), row[1], row[2], NodeDescription.decode(row[3])) for row in rows]
+        return list(map(read_node, rows))
 
     def controller(self) -> Lease | None:
         """Implements `ClusterStore.controller`."""
         row = self._call(lambda c: c.execute(sql.CONTROLLER).fetchone(), "reading the controller")
-        return None if row is None else Lease(*row)
+        return None if row is None else read_lease(row)
 
     def fence(self, node: Lease, controller: Lease | None, force: bool = False) -> bool:
         """Implements `ClusterStore.fence`."""
@@ -288,10 +289,28 @@ class PostgresClusterStore(ClusterStore):
     def leaders(self) -> list[PartitionLeader]:
         """Implements `ClusterStore.leaders`."""
         rows = self._call(lambda c: c.execute(sql.LEADERS).fetchall(), "reading the leaders")
-        return [
-            PartitionLeader(number, PartitionKey(bytes(topic_id), partition), leader, epoch)
-            for number, topic_id, partition, leader, epoch in rows
-        ]
+        return list(map(read_leader, rows))
+
+    def damaged_rows(self) -> list[Finding]:
+        """Implements `ClusterStore.damaged_rows`."""
+        findings: list[Finding] = []
+        for statement, read in ((sql.LEADERS, read_leader), (sql.NODES, read_node), (sql.LEASES, read_lease)):
+            rows = self._call(lambda c, text=statement: c.execute(text).fetchall(), "checking rows")  # type: ignore[misc]
+            findings += findings_of(rows, read)
+        ((next_number, highest, values, leases),) = self._call(
+            lambda c: c.execute(sql.COUNTS).fetchall(), "checking rows"
+        )
+        findings += findings_of([next_number], read_next_number)
+        if highest is not None and isinstance(next_number, int) and highest >= next_number:
+            detail = f"PostgreSQL, table kcore.cluster: next_number is {next_number}, and number {highest} exists"
+            findings.append(Finding(None, None, "storage", detail))
+        for count, what in (
+            (values, "named_values: %d rows have no name or no value"),
+            (leases, "leases: %d rows have no expires_at, and count as expired"),
+        ):
+            if count:
+                findings.append(Finding(None, None, "storage", f"PostgreSQL, table kcore.{what % count}"))
+        return findings
 
     # -- notifications
 

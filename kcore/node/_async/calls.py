@@ -9,6 +9,7 @@ from itertools import count
 from typing import Any, Protocol, TypeVar
 
 from kcore.client.aio.broker import Broker
+from kcore.client.malformed import MALFORMED, malformed
 from kcore.errors import ConnectionClosedError, EngineClosedError, KafkaError, PartitionErrors
 from kcore.node._async.backend import monotonic, sleep
 from kcore.node._async.transport import AsyncTransport
@@ -134,6 +135,7 @@ class AsyncCalls:
 
         Raises:
             KafkaError, PartitionErrors: the request was refused.
+            MalformedResponseError: the response lacks what the request needs.
             ConnectionClosedError, TimeoutError: no broker responded in time.
         """
         started_s = monotonic()
@@ -141,7 +143,10 @@ class AsyncCalls:
         while True:
             try:
                 response = await self.transport.send(request, at_most=at_most, broker=broker, channel=channel)
-                return read(response)
+                try:
+                    return read(response)
+                except MALFORMED as error:
+                    raise malformed(broker or self.transport.known_broker(request), request, error) from error
             except (KafkaError, PartitionErrors, ConnectionClosedError, TimeoutError) as error:
                 if not repeat:
                     raise

@@ -11,6 +11,7 @@ from kcore.client import versions
 from kcore.client.aio.broker import Broker
 from kcore.client.consumer_coordinator.interface import Assigned, MemberEvent
 from kcore.client.fetching import FetchSession, Position, Positions, Reading, Unvalidated
+from kcore.client.malformed import MALFORMED, malformed
 from kcore.errors import ConnectionClosedError, KafkaError, LogTruncationError, PartitionErrors
 from kcore.node._async.backend import Event, guard, monotonic, spawn
 from kcore.node._async.calls import AsyncCalls, backoff_s
@@ -374,6 +375,10 @@ class AsyncConsumer:
                     self._fail(error)
                 pause_s = backoff_s(self._attempts)
                 self._attempts += 1
+            except Exception as error:  # the loop must not end: the next poll raises the error
+                self._fail(error)
+                pause_s = backoff_s(self._attempts)
+                self._attempts += 1
             else:
                 self._attempts = 0
             await self._wakeup.wait(pause_s)
@@ -467,7 +472,10 @@ class AsyncConsumer:
             response = await self._calls.transport.send(
                 request, at_most=versions.FETCH, broker=broker, channel=self._channel
             )
-            self._store(session, response, sent)
+            try:
+                self._store(session, response, sent)
+            except MALFORMED as error:
+                raise malformed(broker, request, error) from error
         except Exception as error:
             session.failed()
             self._pause(sent)

@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any, Protocol, TypeVar
 
 from kcore.client.aio.broker import Broker
+from kcore.client.malformed import MALFORMED, malformed
 from kcore.errors import ConnectionClosedError, EngineClosedError, KafkaError, PartitionErrors
 from kcore.node._sync.backend import monotonic, sleep
 from kcore.node._sync.transport import Transport
@@ -135,6 +136,7 @@ class Calls:
 
         Raises:
             KafkaError, PartitionErrors: the request was refused.
+            MalformedResponseError: the response lacks what the request needs.
             ConnectionClosedError, TimeoutError: no broker responded in time.
         """
         started_s = monotonic()
@@ -142,7 +144,10 @@ class Calls:
         while True:
             try:
                 response = self.transport.send(request, at_most=at_most, broker=broker, channel=channel)
-                return read(response)
+                try:
+                    return read(response)
+                except MALFORMED as error:
+                    raise malformed(broker or self.transport.known_broker(request), request, error) from error
             except (KafkaError, PartitionErrors, ConnectionClosedError, TimeoutError) as error:
                 if not repeat:
                     raise

@@ -12,6 +12,7 @@ from kcore.client import versions
 from kcore.client.aio.broker import Broker
 from kcore.client.consumer_coordinator.interface import Assigned, MemberEvent
 from kcore.client.fetching import FetchSession, Position, Positions, Reading, Unvalidated
+from kcore.client.malformed import MALFORMED, malformed
 from kcore.errors import ConnectionClosedError, KafkaError, LogTruncationError, PartitionErrors
 from kcore.node._sync.backend import Event, guard, monotonic, spawn
 from kcore.node._sync.calls import Calls, backoff_s
@@ -375,6 +376,10 @@ class Consumer:
                     self._fail(error)
                 pause_s = backoff_s(self._attempts)
                 self._attempts += 1
+            except Exception as error:  # the loop must not end: the next poll raises the error
+                self._fail(error)
+                pause_s = backoff_s(self._attempts)
+                self._attempts += 1
             else:
                 self._attempts = 0
             self._wakeup.wait(pause_s)
@@ -466,7 +471,10 @@ class Consumer:
             sent = {key: (offset, states[key].version) for key, offset in positions.items() if key in states}
         try:
             response = self._calls.transport.send(request, at_most=versions.FETCH, broker=broker, channel=self._channel)
-            self._store(session, response, sent)
+            try:
+                self._store(session, response, sent)
+            except MALFORMED as error:
+                raise malformed(broker, request, error) from error
         except Exception as error:
             session.failed()
             self._pause(sent)

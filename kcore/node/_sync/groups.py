@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from kcore.client import versions
 from kcore.client.aio.broker import Broker
 from kcore.client.aio.routes import GROUP
+from kcore.client.malformed import malformed
 from kcore.errors import GroupIdNotFoundError, KafkaError, UnsupportedVersionError, raise_partition_errors
 from kcore.node._sync.backend import gather, monotonic
 from kcore.node._sync.calls import REPEATED, Calls
@@ -105,7 +106,11 @@ class Groups:
         attempt = 0
         while rest:
             for (broker, kind), own in (self._located(rest)).items():
-                described |= self._calls.call(_DESCRIBE[kind](own), _descriptions(kind), broker=broker)
+                request = _DESCRIBE[kind](own)
+                described |= self._calls.call(request, _descriptions(kind), broker=broker)
+                lacking = [each for each in own if each not in described]
+                if lacking:
+                    raise malformed(broker, request, f"it lacks group {lacking[0]!r}")
             # A coordinator that was loading, or that moved between the two requests, gets another request.
             errors = {each: error for each in rest if (error := _temporary(described[each])) is not None}
             for group_id, error in errors.items():

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from kcore.client.aio.broker import Broker
+from kcore.client.malformed import MALFORMED, malformed
 from kcore.client.share_consumer import (
     Acknowledgement,
     ShareMembership,
@@ -522,7 +523,10 @@ class Queue:
                 return
             request = link.session.fetch(self._assigned[link.broker], self._max_jobs, wait_ms)
             response = self._exchange(link, request)
-            fetched, errors = self._read(link, response)
+            try:
+                fetched, errors = self._read(link, response)
+            except MALFORMED as fault:
+                raise malformed(link.broker, request, fault) from fault
         self._empty_fetches = 0 if fetched else self._empty_fetches + 1
         self._fetched.extend(fetched)
         self._log_refused(response, "acknowledge_error_code")

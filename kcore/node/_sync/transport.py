@@ -86,6 +86,10 @@ class Transport(Protocol):
         """Returns all brokers."""
         ...
 
+    def known_broker(self, request: Any) -> Broker | None:
+        """Returns the broker of a request, for messages, without a lookup; None if it is not known."""
+        ...
+
     def forget(self, request: Any) -> None:
         """Forgets the broker of a request."""
         ...

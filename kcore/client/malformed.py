@@ -1,0 +1,41 @@
+"""Turns failures of the code that reads responses into errors that name the broker, the API and the cause."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from kcore.client.aio.broker import Broker
+    from kcore.errors import KafkaError
+
+MALFORMED: Final = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    StopIteration,
+    TypeError,
+    ValueError,
+    struct.error,
+)
+"""What the code that reads a response raises if rows are missing, or values are of no use."""
+
+MAX_CAUSE: Final = 300
+"""Characters of the cause in a message: a value of the response may be long."""
+
+
+def malformed(broker: Broker | None, request: Any, error: Exception | str) -> KafkaError:
+    """Returns a `MalformedResponseError`.
+
+    Args:
+        broker: the broker that sent the response; None: unknown.
+        request: the request.
+        error: the exception of the code that read the response, or the fault.
+    """
+    from kcore.errors.malformed import MalformedResponseError  # noqa: PLC0415 - only a failed request needs it
+
+    address = "a broker" if broker is None or not broker.port else f"the broker at {broker.host}:{broker.port}"
+    cause = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+    return MalformedResponseError(address, type(request).__name__.removesuffix("Request"), cause[:MAX_CAUSE])

@@ -1,0 +1,202 @@
+"""Converts rows of the tables, and detects rows that something else than kcore has changed.
+
+kcore writes no NULL and no value of a wrong size, and the schema forbids most of them. But an operator may have changed
+a row or a column, and a restored backup may lack rows. Each error names the table, the row, and the partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from kcore.cluster.store import Lease, NodeDescription, PartitionLeader, RegisteredNode
+from kcore.log.batch_header import HEADER_SIZE, last_offset
+from kcore.log.errors import CorruptLogError, FailureReason, LogError
+from kcore.log.interface import BatchSummary, Finding, PartitionKey
+from kcore.log.write_set import PartitionMeta, StoredPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kcore.cluster.postgresql.sessions import Row
+
+TOPIC_ID_BYTES: Final = 16
+MAX_PARTITION: Final = 0x7FFFFFFF
+_NAMES: Final = {int: "an integer", bytes: "bytes", str: "a text", bool: "a boolean", list: "an array"}
+
+
+def _fault(columns: Sequence[tuple[str, Any, type]]) -> str | None:
+    """Returns the first column, of (name, value, type) each, whose value has another type."""
+    for name, value, kind in columns:
+        if value is None:
+            return f"column {name} is NULL"
+        if type(value) is not kind:
+            return f"column {name} is {type(value).__name__} and not {_NAMES[kind]}"
+    return None
+
+
+def _key_fault(topic_id: Any, partition: Any) -> str | None:
+    found = _fault((("topic_id", topic_id, bytes), ("partition", partition, int)))
+    if found is None and len(topic_id) != TOPIC_ID_BYTES:
+        found = f"column topic_id has {len(topic_id)} bytes instead of {TOPIC_ID_BYTES}"
+    if found is None and not 0 <= partition <= MAX_PARTITION:
+        found = f"column partition is {partition}"
+    return found
+
+
+def _row_error(table: str, row: str, what: str) -> LogError:
+    return LogError(f"PostgreSQL, table kcore.{table}, {row}: {what}", FailureReason.CORRUPT)
+
+
+def read_partition(row: Row) -> StoredPartition:
+    """Makes a StoredPartition of a row of `LOOK_UP`.
+
+    Raises:
+        CorruptLogError: the row of the partition, or that of its last batch, was changed.
+    """
+    number, topic_id, partition, _, _, _, encoded, base, last, header, first_last, snapshots = row
+    key = PartitionKey(topic_id, partition)
+    meta = _meta(key, number, encoded)
+    if base is not None:
+        found = _fault((("last_offset", last, int), ("batch", header, bytes)))
+        if found is None and len(header) == HEADER_SIZE and last != last_offset(header):
+            found = f"column last_offset is {last}, and the batch ends at {last_offset(header)}"
+        if found is not None:
+            raise CorruptLogError(key, base, f"PostgreSQL, table kcore.batches, number {number}: {found}")
+    end = max(meta.log_start_offset, 0 if last is None else last + 1)
+    kept = None if meta.snapshot is None else meta.snapshot.offset
+    garbage = first_last is not None and first_last < meta.log_start_offset
+    return StoredPartition(key, meta, end, garbage or any(offset != kept for offset in snapshots or ()))
+
+
+def _meta(key: PartitionKey, number: int, encoded: Any) -> PartitionMeta:
+    where = f"PostgreSQL, table kcore.partitions, number {number}"
+    found = _fault((("meta", encoded, bytes),))
+    if found is not None:
+        raise CorruptLogError(key, None, f"{where}: {found}")
+    try:
+        meta = PartitionMeta.decode(encoded)
+    except ValueError as error:
+        raise CorruptLogError(key, None, f"{where}: column meta: {error}") from error
+    if meta.number != number:
+        raise CorruptLogError(key, None, f"{where}: column meta has the number {meta.number}")
+    return meta
+
+
+def read_batches(key: object, rows: Sequence[Row]) -> list[tuple[int, bytes]]:
+    """Converts the rows of `SLICE`.
+
+    Args:
+        key: the partition, for errors.
+        rows: the rows.
+
+    Raises:
+        CorruptLogError: a row has no batch.
+    """
+    batches: list[tuple[int, bytes]] = []
+    for base, batch in rows:
+        if type(base) is not int or type(batch) is not bytes:
+            found = _fault((("base_offset", base, int), ("batch", batch, bytes)))
+            offset = base if type(base) is int else None
+            raise CorruptLogError(key, offset, f"PostgreSQL, table kcore.batches: {found}")
+        batches.append((base, batch))
+    return batches
+
+
+def read_summaries(key: object, rows: Sequence[Row]) -> list[BatchSummary]:
+    """Converts the rows of `SUMMARIES`, as `read_batches`."""
+    names = ("base_offset", "last_offset", "max_timestamp", "batch")
+    summaries = []
+    for row in rows:
+        found = _fault([(name, value, int) for name, value in zip(names, row, strict=True)])
+        if found is None and row[1] < row[0]:
+            found = f"column last_offset is {row[1]}"
+        if found is not None:
+            raise CorruptLogError(
+                key, row[0] if type(row[0]) is int else None, f"PostgreSQL, table kcore.batches: {found}"
+            )
+        summaries.append(BatchSummary(*row))
+    return summaries
+
+
+def read_leader(row: Row) -> PartitionLeader:
+    """Converts a row of `LEADERS`.
+
+    Raises:
+        LogError: the row was changed.
+    """
+    number, topic_id, partition, leader, epoch = row
+    found = _fault((("number", number, int),)) or _key_fault(topic_id, partition)
+    found = found or _fault((("leader", leader, int), ("leader_epoch", epoch, int)))
+    if found is not None:
+        raise _row_error("partitions", f"number {number}", found)
+    return PartitionLeader(number, PartitionKey(topic_id, partition), leader, epoch)
+
+
+def read_node(row: Row) -> RegisteredNode:
+    """Converts a row of `NODES`.
+
+    Raises:
+        LogError: the row of the node or of its lease was changed.
+    """
+    node_id, is_fenced, is_draining, description, *lease = row
+    found = _fault((("session", is_fenced, bool), ("draining", is_draining, bool), ("description", description, bytes)))
+    if found is None:
+        try:
+            described = NodeDescription.decode(description)
+        except ValueError as error:
+            found = f"column description is {error}"
+    if found is not None:
+        raise _row_error("nodes", f"node_id {node_id}", found)
+    return RegisteredNode(node_id, read_lease(lease), is_fenced, is_draining, described)
+
+
+def read_lease(row: Sequence[Any]) -> Lease:
+    """Converts (name, holder, epoch, remaining time).
+
+    Raises:
+        LogError: the row was changed.
+    """
+    name, holder, epoch, left_ms = row
+    found = _fault((("holder", holder, int), ("epoch", epoch, int), ("expires_at", left_ms, int)))
+    if found is not None:
+        raise _row_error("leases", f"name {name!r}", found)
+    return Lease(name, holder, epoch, left_ms)
+
+
+def read_value(table: str, row: str, value: Any) -> bytes:
+    """Returns a value of bytes.
+
+    Raises:
+        LogError: it is something else.
+    """
+    found = _fault((("value", value, bytes),))
+    if found is not None:
+        raise _row_error(table, row, found)
+    return bytes(value)
+
+
+def read_next_number(value: Any) -> int:
+    """Returns the number of the next partition.
+
+    Raises:
+        LogError: the row of the cluster is missing or was changed.
+    """
+    if type(value) is not int or value < 1:
+        found = "the row is missing, or column next_number is NULL" if value is None else f"next_number is {value!r}"
+        raise _row_error("cluster", "its only row", found)
+    return value
+
+
+def findings_of(rows: Sequence[Row], read: Callable[[Row], object]) -> Iterator[Finding]:
+    """Yields a finding for each row that cannot be converted.
+
+    Args:
+        rows: rows of a table.
+        read: one of this module's functions.
+    """
+    for row in rows:
+        try:
+            read(row)
+        except LogError as error:
+            yield Finding(None, None, "storage", str(error))

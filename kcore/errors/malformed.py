@@ -1,0 +1,19 @@
+"""The error of a client that gets a response which breaks the protocol."""
+
+from __future__ import annotations
+
+from kcore.errors.by_code import UnknownServerError
+
+
+class MalformedResponseError(UnknownServerError):
+    """A broker sent a response that can be decoded but not used: it lacks rows, or has values that cannot be.
+
+    Attributes:
+        broker: the address of the broker, as far as the client knows it.
+        api: the API of the request, for example `Metadata`.
+    """
+
+    def __init__(self, broker: str, api: str, cause: str) -> None:
+        super().__init__(f"{broker} sent an invalid response to {api}: {cause}")
+        self.broker = broker
+        self.api = api
