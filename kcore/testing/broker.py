@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from kcore.config.node import Config
 from kcore.errors import ConfigError, KafkaError, KcoreError, ReentrantCallError
-from kcore.node._sync.transactions import Transaction, transactional_producer
+from kcore.node._sync.transactional_producer import transactional_producer
+from kcore.node._sync.transactions import Transaction
 from kcore.node.embedded import EmbeddedNode
 from kcore.node.listening import NAME, LoopThreadDriver
 from kcore.protocol.compression import CompressionType

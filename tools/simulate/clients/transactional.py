@@ -7,7 +7,7 @@ from typing import Any
 
 from kcore.client.aio.broker import Broker
 from kcore.errors import KafkaError, PartitionErrors, ProducerFencedError
-from kcore.node._async.transactions import Row, TransactionalProducer
+from kcore.node._async.transactional_producer import Row, TransactionalProducer
 from kcore.protocol.compression import CompressionType
 from kcore.protocol.messages.end_txn import EndTxnRequest
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
