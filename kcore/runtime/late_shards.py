@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from kcore.errors import KafkaError
@@ -21,18 +22,27 @@ M = TypeVar("M", bound=StateMachine)
 class LateShards(Generic[M]):
     """The part of a coordinator that starts and stops its shards with their topic.
 
+    It has no slots, because a subclass may also have a compiled base. The subclass has `shards`, `_make` and `_pipeline`.
+
     Attributes:
         TOPIC: the topic's name.
-        shards: the shards; None before there is a topic for them.
     """
 
     __slots__ = ()
 
     TOPIC: ClassVar[str]
 
-    shards: Shards[M] | None
     _make: Callable[[int], Shard[M]]
     _pipeline: CommitPipeline
+
+    @property
+    @abstractmethod
+    def shards(self) -> Shards[M] | None:
+        """The shards; None before there is a topic for them."""
+
+    @shards.setter
+    @abstractmethod
+    def shards(self, shards: Shards[M] | None) -> None: ...
 
     def start(self, partitions: int, leader_epoch: int | None) -> None:
         """Loads the shards of the topic, which now exists.
@@ -41,15 +51,14 @@ class LateShards(Generic[M]):
             partitions: the topic's number of partitions.
             leader_epoch: the epoch in which this node leads all of them; None: it leads none yet.
         """
-        # The slot is the subclass's: a class with slots cannot have two bases with slots.
-        self.shards = Shards(self.TOPIC, partitions, self._make, self._pipeline)  # type: ignore[misc]
+        self.shards = shards = Shards(self.TOPIC, partitions, self._make, self._pipeline)
         if leader_epoch is not None:
             for index in range(partitions):
-                self.shards.load(index, leader_epoch)
+                shards.load(index, leader_epoch)
 
     def stop(self) -> None:
         """Unloads all shards: the commit that created the topic failed."""
-        shards, self.shards = self.shards, None  # type: ignore[misc]
+        shards, self.shards = self.shards, None
         for shard in shards or ():
             shard.unload()
 
@@ -59,6 +68,7 @@ class LateShards(Generic[M]):
         Raises:
             KafkaError: NOT_COORDINATOR if this node does not own it.
         """
-        if self.shards is None:
+        shards = self.shards
+        if shards is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        return self.shards.of(key)
+        return shards.of(key)
