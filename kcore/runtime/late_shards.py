@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from kcore.errors import KafkaError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.machine import StateMachine
 from kcore.runtime.shards import Shards
+from kcore.runtime.topics import MetadataListener
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kcore.runtime.commit import CommitPipeline
     from kcore.runtime.shard import Shard
+    from kcore.runtime.topics import TopicInfo
 
 M = TypeVar("M", bound=StateMachine)
 
@@ -22,7 +24,8 @@ M = TypeVar("M", bound=StateMachine)
 class LateShards(Generic[M]):
     """The part of a coordinator that starts and stops its shards with their topic.
 
-    It has no slots, because a subclass may also have a compiled base. The subclass has `shards`, `_make` and `_pipeline`.
+    It has no slots, because a subclass may also have a compiled base. The subclass has `shards`, `_make` and
+    `_pipeline`.
 
     Attributes:
         TOPIC: the topic's name.
@@ -72,3 +75,28 @@ class LateShards(Generic[M]):
         if shards is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         return shards.of(key)
+
+
+class CoordinatorTopic(MetadataListener):
+    """Loads the shards of a coordinator once their topic exists: at the start, or at the first use.
+
+    Args:
+        coordinator: the coordinator of this node.
+        leader_epoch: the leader epoch of the shards on this node; None if others may lead them.
+    """
+
+    __slots__ = ("_coordinator", "_leader_epoch")
+
+    def __init__(self, coordinator: LateShards[Any], leader_epoch: int | None) -> None:
+        self._coordinator = coordinator
+        self._leader_epoch = leader_epoch
+
+    def on_topic_created(self, topic: TopicInfo) -> None:
+        """Loads a shard for each partition of the coordinator's topic."""
+        if topic.name == self._coordinator.TOPIC:
+            self._coordinator.start(topic.partitions, self._leader_epoch)
+
+    def on_topic_deleted(self, topic: TopicInfo) -> None:
+        """Unloads the shards if the creation of their topic failed."""
+        if topic.name == self._coordinator.TOPIC:
+            self._coordinator.stop()

@@ -176,6 +176,19 @@ def test_contributing_names_files_that_exist() -> None:
     assert missing == []
 
 
+def test_the_functions_of_an_offset_commit_exist() -> None:
+    """The table of docs/architecture.md names functions of its files."""
+    text = (ROOT / "docs" / "architecture.md").read_text().partition("**The functions of an OffsetCommit.**")[2]
+    rows = re.findall(r"^\| [^|]*\| `([^`]+)` \| (.+) \|$", text.partition("**Generic path.**")[0], re.MULTILINE)
+    named = [(file, name) for file, names in rows for name in re.findall(r"`(\w+)`", names)]
+    assert len(named) > 50
+    assert not [
+        f"{file}: {name}"
+        for file, name in named
+        if not re.search(rf"^ *(?:def|cpdef|cdef)\b[^=\n]*\b{name}\(", text_of(ROOT / file), re.MULTILINE)
+    ]
+
+
 def test_the_model_commits_of_the_guide_exist() -> None:
     """The checklists of CONTRIBUTING.md name commits of this repository."""
     named = re.findall(r"`git show ([0-9a-f]{8})", (ROOT / "CONTRIBUTING.md").read_text())
