@@ -101,7 +101,7 @@ class AsyncDriver:
         refuse_in_child(self)
 
     def leave_to_parent(self, reason: str) -> None:
-        """See `ForkedDriver`."""
+        """Implements `ForkedDriver.leave_to_parent`."""
         self._closed = True
         self._refusal = reason
 

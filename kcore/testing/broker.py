@@ -200,7 +200,7 @@ class Broker(Checks):
         """Restarts the broker on the same port. Committed records survive; held requests are lost.
 
         Args:
-            kill: True to end it as by SIGKILL: without committing or responding to what is in progress.
+            kill: True to end it as by SIGKILL: requests in progress are neither committed nor responded to.
             power: True for a power failure, which also loses the records written since `stop_syncing`.
         """
         check_type("kill", kill, bool)

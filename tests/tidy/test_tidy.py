@@ -91,7 +91,7 @@ def test_files_are_about_600_lines_at_most() -> None:
 
 
 def returns_in_handlers(text: str) -> list[int]:
-    """The lines of a compiled module with a `return` inside an `except` block."""
+    """Returns the lines of a compiled module with a `return` inside an `except` block."""
     lines = text.split("\n")
     found = []
     for start, line in enumerate(lines):
@@ -129,7 +129,7 @@ def test_functions_are_at_most_70_lines() -> None:
 
 
 def compiled_functions(text: str) -> list[tuple[str, int]]:
-    """The functions of a compiled module with their numbers of lines."""
+    """Returns the functions of a compiled module with their numbers of lines."""
     lines = text.split("\n")
     found = []
     for start, line in enumerate(lines):

@@ -56,7 +56,7 @@ class GroupMemberMachine(ABC):
     Attributes:
         settings: the settings.
         metadata: the topics that the member knows.
-        ownership: the partitions that the member owns, and what it has lost.
+        ownership: the partitions that the member owns, and those that it has lost.
         revoking: the owned partitions that must not be fetched any more, because they are being given up.
         event: the event that the user's code has to handle now, or None.
         error: the error that the next call of the user raises, or None.
