@@ -34,7 +34,7 @@ DIRECTIVES = {
 
 
 def extensions() -> list[Extension]:
-    """One extension a .pyx; KCORE_EXT=name,name builds those alone (for work on one module)."""
+    """Makes an extension for each .pyx; KCORE_EXT=name,name selects them, for work on one module."""
     only = {name for name in os.environ.get("KCORE_EXT", "").split(",") if name}
     found = []
     for source in sorted(ROOT.glob("kcore_ext/**/*.pyx")):

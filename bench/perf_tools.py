@@ -8,7 +8,7 @@ The tools are `ProducerPerformance` (acks=all, the defaults of a batch) with one
 `ConsumerPerformance`, with records of 100 and of 1,024 bytes. Servers are kcore with durability `os` and `fsync`, Kafka
 with its defaults, and Kafka with `flush.messages=1`. Each measurement has a server, a folder and a topic of its own. A
 quarter of the records warms the server up first. The table has thousands of records per second, and the server's CPU
-time for a million records. The time of the device's flush stands beside each round.
+time for a million records. Each round also shows the time of the device's flush.
 """
 
 from __future__ import annotations

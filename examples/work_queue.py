@@ -79,7 +79,7 @@ class Workers:
 
 
 def supervise(workers: Workers) -> None:
-    """Kills the worker of one job, waits until every job is done or archived, and prints what happened."""
+    """Kills the worker of one job, waits until every job is done or archived, and prints the states of the jobs."""
     done: dict[str, int] = {}
     renewed = archived = 0
     while len(done) < len(GOOD) + 2 or not archived:

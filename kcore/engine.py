@@ -45,12 +45,13 @@ from kcore.runtime.api import Guard
 from kcore.runtime.cluster import AdvertisedCluster, SingleNodeCluster
 from kcore.runtime.deferred import DeferredApi, ServedApis
 from kcore.runtime.failed_requests import error_response
+from kcore.runtime.late_shards import CoordinatorTopic
 from kcore.runtime.recovery import Recovery
 from kcore.served_apis import apis_of
 from kcore.share.coordinator import ShareCoordinator, ShareStateTopic
 from kcore.share.node import ShardServices, start_share_coordinator
 from kcore.share.persister import Persister
-from kcore.transaction.coordinator import TransactionCoordinator, TransactionTopic
+from kcore.transaction.coordinator import TransactionCoordinator
 from kcore.transaction.local_markers import LocalMarkers
 from kcore.transaction.shard import Services, TransactionShard
 from kcore.transaction.verification import TransactionVerifier
@@ -221,7 +222,7 @@ class Engine:
         """Starts the transaction coordinator and the verification of transactional writes."""
         self.markers = self._make_markers()
         self.transactions = TransactionCoordinator(self._transaction_shard, self.pipeline)
-        self.topics.listen(TransactionTopic(self.transactions, self._first_epoch()))
+        self.topics.listen(CoordinatorTopic(self.transactions, self._first_epoch()))
         self.transaction_verifier = self._make_verifier()
         self.partition_verifier = PartitionVerifier(self.transaction_verifier, self.wheel, self.now)
 

@@ -53,7 +53,7 @@ def instructions() -> list[Instruction]:
 
 
 def of(name: str, stage: int) -> list[str]:
-    """The arguments of all instructions with this name in a stage."""
+    """Returns the arguments of all instructions with this name in a stage."""
     return [instruction.text for instruction in instructions() if instruction[:2] == (stage, name)]
 
 
@@ -64,7 +64,7 @@ def copied() -> list[tuple[list[str], str]]:
 
 
 def sent_to_the_builder() -> set[str]:
-    """The files of the checkout that Dockerfile.dockerignore lets pass."""
+    """Returns the files of the checkout that Dockerfile.dockerignore lets pass."""
     lines = DOCKERFILE.with_name("Dockerfile.dockerignore").read_text().splitlines()
     rules = [line for line in lines if line and not line.startswith("#")]
     assert rules[0] == "*"

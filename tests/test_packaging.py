@@ -25,7 +25,7 @@ CODE = (".py", ".pyx", ".pyi")
 
 @cache
 def compiled() -> frozenset[str]:
-    """The sources of compiled modules."""
+    """Returns the sources of compiled modules."""
     return frozenset(name for name in tracked() if name.startswith("kcore_ext/") and name.endswith(".pyx"))
 
 

@@ -22,7 +22,7 @@ def pages() -> dict[str, str]:
 
 
 def anchors_of(text: str) -> set[str]:
-    """The fragments that GitHub and the site give the headings of a page."""
+    """Returns the fragments that GitHub and the site give the headings of a page."""
     outside = "".join(site.FENCE.split(text)[::2])
     headings = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading) for heading in HEADING.findall(outside))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}

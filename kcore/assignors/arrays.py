@@ -41,7 +41,7 @@ class Group:
         kind_of: which of `kinds` each member subscribes to, shape (members,). None: all have the first.
         kinds: the different subscriptions, each an ascending sequence of topic numbers. None: one, of all topics.
         order: member numbers, static members first (KIP-345); for range and round robin. None: as numbered.
-        generations: generation of what each member owns, shape (members,); for the sticky assignors.
+        generations: the generation of each member's assignment, shape (members,); for the sticky assignors.
         member_racks: rack number of every member, -1 for none, shape (members,).
         partition_racks: pair (first, racks): the racks of partition p are racks[first[p]:first[p + 1]].
 
@@ -98,22 +98,22 @@ class Group:
 
 
 def range_(group: Group) -> Ints:
-    """Client-side range (rack aware): the owner of every partition, -1 without a subscriber."""
+    """Runs the client-side range assignor (rack aware): the owner of every partition, -1 without a subscriber."""
     return ranges.run(group.problem, True)
 
 
 def server_range(group: Group) -> Ints:
-    """Server-side range: the owner of every partition."""
+    """Runs the server-side range assignor: the owner of every partition."""
     return ranges.run(group.problem, False)
 
 
 def roundrobin(group: Group) -> Ints:
-    """Round robin: the owner of every partition."""
+    """Runs the round-robin assignor: the owner of every partition."""
     return ring.run(group.problem)
 
 
 def sticky(group: Group, previous: Ints | None = None) -> Ints:
-    """Sticky: the owner of every partition.
+    """Runs the sticky assignor: the owner of every partition.
 
     Args:
         group: the group.
@@ -123,22 +123,22 @@ def sticky(group: Group, previous: Ints | None = None) -> Ints:
 
 
 def cooperative_sticky(group: Group, previous: Ints | None = None) -> tuple[Ints, Ints]:
-    """Cooperative-sticky: (owner of every partition, partitions withheld until they are revoked)."""
+    """Runs the cooperative sticky assignor: (owner of every partition, partitions withheld until they are revoked)."""
     return _sticky.run(group.problem, previous, True)
 
 
 def uniform_(group: Group, previous: Ints | None = None) -> Ints:
-    """KIP-848's uniform: the owner of every partition; `previous` as for `sticky`."""
+    """Runs KIP-848's uniform assignor: the owner of every partition; `previous` as for `sticky`."""
     return uniform.run(group.problem, previous)
 
 
 def balanced(group: Group, previous: Ints | None = None) -> Ints:
-    """`kcore.balanced`: the owner of every partition; `previous` as for `sticky`."""
+    """Runs `kcore.balanced`: the owner of every partition; `previous` as for `sticky`."""
     return flow.run(group.problem, previous)
 
 
 def share_simple(group: Group, previous: tuple[Ints, Ints] | None = None) -> tuple[Ints, Ints]:
-    """Share groups' simple assignor over rows: member m has rows[first[m]:first[m + 1]].
+    """Runs share groups' simple assignor over rows: member m has rows[first[m]:first[m + 1]].
 
     Args:
         group: the group.

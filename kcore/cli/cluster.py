@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def init(url: str, node_role: str | None) -> int:
-    """Creates or migrates the store, and prints what may surprise an operator."""
+    """Creates or migrates the store, and prints warnings about its settings."""
     done = initialise(url, node_role)
     for warning in done.warnings:
         output.complain(f"warning: {warning}")

@@ -109,7 +109,7 @@ def _rows(group: GroupDescription, fault: str | None) -> list[dict[str, Any]]:
 
     Args:
         group: the group.
-        fault: what a streams group that is not ready lacks; None for other groups.
+        fault: the missing or wrong topics of a streams group that is not ready; None for other groups.
     """
     of_group: dict[str, Any] = {
         "group": group.group_id,

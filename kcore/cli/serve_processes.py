@@ -70,7 +70,7 @@ def plan(config: Config, processes: int, start: Start) -> list[Start]:
     Args:
         config: the settings of the command.
         processes: the number of processes.
-        start: what all processes have in common.
+        start: the options that all processes have in common.
 
     Raises:
         ConfigError: the number is not positive, a port is 0, or the ports of two processes overlap.

@@ -53,7 +53,7 @@ def require_folder(data: str, instead: str) -> None:
 
     Args:
         data: the argument.
-        instead: what the operator can do with a cluster.
+        instead: the command for a cluster, for the error message.
     """
     if is_store_url(data):
         raise ConfigError(f"{data} is the store of a cluster, and a data folder is needed: {instead}")

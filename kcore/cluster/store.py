@@ -204,7 +204,7 @@ class ClusterStore(ABC):
 
     @abstractmethod
     def unregister(self, lease: Lease) -> None:
-        """Ends an incarnation in an orderly way: fences it and ends its leases. Nothing happens if it has ended."""
+        """Ends an incarnation in an orderly way: fences it and ends its leases. Has no effect if it has ended."""
 
     @abstractmethod
     def take_controller(self, node: Lease, ttl_ms: int) -> Lease | None:
@@ -219,7 +219,7 @@ class ClusterStore(ABC):
 
     @abstractmethod
     def release_controller(self, lease: Lease) -> None:
-        """Ends the lease `controller` at once, so that another node can take it. Nothing happens if it was lost."""
+        """Ends the lease `controller` at once, so that another node can take it. Has no effect if it was lost."""
 
     # -- the cluster
 

@@ -101,7 +101,7 @@ class AsyncDriver:
         refuse_in_child(self)
 
     def leave_to_parent(self, reason: str) -> None:
-        """See `ForkedDriver`."""
+        """Implements `ForkedDriver.leave_to_parent`."""
         self._closed = True
         self._refusal = reason
 
@@ -239,8 +239,8 @@ class AsyncDriver:
         if not self.engine.pipeline.committing:
             self._resume()
 
-    def _may_pause(self) -> bool:
-        """Returns whether a round that allows no background commit is written on the thread during a pause."""
+    def _writes_on_thread(self) -> bool:
+        """Returns True if the thread writes every round, also one that allows no background commit (during a pause)."""
         return self._shared and self._may_use_thread
 
     def _report_end(self) -> None:
@@ -295,9 +295,7 @@ class AsyncDriver:
     def _write_round(self) -> None:
         """Commits the round inline or on the thread, or leaves it open until the previous round is written."""
         pipeline = self.engine.pipeline
-        in_background = self._may_pause() or (
-            self._shared and self._may_use_thread and pipeline.allows_background_commit
-        )
+        in_background = self._writes_on_thread()
         if pipeline.committing and (pipeline.allows_background_commit or in_background):
             if not pipeline.allows_background_commit:
                 self._pause()
@@ -329,7 +327,7 @@ class AsyncDriver:
         task = WriteTask(self, now_s)  # allocated before the commit starts: a started commit must be written
         task.background_commit = pipeline.start_background(threading.Lock())
         if task.background_commit is None:
-            if not self._may_pause():
+            if not self._writes_on_thread():
                 return False
             self._pause()  # first: a callback may raise, and a commit that was started must be written
             task.background_commit = pipeline.start_background(threading.Lock(), exclusive=True)
@@ -495,7 +493,7 @@ class AsyncDriver:
 
         if isinstance(response, Pending):
             response.on_complete(arrived)
-        elif not self.engine.pipeline.allows_background_commit and self._may_pause():
+        elif not self.engine.pipeline.allows_background_commit and self._writes_on_thread():
             self._backlog.append(partial(arrived, response))  # it may show what is durable after the pause
         else:
             arrived(response)
@@ -542,7 +540,7 @@ class AsyncDriver:
     async def settle_rounds(self) -> None:
         """Waits until everything that was decided before is durable, or has failed. A shared loop is not blocked."""
         pipeline = self.engine.pipeline
-        if not self._may_pause():
+        if not self._writes_on_thread():
             if not pipeline.settling:
                 self.engine.commit()
             return

@@ -76,7 +76,10 @@ class ThreadDriver:
         refuse_in_child(self)
 
     def leave_to_parent(self, reason: str) -> None:
-        """See `ForkedDriver`. The thread that forked may be inside the engine; it leaves it, and later calls fail."""
+        """Implements `ForkedDriver.leave_to_parent`.
+
+        The thread that forked may be inside the engine; it leaves it, and later calls fail.
+        """
         self._lock = threading.RLock()
         self._sleepers = {}
         self._queue, self._expected, self._followers = {}, {}, {}

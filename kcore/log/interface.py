@@ -86,7 +86,14 @@ class Finding(NamedTuple):
 
 
 class EngineStats(NamedTuple):
-    """Sizes of an engine's storage, in bytes: the file, the used part of it at most, and the tail kept in memory."""
+    """Sizes of an engine's storage.
+
+    Attributes:
+        file_size_bytes: the size of the file.
+        used_bytes: an upper bound of the used part of the file.
+        tail_size_bytes: the newest batches, which are kept in memory.
+        partition_count: the number of partitions.
+    """
 
     file_size_bytes: int
     used_bytes: int

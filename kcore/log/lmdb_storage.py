@@ -262,7 +262,7 @@ class LmdbStorage(LmdbReader):
                 raise
 
     def settle(self) -> None:
-        """See Storage."""
+        """Implements `Storage.settle`."""
         if self._unsettled:
             with self._write_lock, self._transaction_lock:
                 if self._unsettled:

@@ -123,7 +123,7 @@ class MemoryStorage(Storage):
                 raise
 
     def settle(self) -> None:
-        """See Storage. It does nothing, since an interrupted `write` is completed at once."""
+        """Implements `Storage.settle`. It does nothing, since an interrupted `write` is completed at once."""
 
     def _check(self, write_set: WriteSet) -> None:
         """Refuses invalid appends before the first change."""

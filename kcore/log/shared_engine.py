@@ -56,9 +56,7 @@ class SharedLogEngine(StagedLogEngine):
             StoreUnavailableError: the store cannot be reached; nothing is adopted.
             LogError: a partition has staged changes under its present epoch.
         """
-        self._require_open()
-        for partition in partitions:
-            self._require_idle(partition.key)
+        self._require_adoptable(partitions)
         return self.install(self.shared.adopt(partitions), partitions)
 
     def install(self, stored: Sequence[StoredPartition], partitions: Sequence[Leadership]) -> list[PartitionLog]:
@@ -66,10 +64,9 @@ class SharedLogEngine(StagedLogEngine):
 
         Raises:
             StoreUnavailableError: the store cannot be reached; nothing is adopted.
+            LogError: a partition has staged changes under its present epoch; nothing is adopted.
         """
-        self._require_open()
-        for partition in partitions:
-            self._require_idle(partition.key)
+        self._require_adoptable(partitions)
         if any(partition.key == METADATA for partition in partitions):
             # Before the first change: with an old next number, a controller would give new partitions the numbers of
             # others.
@@ -126,6 +123,12 @@ class SharedLogEngine(StagedLogEngine):
             self._require_idle(key)
             del self._logs[key]
             self._close_handle(log, CLOSED)
+
+    def _require_adoptable(self, partitions: Sequence[Leadership]) -> None:
+        """Raises LogError if the log is closed, or if a partition has changes that are not committed."""
+        self._require_open()
+        for partition in partitions:
+            self._require_idle(partition.key)
 
     def _require_idle(self, key: PartitionKey) -> None:
         log = self._logs.get(key)

@@ -131,11 +131,11 @@ class LoopThreadDriver:
         return await self.driver.submit(context, request)
 
     def start(self, context: RequestContext, request: Any) -> Pending | Any:
-        """Refuses: only a node without a listener returns pending responses."""
+        """Refuses the call: only a node without a listener returns pending responses."""
         raise KcoreError("start() needs a node without a listener: use send() in a thread")
 
     def run(self) -> None:
-        """Does nothing: the loop runs by itself."""
+        """Does nothing: the loop runs in its own thread."""
 
     def advance(self, ms: int) -> None:
         """Moves a manual clock; see `AsyncDriver.advance`."""

@@ -1,6 +1,6 @@
 """Topic ids and other uuids: sixteen bytes.
 
-Kafka prints them as base64url without padding, 22 characters; in the ids of members they stand in hexadecimal.
+Kafka prints them as base64url without padding, 22 characters. Member ids contain them in hexadecimal.
 """
 
 import binascii
@@ -12,7 +12,7 @@ METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
 
 
 def version_4(random_bytes: bytes) -> bytes:
-    """The uuid of version 4 (RFC 9562) of sixteen random bytes: they stay but for its version and variant."""
+    """Makes a uuid of version 4 (RFC 9562) from sixteen random bytes: changes only the bits of version and variant."""
     drawn = bytearray(random_bytes)
     drawn[6] = drawn[6] & 0x0F | 0x40
     drawn[8] = drawn[8] & 0x3F | 0x80
@@ -20,13 +20,13 @@ def version_4(random_bytes: bytes) -> bytes:
 
 
 def to_hex(uuid: bytes) -> str:
-    """The text of a uuid that RFC 9562 has: hexadecimal digits in groups of 8, 4, 4, 4 and 12."""
+    """Returns the text of a uuid in the form of RFC 9562: hexadecimal digits in groups of 8, 4, 4, 4 and 12."""
     digits = uuid.hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def to_text(uuid: bytes) -> str:
-    """Kafka's text of a uuid.
+    """Returns Kafka's text of a uuid.
 
     Args:
         uuid: sixteen bytes.
@@ -40,7 +40,7 @@ def to_text(uuid: bytes) -> str:
 
 
 def from_text(text: str) -> bytes:
-    """The sixteen bytes of a uuid's text.
+    """Returns the sixteen bytes of a uuid's text.
 
     Args:
         text: base64url, with or without its two characters of padding.

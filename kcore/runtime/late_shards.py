@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from kcore.errors import KafkaError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.machine import StateMachine
 from kcore.runtime.shards import Shards
+from kcore.runtime.topics import MetadataListener
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kcore.runtime.commit import CommitPipeline
     from kcore.runtime.shard import Shard
+    from kcore.runtime.topics import TopicInfo
 
 M = TypeVar("M", bound=StateMachine)
 
@@ -21,18 +24,28 @@ M = TypeVar("M", bound=StateMachine)
 class LateShards(Generic[M]):
     """The part of a coordinator that starts and stops its shards with their topic.
 
+    It has no slots, because a subclass may also have a compiled base. The subclass has `shards`, `_make` and
+    `_pipeline`.
+
     Attributes:
         TOPIC: the topic's name.
-        shards: the shards; None before there is a topic for them.
     """
 
     __slots__ = ()
 
     TOPIC: ClassVar[str]
 
-    shards: Shards[M] | None
     _make: Callable[[int], Shard[M]]
     _pipeline: CommitPipeline
+
+    @property
+    @abstractmethod
+    def shards(self) -> Shards[M] | None:
+        """The shards; None before there is a topic for them."""
+
+    @shards.setter
+    @abstractmethod
+    def shards(self, shards: Shards[M] | None) -> None: ...
 
     def start(self, partitions: int, leader_epoch: int | None) -> None:
         """Loads the shards of the topic, which now exists.
@@ -41,15 +54,14 @@ class LateShards(Generic[M]):
             partitions: the topic's number of partitions.
             leader_epoch: the epoch in which this node leads all of them; None: it leads none yet.
         """
-        # The slot is the subclass's: a class with slots cannot have two bases with slots.
-        self.shards = Shards(self.TOPIC, partitions, self._make, self._pipeline)  # type: ignore[misc]
+        self.shards = shards = Shards(self.TOPIC, partitions, self._make, self._pipeline)
         if leader_epoch is not None:
             for index in range(partitions):
-                self.shards.load(index, leader_epoch)
+                shards.load(index, leader_epoch)
 
     def stop(self) -> None:
         """Unloads all shards: the commit that created the topic failed."""
-        shards, self.shards = self.shards, None  # type: ignore[misc]
+        shards, self.shards = self.shards, None
         for shard in shards or ():
             shard.unload()
 
@@ -59,6 +71,32 @@ class LateShards(Generic[M]):
         Raises:
             KafkaError: NOT_COORDINATOR if this node does not own it.
         """
-        if self.shards is None:
+        shards = self.shards
+        if shards is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        return self.shards.of(key)
+        return shards.of(key)
+
+
+class CoordinatorTopic(MetadataListener):
+    """Loads the shards of a coordinator once their topic exists: at the start, or at the first use.
+
+    Args:
+        coordinator: the coordinator of this node.
+        leader_epoch: the leader epoch of the shards on this node; None if others may lead them.
+    """
+
+    __slots__ = ("_coordinator", "_leader_epoch")
+
+    def __init__(self, coordinator: LateShards[Any], leader_epoch: int | None) -> None:
+        self._coordinator = coordinator
+        self._leader_epoch = leader_epoch
+
+    def on_topic_created(self, topic: TopicInfo) -> None:
+        """Loads a shard for each partition of the coordinator's topic."""
+        if topic.name == self._coordinator.TOPIC:
+            self._coordinator.start(topic.partitions, self._leader_epoch)
+
+    def on_topic_deleted(self, topic: TopicInfo) -> None:
+        """Unloads the shards if the creation of their topic failed."""
+        if topic.name == self._coordinator.TOPIC:
+            self._coordinator.stop()

@@ -120,7 +120,7 @@ class ClusterNode:
         return self._peers
 
     async def _registered(self, store: ClusterStore) -> tuple[Lease, int]:
-        """Registers; waits while an earlier incarnation is alive or the store cannot be reached."""
+        """Registers the node; waits while an earlier incarnation is alive or the store cannot be reached."""
         clock = SystemClock()
         warned = False
         while True:

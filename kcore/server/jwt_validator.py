@@ -135,7 +135,7 @@ class _Connection(http.client.HTTPConnection):
     limit: ReadLimit
 
     def connect(self) -> None:
-        """Connects; the limit applies from now on."""
+        """Connects to the host; the limit applies from now on."""
         super().connect()
         self.limit.add(self.sock)
 

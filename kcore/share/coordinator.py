@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kcore.runtime.late_shards import LateShards
-from kcore.runtime.topics import MetadataListener
+from kcore.runtime.late_shards import CoordinatorTopic, LateShards
 from kcore.share.shard import TOPIC_NAME, ShareShard
 
 if TYPE_CHECKING:
@@ -38,29 +37,13 @@ class ShareCoordinator(LateShards[ShareShard]):
         self.shards: Shards[ShareShard] | None = None
 
 
-class ShareStateTopic(MetadataListener):
-    """Loads the share shards once their topic exists, and deletes the state of deleted topics.
+class ShareStateTopic(CoordinatorTopic):
+    """Loads the share shards once their topic exists, and deletes the state of deleted topics."""
 
-    Args:
-        coordinator: the node's share coordinator.
-        leader_epoch: the leader epoch of the shards on this node; None if others may lead them.
-    """
-
-    __slots__ = ("_coordinator", "_leader_epoch")
-
-    def __init__(self, coordinator: ShareCoordinator, leader_epoch: int | None) -> None:
-        self._coordinator = coordinator
-        self._leader_epoch = leader_epoch
-
-    def on_topic_created(self, topic: TopicInfo) -> None:
-        """Loads a shard for each partition of `__share_group_state`."""
-        if topic.name == TOPIC_NAME:
-            self._coordinator.start(topic.partitions, self._leader_epoch)
+    __slots__ = ()
 
     def on_topic_deleted(self, topic: TopicInfo) -> None:
         """Deletes the state of the topic's share partitions. Unloads the shards if their own topic was not created."""
-        if topic.name == TOPIC_NAME:
-            self._coordinator.stop()
-            return
+        super().on_topic_deleted(topic)
         for shard in self._coordinator.shards or ():
             shard.machine.on_topic_deleted()

@@ -112,19 +112,19 @@ class LocalPersister:
     def initialize(
         self, request: InitializeShareGroupStateRequest, repeats: Callable[[], bool] | None = None
     ) -> InitializeShareGroupStateResponse | Pending:
-        """See `Persister.initialize`."""
+        """Implements `Persister.initialize`."""
         return self._run("InitializeShareGroupStateApi", request, repeats)
 
     def read(self, request: ReadShareGroupStateRequest) -> ReadShareGroupStateResponse | Pending:
-        """See `Persister.read`."""
+        """Implements `Persister.read`."""
         return self._run("ReadShareGroupStateApi", request)
 
     def write(self, request: WriteShareGroupStateRequest) -> WriteShareGroupStateResponse | Pending:
-        """See `Persister.write`."""
+        """Implements `Persister.write`."""
         return self._run("WriteShareGroupStateApi", request)
 
     def writer(self, group_id: str, topic_id: bytes, partition: int) -> StateWriter:
-        """See `Persister.writer`."""
+        """Implements `Persister.writer`."""
         record_key = ShareUpdateKey(group_id=group_id, topic_id=topic_id, partition=partition).encode_key()
         assert record_key is not None
         return StateWriter(
@@ -138,11 +138,11 @@ class LocalPersister:
         )
 
     def delete(self, request: DeleteShareGroupStateRequest) -> DeleteShareGroupStateResponse | Pending:
-        """See `Persister.delete`."""
+        """Implements `Persister.delete`."""
         return self._run("DeleteShareGroupStateApi", request)
 
     def read_summary(self, request: ReadShareGroupStateSummaryRequest) -> ReadShareGroupStateSummaryResponse | Pending:
-        """See `Persister.read_summary`."""
+        """Implements `Persister.read_summary`."""
         return self._run("ReadShareGroupStateSummaryApi", request)
 
     def _run(self, name: str, request: Request[R], repeats: Callable[[], bool] | None = None) -> R | Pending:

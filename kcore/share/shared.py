@@ -60,7 +60,7 @@ class SharedPersister(LocalPersister):
         self._peers = peers
 
     def writer(self, group_id: str, topic_id: bytes, partition: int) -> StateWriter | None:  # type: ignore[override]
-        """See `Persister.writer`: None if the share coordinator is on another node."""
+        """Implements `Persister.writer`: None if the share coordinator is on another node."""
         if self._node_of(share_key(group_id, topic_id, partition)) is not None:
             return None
         return super().writer(group_id, topic_id, partition)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from kcore.config.node import Config
 from kcore.errors import ConfigError, KafkaError, KcoreError, ReentrantCallError
-from kcore.node._sync.transactions import Transaction, transactional_producer
+from kcore.node._sync.transactional_producer import transactional_producer
+from kcore.node._sync.transactions import Transaction
 from kcore.node.embedded import EmbeddedNode
 from kcore.node.listening import NAME, LoopThreadDriver
 from kcore.protocol.compression import CompressionType
@@ -199,7 +200,7 @@ class Broker(Checks):
         """Restarts the broker on the same port. Committed records survive; held requests are lost.
 
         Args:
-            kill: True to end it as by SIGKILL: without committing or responding to what is in progress.
+            kill: True to end it as by SIGKILL: requests in progress are neither committed nor responded to.
             power: True for a power failure, which also loses the records written since `stop_syncing`.
         """
         check_type("kill", kill, bool)

@@ -41,7 +41,7 @@ def replay(
     The members of that time are still in their groups. `broker.clock.advance(60)` ends their sessions, so that joins of
     the test's own consumers need not wait for them.
 
-    The broker's log compacts `__consumer_offsets`; what compaction has removed from the folder is missing.
+    The broker's log compacts `__consumer_offsets`; records that compaction has removed from the folder are missing.
 
     Args:
         log_folder: a data folder, or a copy made by `kcore log copy`.

@@ -10,7 +10,6 @@ from kcore.errors import KafkaError
 from kcore.protocol.error_codes import NO_ERROR, ErrorCode
 from kcore.runtime.late_shards import LateShards
 from kcore.runtime.shard import ShardState
-from kcore.runtime.topics import MetadataListener
 from kcore.transaction import adding
 from kcore.transaction.shard import TOPIC_NAME, TransactionShard
 from kcore_ext.transaction.coordinator import CoordinatorCore
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from kcore.runtime.commit import CommitPipeline
     from kcore.runtime.shard import Shard
     from kcore.runtime.shards import Shards
-    from kcore.runtime.topics import TopicInfo
     from kcore.transaction.markers import Results
     from kcore.transaction.transaction import Transaction
 
@@ -131,28 +129,3 @@ class TransactionCoordinator(CoordinatorCore, LateShards[TransactionShard]):
             return dict.fromkeys(partitions, code)
         assert transaction is not None, "verify returns an error for an unknown id"
         return {place: adding.verify_partition(transaction, *place) for place in partitions}
-
-
-class TransactionTopic(MetadataListener):
-    """Loads the transaction shards once their topic exists: at the start, or at the first use.
-
-    Args:
-        coordinator: the node's transaction coordinator.
-        leader_epoch: the leader epoch of the shards on this node; None if others may lead them.
-    """
-
-    __slots__ = ("_coordinator", "_leader_epoch")
-
-    def __init__(self, coordinator: TransactionCoordinator, leader_epoch: int | None) -> None:
-        self._coordinator = coordinator
-        self._leader_epoch = leader_epoch
-
-    def on_topic_created(self, topic: TopicInfo) -> None:
-        """Loads a shard for each partition of `__transaction_state`."""
-        if topic.name == TOPIC_NAME:
-            self._coordinator.start(topic.partitions, self._leader_epoch)
-
-    def on_topic_deleted(self, topic: TopicInfo) -> None:
-        """Unloads the shards if the creation of the topic failed."""
-        if topic.name == TOPIC_NAME:
-            self._coordinator.stop()

@@ -39,7 +39,7 @@ cdef int _open(Moves* moves) except -1 nogil:
 
 
 cdef int _set_of(Moves* moves, int topic, int source, int target) noexcept nogil:
-    """Returns the set of a topic's partitions that went from `source` to `target`; -1: there are none."""
+    """Returns the number of the set of a topic's partitions that moved from `source` to `target`; -1 without such a set."""
     cdef int number = found(&moves.sets, _hash(topic, source, target)), least
     while number >= 0:
         least = moves.root[number]

@@ -256,7 +256,7 @@ cdef class GroupAssignment(AssignedRows):
         return True
 
     cdef tuple all_rows(self):
-        """Returns the rows of all members, built."""
+        """Builds the rows of all members that are not built yet; returns all rows."""
         cdef int m, n = <int>len(self.ids)
         cdef int* was = NULL
         cdef Scratch scratch

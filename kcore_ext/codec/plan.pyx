@@ -35,7 +35,7 @@ class DecodeError(ValueError):
 
     Attributes:
         position: the offset in the buffer at which reading failed.
-        reason: what was expected and what was found.
+        reason: the expected and the found value.
     """
 
     def __init__(self, position, reason):
@@ -56,7 +56,7 @@ class EncodeError(ValueError):
 
     Attributes:
         field: the class and the field, as in ``"HeartbeatRequest.generation_id"``.
-        reason: what was expected and what was found.
+        reason: the expected and the found value.
     """
 
     def __init__(self, field, reason):

@@ -7,7 +7,7 @@ class GroupFastPath:
     Args:
         api: the API, for responses that wait for a commit.
         shards: the group shards.
-        authorizer: decides who may READ a group; None allows all.
+        authorizer: checks the permission to READ a group; None allows all.
         read: `Operation.READ` and `ResourceType.GROUP`.
         denied: the response to a client that may not READ the group.
         request: the class of the request.
@@ -34,7 +34,7 @@ class EpochFastPath(GroupFastPath):
     Args:
         api: the API, for responses that wait for a commit.
         shards: the group shards.
-        authorizer: decides who may READ a group; None allows all.
+        authorizer: checks the permission to READ a group; None allows all.
         read: `Operation.READ` and `ResourceType.GROUP`.
         denied: the response to a client that may not READ the group.
         request: the class of the request.
@@ -73,7 +73,7 @@ class HeartbeatFastPath(GroupFastPath):
     Args:
         api: the API, for responses that wait for a commit.
         shards: the group shards.
-        authorizer: decides who may READ a group; None allows all.
+        authorizer: checks the permission to READ a group; None allows all.
         read: `Operation.READ` and `ResourceType.GROUP`.
         denied: the response to a client that may not READ the group.
         request: the class of the request.
@@ -111,7 +111,7 @@ class ConsumerHeartbeatFastPath(EpochFastPath):
     Args:
         api: the API, for responses that wait for a commit.
         shards: the group shards.
-        authorizer: decides who may READ a group; None allows all.
+        authorizer: checks the permission to READ a group; None allows all.
         read: `Operation.READ` and `ResourceType.GROUP`.
         denied: the response to a client that may not READ the group.
         services: the protocol's switch and the settings of groups.

@@ -25,7 +25,7 @@ class OffsetCommitFastPath(CommitFastPath):
         api: the API, for its errors and for responses that wait for a commit.
         shards: the group shards.
         topics: the cluster's topics.
-        authorizer: decides who may READ groups and topics; None allows all.
+        authorizer: checks the permission to READ groups and topics; None allows all.
         request: the class of the request.
         topic: the class of a topic of the request.
         record: the named tuple (key, value, version) of a record.
@@ -62,7 +62,7 @@ class TxnOffsetCommitFastPath(CommitFastPath):
             at once (`after_verification`).
         shards: the group shards.
         topics: the cluster's topics.
-        authorizer: decides who may WRITE transactions, and READ groups and topics; None allows all.
+        authorizer: checks the permission to WRITE transactions, and READ groups and topics; None allows all.
         verifier: see `kcore.group.offsets.verifier.GroupVerifier`.
         verified: the verifier's result for a transaction in order: this very object.
         request: the class of the request.

@@ -8,7 +8,7 @@ class StreamsHeartbeatFastPath(EpochFastPath):
     Args:
         api: the API, for responses that wait for a commit.
         shards: the group shards.
-        authorizer: decides who may READ a group; None allows all.
+        authorizer: checks the permission to READ a group; None allows all.
         read: `Operation.READ` and `ResourceType.GROUP`.
         denied: the response to a client that may not READ the group.
         services: the protocol's switch and the settings of groups.

@@ -112,7 +112,7 @@ class LogCore:
         """Implements `PartitionLog.read`."""
 
     def _stage(self) -> None:
-        """Adds this partition to those with staged changes, unless it is there."""
+        """Adds this partition to the ones with staged changes, unless it is one of them."""
 
     @abstractmethod
     def _revive(self) -> None:

@@ -35,7 +35,7 @@ class FlushQueue:
     def add(self, connection: ConnectionCore) -> None:
         """Adds a connection, and schedules the end of the round."""
     def discard(self, connection: ConnectionCore) -> None:
-        """Removes a connection, if it is there."""
+        """Removes a connection from the queue, if it is queued."""
     def take(self) -> dict[Any, None]:
         """Removes and returns all connections, in order."""
 
@@ -44,8 +44,8 @@ class ConnectionCore:
 
     At most 16 times in one turn of the event loop, responses of one connection are sent, and the rest of its requests
     waits for a later turn. The rest also waits when its requests have taken the time of a turn. So do requests of more
-    than 1 KiB while other connections wait for their turns, and the rest of what a client sends after a read of
-    128 KiB, because uvloop reads 32 times in a turn.
+    than 1 KiB while other connections wait for their turns. After a read of 128 KiB the rest waits, too, because uvloop
+    reads 32 times in a turn.
 
     Args:
         server: the server that accepted the connection.

@@ -68,7 +68,7 @@ class Owner(Protocol):
     def arrived(self) -> None:
         """Handles a completed response: `take` may return bytes, and requests after it may be served.
 
-        Called once until `take` is called.
+        Called at most once between two calls of `take`.
         """
         ...
 

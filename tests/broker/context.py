@@ -55,7 +55,7 @@ BROKER_APIS = [
 
 
 def no_shard(index: int) -> Shard[Any]:
-    """The node has no topic `__transaction_state`."""
+    """Refuses: the node has no topic `__transaction_state`."""
     raise AssertionError(f"shard {index} of the transaction coordinator is not part of this test")
 
 
@@ -94,7 +94,7 @@ class BrokerContext:
 
     Args:
         settings: Kafka's names: {"num.partitions": 3}.
-        authorizer: who may do what.
+        authorizer: checks permissions; None allows all.
 
     Attributes:
         auto_commit: whether every request is committed at once (True) or when `commit()` says so.

@@ -138,7 +138,7 @@ async def test_a_message_larger_than_a_fetch_arrives(bootstrap: str, new_topic: 
 
 
 async def test_producing_to_a_missing_topic_creates_it(bootstrap: str, name: str) -> None:
-    """auto.create.topics.enable is on, as in Kafka."""
+    """By default `auto.create.topics.enable` is true, as in Kafka."""
     async with producing(bootstrap) as producer:
         assert (await producer.send_and_wait(name, b"first")).offset == 0
     assert [record.value for record in await read_all(bootstrap, name, 1)] == [b"first"]

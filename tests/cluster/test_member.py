@@ -1,4 +1,4 @@
-"""The incarnations of a node: what is attached to them, and which one is the last."""
+"""The incarnations of a node: the objects attached to them, and the end of the last one."""
 
 from __future__ import annotations
 

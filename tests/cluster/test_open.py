@@ -41,7 +41,7 @@ def settings(node_id: int) -> dict[str, str]:
 
 
 def leading(store: MemoryCluster) -> set[int]:
-    """The nodes that lead partitions and are alive."""
+    """Returns the nodes that lead partitions and are alive."""
     command = MemoryClusterStore(store)
     alive = {node.node_id for node in command.nodes() if not node.fenced and node.lease.remaining_ms}
     return {row.leader for row in command.leaders()} & alive

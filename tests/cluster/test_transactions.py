@@ -113,7 +113,7 @@ def outcome(world: ClusterWorld) -> tuple[set[bool], int]:
 
 
 def prepared_world(settings: dict[str, str] | None = None) -> tuple[ClusterWorld, Producer]:
-    """A cluster with an open transaction."""
+    """Returns a cluster with an open transaction."""
     world = ClusterWorld(settings=settings)
     world.start()
     producer = Producer(world)
@@ -223,7 +223,7 @@ def test_a_lost_marker_request_is_repeated(number: int, is_response: bool) -> No
 
 
 def states(world: ClusterWorld) -> set[str]:
-    """The states of the transaction at its coordinator."""
+    """Returns the states of the transaction at its coordinator."""
     found: set[str] = set()
     for node in world.up:
         assert node.engine is not None

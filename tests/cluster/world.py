@@ -249,7 +249,7 @@ class ClusterWorld:
         return node
 
     def leader(self, topic: str, partition: int) -> Node:
-        """The node that leads a partition, by the controller's metadata."""
+        """Returns the node that leads a partition, by the controller's metadata."""
         engine = self.controller.engine
         assert engine is not None
         leader = engine.cluster.leader(topic, partition)
@@ -262,7 +262,7 @@ class ClusterWorld:
 
 
 def leaders_of(engine: ClusterEngine, topic: str) -> list[Leader | None]:
-    """The leaders of a topic's partitions as a node sees them."""
+    """Returns the leaders of a topic's partitions as a node sees them."""
     info = engine.topics.by_name(topic)
     assert info is not None
     return [engine.cluster.leader(topic, index) for index in range(info.partitions)]

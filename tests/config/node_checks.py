@@ -31,7 +31,7 @@ def opened(**settings: Any) -> Iterator[kcore.EmbeddedNode]:
 
 
 def join_request(member_id: str = "", session_timeout_ms: int = 10_000) -> JoinGroupRequest:
-    """A request of a classic member."""
+    """Returns a request of a classic member."""
     return JoinGroupRequest(
         group_id="g",
         member_id=member_id,

@@ -55,7 +55,7 @@ def engine(**settings: Any) -> Engine:
 
 
 def error_of(response: Any) -> int | None:
-    """The error code of a response; None if it is not complete."""
+    """Returns the error code of a response; None if it is not complete."""
     if isinstance(response, Pending):
         return None if response.response is None else int(response.response.error_code)
     return int(response.error_code)

@@ -53,7 +53,7 @@ PARTITIONS: Final = 3
 
 
 class ViolationError(Exception):
-    """An acknowledged write is missing, or another one is there in part."""
+    """An acknowledged write is missing, or another write exists in part."""
 
 
 # ---- kill -9

@@ -126,7 +126,7 @@ class Link:
         self._buffers = {client: bytearray(), server: bytearray()}
 
     def pump(self, source: socket.socket) -> bool:
-        """Passes on what one side has sent; returns False at its end."""
+        """Forwards the bytes that one side has sent; returns False at the end of its stream."""
         try:
             data = source.recv(READ_BYTES)
         except OSError:

@@ -68,7 +68,7 @@ class Client:
 
 def commands(bootstrap: str, group: str, rng: random.Random, folder: Path, *, go: bool) -> dict[str, list[str]]:
     """Returns the command of each client that this machine can run: kcore and librdkafka, and franz-go and Java if
-    their tools are there.
+    their tools are installed.
 
     Args:
         bootstrap: the address of the server.

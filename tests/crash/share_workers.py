@@ -1,4 +1,4 @@
-"""Share consumers of a server that is about to be killed: each knows what it was promised."""
+"""Share consumers of a server that is about to be killed. Each remembers the acknowledged requests."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class ShareMember(Worker):
         self.sent: dict[Place, int] = {}
 
     def start(self, bootstrap: str) -> None:
-        """A new connection has a new session; what the member held belongs to others."""
+        """Starts with a new connection, and so a new session; the records that the member held belong to others."""
         self.epoch, self.held, self.sent = 0, [], {}
         super().start(bootstrap)
 
@@ -129,7 +129,7 @@ class ShareMember(Worker):
                 self.ledger.produced[partition] = max(self.ledger.produced[partition], end)
 
     def fetch(self, connection: Connection, wait_ms: int, *, release: bool = True) -> int:
-        """One fetch, with acknowledgements of what the last one acquired; returns how many it acquired."""
+        """Sends one fetch with the acknowledgements of the last one; returns the number of acquired records."""
         ledger = self.ledger
         kinds = [ACCEPT, ACCEPT, ACCEPT, REJECT, *([RELEASE] if release else [])]
         chosen = [place for place in self.held if self.rng.random() < 0.8 or not release]

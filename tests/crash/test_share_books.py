@@ -1,4 +1,4 @@
-"""The books of share consumers: what they read from the wire, and the faults that they find."""
+"""The books of share consumers: the entries that they read from the wire, and the faults that they find."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def reason(process_id: int) -> str:
 
 
 def in_child(report: Callable[[], list[str]]) -> tuple[int, list[str]]:
-    """The child's process id, and what it reported; a child that hangs is killed and reports nothing."""
+    """Returns the child's process id and its report; a child that hangs is killed and reports nothing."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

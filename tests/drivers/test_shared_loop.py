@@ -75,7 +75,7 @@ class Device:
         return slow
 
     async def tick(self) -> None:
-        """Is the other code on the loop."""
+        """Runs as the other code on the loop."""
         callbacks = 0
         while True:
             callbacks = callbacks + 1 if self._running and not self.held else 0

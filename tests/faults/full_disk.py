@@ -3,8 +3,8 @@
     python -m tests.faults.full_disk FOLDER limit        the file may not grow (RLIMIT_FSIZE)
     python -m tests.faults.full_disk FOLDER volume       the volume is full; FOLDER/../ballast is what can be removed
 
-Prints how much was acknowledged and refused; any difference between what was acknowledged and what is there ends it
-with a traceback.
+Prints the numbers of acknowledged and refused writes. If an acknowledged write is missing, or a refused one exists, the
+program ends with a traceback.
 """
 
 from __future__ import annotations

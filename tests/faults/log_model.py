@@ -61,7 +61,7 @@ class State:
 
 
 def observed(engine: LogEngine) -> Any:
-    """The committed state of an engine, in the shape of `State.visible`."""
+    """Returns the committed state of an engine, in the shape of `State.visible`."""
     parts = {}
     for where in engine.partitions():
         log = engine.get(where)
@@ -80,7 +80,7 @@ def observed(engine: LogEngine) -> Any:
 
 @functools.lru_cache(maxsize=64)
 def made(records: int, size_bytes: int, fill: int) -> bytes:
-    """Return a batch; one that was made before takes no memory, so that failing allocations strike the engine."""
+    """Returns a batch; one that was made before takes no memory, so that failing allocations strike the engine."""
     return bytes(batch(records, size_bytes, fill=fill))
 
 
@@ -93,7 +93,7 @@ def small(engine: LogEngine, state: State, turn: int) -> None:
 
 
 def large(engine: LogEngine, state: State, turn: int) -> None:
-    """Too many bytes for the journal: it is moved, and the round goes to the log."""
+    """Appends too many bytes for the journal: it is moved, and the round goes to the log."""
     small(engine, state, turn)
     data = made(2, MAX_ROUND_BYTES, turn % 256)
     engine.open(key(0)).append(data, 0)
@@ -124,7 +124,7 @@ def in_place(engine: LogEngine) -> None:
 
 
 def in_background(engine: LogEngine) -> None:
-    """Seal, write and finish, as the commit pipeline does, with batches staged for the next round in between."""
+    """Seals, writes and finishes, as the commit pipeline does, with batches staged for the next round in between."""
     write_set = engine.seal()
     engine.open(key(1)).append(made(1, 20, 9), 0)
     try:
@@ -167,14 +167,14 @@ class Subject:
         return engine
 
     def grow(self, change: Change, rounds: int) -> None:
-        """Undisturbed commits."""
+        """Commits without faults."""
         for _ in range(rounds):
             self.turn += 1
             change(self.engine, self.state, self.turn)
             self.engine.commit()
 
     def disturb(self, change: Change, commit: Callable[[LogEngine], None], fault: Fault) -> bool:
-        """A change that a fault may hit, and all that must be true afterwards; returns whether it was hit."""
+        """Makes a change that a fault may hit, and checks the state afterwards; returns True if the fault hit it."""
         self.turn += 1
         before, after = self.state, self.state.copy()
         change(_Nowhere(before), after, self.turn)  # type: ignore[arg-type]
@@ -197,7 +197,7 @@ class Subject:
         return hit
 
     def _give_up(self) -> None:
-        """A change was staged in part: the owner rolls it back, or the engine refuses to commit it by itself."""
+        """Ends a change that was staged in part: its owner rolls it back, or the engine refuses to commit it."""
         if self.engine._torn:  # type: ignore[attr-defined]
             with pytest.raises(LogError, match="interrupted"):
                 self.engine.commit()
@@ -206,7 +206,7 @@ class Subject:
         assert not self.engine.dirty
 
     def _go_on(self, possible: list[State]) -> bool:
-        """Commit until it succeeds; what it shows settles which state it was. Return False if it never does."""
+        """Commits until that succeeds; the visible state then gives the result. Returns False if it never does."""
         for _ in range(TRIES):
             data = made(1, 25, 77)
             try:
@@ -270,7 +270,7 @@ def _ours(frame: FrameType) -> bool:
 
 
 def _safe(frame: FrameType) -> bool:
-    """Return whether no interrupt can strike here: at `try` and `return`, and after a `with` block.
+    """Returns True if no interrupt can strike here: at `try` and `return`, and after a `with` block.
 
     A trace function could raise even there, where no handler is in force, and leave a lock held.
     """
@@ -280,7 +280,7 @@ def _safe(frame: FrameType) -> bool:
 
 @contextmanager
 def at_call(nth: int, error: BaseException, behind: int = 0) -> Iterator[None]:
-    """Raise `error` at the `nth` call or return of kcore's code or of what it calls; 0: never.
+    """Raises `error` at the `nth` call or return of kcore's code or of functions that it calls; 0: never.
 
     These are the places where CPython looks for signals. With `behind` the same error comes a second time, so many
     lines of kcore's code after the first.
@@ -318,7 +318,7 @@ def at_call(nth: int, error: BaseException, behind: int = 0) -> Iterator[None]:
 
 @contextmanager
 def at_line(nth: int, error: BaseException) -> Iterator[None]:
-    """Raise `error` before the `nth` line of kcore's code; 0: never."""
+    """Raises `error` before the `nth` line of kcore's code; 0: never."""
     lines = 0
 
     def trace(frame: FrameType, event: str, _: object) -> Any:

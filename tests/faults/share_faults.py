@@ -107,7 +107,7 @@ class Subject:
             self.done |= {(1, first), (1, first + 1)}
 
     def fetch(self, member: str) -> None:
-        """ShareFetch with acknowledgements; it acquires what it releases."""
+        """Sends ShareFetch with acknowledgements; it acquires the records that it releases."""
         request = self.world.fetch_request(member, self.epoch, self.acks())
         self.epoch += 1
         response = self.complete(self.world.engine.submit(self.context(2), request))
@@ -122,7 +122,7 @@ class Subject:
         )
 
     def acknowledge(self, member: str) -> None:
-        """ShareAcknowledge."""
+        """Sends ShareAcknowledge."""
         request = self.world.acknowledge_request(member, self.epoch, self.acks())
         self.epoch += 1
         response = self.complete(self.world.engine.submit(self.context(2), request))
@@ -137,7 +137,7 @@ class Subject:
         )
 
     def state(self, request: Any) -> None:
-        """One of the share coordinator's APIs."""
+        """Sends a request to one of the share coordinator's APIs."""
         response = self.complete(self.world.engine.submit(self.context(0), request))
         code = response.results[0].partitions[0].error_code
         if code:
@@ -171,7 +171,7 @@ class Subject:
         self.state(ReadShareGroupStateSummaryRequest(group_id="g", topics=topics))
 
     def expire(self, member: str) -> None:
-        """The locks of all acquired records end."""
+        """Ends the locks of all acquired records."""
         self.world.advance(30_000)
         self.world.settle()
 
@@ -210,7 +210,7 @@ class Subject:
         self.world.restart()
 
     def check(self, member: str) -> None:
-        """A new member gets every record that is not acknowledged, exactly once, and none that is."""
+        """Checks that a new member gets every record that is not acknowledged exactly once, and no other record."""
         if self.world.engine.pipeline.settling:
             self.reopen()
         self.world.fetch(member, -1)
@@ -258,7 +258,7 @@ class Subject:
             self.check_stored()
 
     def check_stored(self) -> None:
-        """The last write of the other share partition that was confirmed is still there."""
+        """Checks that the last confirmed write of the other share partition is stored."""
         topics = [ReadStateData(topic_id=self.world.topic_id(), partitions=[ReadPartition(partition=OTHER)])]
         result = self.world.call(ReadShareGroupStateRequest(group_id="g", topics=topics), 0).results[0].partitions[0]
         assert result.start_offset >= self.stored, result

@@ -26,7 +26,7 @@ def lmdb(path: Path) -> Reopen:
 
 
 def run(reopen: Reopen, prepare: Callable[[FaultInjectingEngine], None]) -> tuple[dict[str, Any], list[str], int]:
-    """The workload with faults. Returns the state at the end, what was refused, and how many commits there were."""
+    """Runs the workload with faults. Returns the state at the end, the refused requests, and the number of commits."""
     log = FaultInjectingEngine(reopen())
     world = World(log)
     prepare(log)

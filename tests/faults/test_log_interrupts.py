@@ -1,6 +1,6 @@
 """An exception at every call and every line of a commit: memory and file agree, and nothing acknowledged is lost.
 
-See `log_model` for what is compared. Commits run in place and in the background. Their rounds are small enough for the
+`log_model` describes the comparison. Commits run in place and in the background. Their rounds are small enough for the
 journal, too large for it, or create and drop partitions.
 """
 

@@ -1,4 +1,4 @@
-"""A workload whose every write can be made to fail, and what must be true of the node afterwards."""
+"""A workload whose every write can be made to fail, and the checks of the node afterwards."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class World(DrivenHarness):
         }
 
     def records(self, topic: str, partition: int) -> list[bytes | None]:
-        """The values of everything from the start of a partition's log on."""
+        """Returns the values of all records from the start of a partition's log."""
         offset = kit.start_offset(self, topic, partition)
         found: list[bytes | None] = []
         while True:
@@ -177,7 +177,7 @@ def _produced(topic: str, data: bytes, partition: int = 0) -> Callable[[World], 
 
 
 def idempotent(world: World) -> None:
-    """A producer of its own: sequences go on where the last acknowledged batch ended."""
+    """Makes a producer of its own: its sequences continue after the last acknowledged batch."""
     response = world.send(kit.producer_id())
     world.check(response.error_code)
     for sequence in range(3):
@@ -205,7 +205,7 @@ def _commit(world: World, request: Any) -> None:
 
 
 def group_works(world: World) -> None:
-    """A member joins, syncs, beats and commits."""
+    """Checks that a member can join, sync, send a heartbeat and commit."""
     first = world.send(kit.join("workers", session_ms=600_000))
     assert first.error_code, "an id is given out first (KIP-394)"
     if first.error_code != ErrorCode.MEMBER_ID_REQUIRED:

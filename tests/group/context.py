@@ -164,7 +164,7 @@ class GroupContext:
         )
 
     def log(self, index: int = 0) -> PartitionLog:
-        """The log of a partition of `__consumer_offsets`."""
+        """Returns the log of a partition of `__consumer_offsets`."""
         return self.engine.open(PartitionKey(CONSUMER_OFFSETS_ID, index))
 
     def new_id(self) -> str:

@@ -255,7 +255,7 @@ def test_find_several_coordinators(version: int, key_type: int) -> None:
     [(1, 2, True), (3, 3, True), (3, -1, True), (4, 3, True), (6, -1, True), (4, 2, False), (5, 2, False)],
 )
 def test_find_coordinator_refuses_key_types(version: int, key_type: int, text: bool) -> None:
-    """Each key gets INVALID_REQUEST by itself; from v4 on, a refused share key has no message."""
+    """Each key gets its own INVALID_REQUEST; from v4 on, a refused share key has no message."""
     code = ErrorCode.INVALID_REQUEST
     key = f"g:{TOPIC_ID}:0"
     if version < 4:

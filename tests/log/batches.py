@@ -16,7 +16,7 @@ def key(partition: int = 0, topic: bytes = TOPIC) -> PartitionKey:
 
 
 def batch(records: int = 1, size_bytes: int = 20, max_timestamp_ms: int = 1000, fill: int = 0) -> bytearray:
-    """A batch whose header and CRC are right; what follows the header is `size_bytes` of `fill`."""
+    """Returns a batch with a right header and CRC; after the header it has `size_bytes` times `fill`."""
     rest = (
         struct.pack(">hiqqqhii", 0, records - 1, 0, max_timestamp_ms, -1, -1, -1, records) + bytes([fill]) * size_bytes
     )
@@ -29,7 +29,7 @@ def stamped(data: bytes | bytearray, base_offset: int, leader_epoch: int) -> byt
 
 
 def fill(log: PartitionLog, engine: LogEngine, count: int, leader_epoch: int = 0, **kwargs: int) -> list[bytes]:
-    """Append and commit `count` batches; returns what is stored."""
+    """Appends and commits `count` batches; returns what is stored."""
     stored = []
     for _ in range(count):
         data = batch(**kwargs)

@@ -1,6 +1,6 @@
 """Random damages of one data folder, each judged in this process: run as a child, because LMDB may abort it.
 
-For each seed it prints a JSON line: the damage, what was read before the repair, and what a repair left.
+For each seed it prints a JSON line: the damage, and the batches before and after the repair.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DAMAGES = ("flip", "zero", "swap", "old", "truncate", "garbage", "journal")
 
 
 def damage(data: bytes, journal: bytes, seed: int) -> tuple[str, bytes, bytes]:
-    """The name of a damage, and the damaged bytes of the data file and of the journal.
+    """Returns the name of a damage, and the damaged bytes of the data file and of the journal.
 
     The last entry of the journal stays sound: without it, damage looks like a write that a crash has interrupted.
     """
@@ -60,7 +60,7 @@ def damage(data: bytes, journal: bytes, seed: int) -> tuple[str, bytes, bytes]:
 
 
 def quietly(*arguments: Any) -> tuple[int, str]:
-    """The exit status and the output of the command."""
+    """Returns the exit status and the output of the command."""
     out = StringIO()
     with redirect_stdout(out), redirect_stderr(out):
         status = main([str(argument) for argument in arguments])
@@ -68,7 +68,7 @@ def quietly(*arguments: Any) -> tuple[int, str]:
 
 
 def batches_of(folder: Path) -> dict[str, dict[int, str]]:
-    """Every batch that can be read, by partition and base offset, each checked by its CRC."""
+    """Returns every readable batch, by partition and base offset; each is checked by its CRC."""
     engine = LmdbLogEngine(folder, create=False)
     found: dict[str, dict[int, str]] = {}
     try:
@@ -87,7 +87,7 @@ def batches_of(folder: Path) -> dict[str, dict[int, str]]:
 
 
 def look(folder: Path) -> dict[str, dict[int, str]] | str:
-    """The batches of a folder, or the error with which it is refused."""
+    """Returns the batches of a folder, or the error with which it is refused."""
     try:
         return batches_of(folder)
     except KcoreError as error:
@@ -95,7 +95,7 @@ def look(folder: Path) -> dict[str, dict[int, str]] | str:
 
 
 def served_values(target: Target, topic: str) -> list[tuple[int, str]]:
-    """(offset, value in hex) of everything that a client can fetch; empty batches are passed."""
+    """Returns (offset, value in hex) of every record that a client can fetch; empty batches are skipped."""
     found = []
     offset = start_offset(target, topic)
     while True:
@@ -112,7 +112,7 @@ def served_values(target: Target, topic: str) -> list[tuple[int, str]]:
 
 
 def try_damage(folder: Path, source: Path, seed: int, settings: dict[str, str]) -> dict[str, Any]:
-    """Damage a folder, look at it with every verb, repair it, and serve from it."""
+    """Damages a folder, reads it with every verb, repairs it, and serves from it."""
     folder.mkdir()
     kind, damaged, journal = damage((source / "data.mdb").read_bytes(), (source / "journal").read_bytes(), seed)
     (folder / "data.mdb").write_bytes(damaged)

@@ -1,4 +1,4 @@
-"""A real process that commits in a loop and dies of SIGKILL: what it acknowledged is there, nothing is partial."""
+"""A real process that commits in a loop and dies of SIGKILL: acknowledged commits exist, and none exists in part."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ while True:
 
 
 def run_until_killed(folder: Path, durability: str, lines: int) -> int:
-    """Start the worker, kill it after it has acknowledged about `lines` commits; returns the last acknowledged."""
+    """Starts the worker, kills it after about `lines` acknowledged commits; returns the last acknowledged one."""
     worker = subprocess.Popen(
         [sys.executable, "-c", WORKER, str(folder), durability], stdout=subprocess.PIPE, cwd=ROOT, bufsize=0
     )

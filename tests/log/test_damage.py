@@ -22,7 +22,7 @@ PAGE = 4096
 
 
 def make(folder: Path, batches: int = 60, size_bytes: int = 500) -> list[bytes]:
-    """A folder with one partition (number 0) of `batches` batches of two records, and a snapshot."""
+    """Makes a folder with one partition (number 0) of `batches` batches of two records, and a snapshot."""
     engine = LmdbLogEngine(folder, "os")
     log = engine.open(key())
     stored = fill(log, engine, batches, leader_epoch=1, records=2, size_bytes=size_bytes)
@@ -41,7 +41,7 @@ def patch(folder: Path, position: int, data: bytes) -> None:
 
 
 def flip_in_batch(folder: Path, base_offset: int, at: int) -> None:
-    """Flip a bit of a stored batch where it lies in the file."""
+    """Flips a bit of a stored batch in the file."""
     data = (folder / "data.mdb").read_bytes()
     needle = stamped(batch(2, 500), base_offset, 1)[:21]
     positions = [at for at in range(len(data)) if data.startswith(needle, at)] if data.count(needle) > 1 else []
@@ -225,7 +225,7 @@ def test_a_file_with_large_batches_passes_the_page_walk(folder: Path) -> None:
 
 
 def zero_leaf(folder: Path, keep_time: bool, base: int = 60) -> None:
-    """Zero the leaf with the batch at `base`; `keep_time`: as a disk does it, without a new modification time."""
+    """Zeroes the leaf with the batch at `base`; `keep_time`: without a new modification time, as a disk would."""
     before = (folder / "data.mdb").stat()
     data = (folder / "data.mdb").read_bytes()
     for found in re.finditer(re.escape(stamped(batch(2, 500), base, 1)[:21]), data):
@@ -276,7 +276,7 @@ def test_a_folder_in_use_does_not_look_cleanly_closed(folder: Path) -> None:
 
 
 def leaf_of(folder: Path) -> int:
-    """The position of the leaf in use that has the batch at 60."""
+    """Returns the position of the leaf in use that has the batch at 60."""
     salvage = Salvage(str(folder))
     salvage.close()
     batches = salvage.log[0]

@@ -1,4 +1,4 @@
-"""Full disks, maps that grow, transactions that fail: what a commit promises then."""
+"""The promises of a commit on a full disk, with a map that grows, and after a failed transaction."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ def test_readers_go_on_while_failing_commits_have_the_file_opened_anew(folder: P
 
 
 def test_a_commit_that_fails_while_writing_the_meta_page_but_took_place_is_a_success(folder: Path) -> None:
-    """A failed meta write leaves open whether the transaction happened; the file settles it, never half and half."""
+    """After a failed write of the meta page, the file shows whether the transaction took place."""
     engine = LmdbLogEngine(folder)
     log = engine.open(key())
     fill(log, engine, 2)

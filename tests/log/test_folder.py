@@ -29,7 +29,7 @@ def make(folder: Path, batches: int = 5) -> list[bytes]:
 
 
 def refusal(folder: Path, **kwargs: Any) -> tuple[str, str]:
-    """(what, where) of the refusal; the folder must be as free afterwards as before."""
+    """Returns (what, where) of the refusal; afterwards the folder must be unlocked, as before."""
     with pytest.raises(DataFolderError) as refused:
         LmdbLogEngine(folder, **kwargs).close()
     assert refused.value.path == folder
@@ -37,7 +37,7 @@ def refusal(folder: Path, **kwargs: Any) -> tuple[str, str]:
 
 
 def put_raw(folder: Path, db: bytes, name: bytes, value: bytes | None) -> None:
-    """Change the file behind the engine's back."""
+    """Changes the file without the engine."""
     with lmdb.open(str(folder), max_dbs=8) as env, env.begin(write=True, db=env.open_db(db)) as txn:
         txn.delete(name) if value is None else txn.put(name, value)
 

@@ -1,4 +1,4 @@
-"""Writes and flushes of the journal file that fail: what a commit promises then."""
+"""The promises of a commit after a failed write or flush of the journal file."""
 
 from __future__ import annotations
 

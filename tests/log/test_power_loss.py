@@ -1,4 +1,4 @@
-"""Durability `fsync` survives the loss of power: what never reached the device is gone, what was acknowledged is not.
+"""Durability `fsync` survives the loss of power: acknowledged writes exist, although unflushed bytes are lost.
 
 A file system on a loop device stands for the disk. While a process commits on it, it is stopped and the device's
 bytes are copied as they are: everything that was only in the page cache is missing from the copy, as after a power

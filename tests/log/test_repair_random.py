@@ -113,7 +113,7 @@ def without_epoch(data: str) -> str:
 
 
 def without_made(found: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
-    """The batches that the repair has not made: it makes empty ones, and those with timestamp 0 in the metadata."""
+    """Returns the batches besides those of the repair: empty ones, and those with timestamp 0 in the metadata."""
     return {
         key: {base: data for base, data in batches.items() if int(data[114:122], 16) and int(data[54:70], 16)}
         for key, batches in found.items()

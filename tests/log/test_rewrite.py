@@ -23,7 +23,7 @@ def bases(log: PartitionLog) -> list[int]:
 
 
 def compacted(engine: LogEngine) -> tuple[PartitionLog, list[bytes]]:
-    """Ten batches of two offsets; [4, 10) is gone, [10, 14) is one batch, [0, 2) is smaller."""
+    """Commits ten batches of two offsets; [4, 10) is gone, [10, 14) is one batch, [0, 2) is smaller."""
     log = engine.open(key())
     stored = fill(log, engine, 10, records=2)
     smaller, merged = reaching(0, 2, 3), reaching(10, 14)

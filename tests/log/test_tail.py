@@ -1,4 +1,4 @@
-"""The tail in memory against its plain definition: lists, and an order of who came when."""
+"""The tail in memory, compared with a model: lists, and the order in which batches were added."""
 
 from __future__ import annotations
 

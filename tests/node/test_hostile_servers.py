@@ -75,7 +75,7 @@ def dripping(client: socket.socket, correlation: bytes) -> None:
 
 
 def huge_count(client: socket.socket, correlation: bytes) -> None:
-    """ApiVersions with two thousand million rows, of which none is there."""
+    """Returns an ApiVersions response that announces two thousand million rows and has none."""
     client.sendall(frame(correlation + b"\0\0" + b"\xff\xff\xff\xff\x07" + bytes(16)))
 
 

@@ -90,13 +90,13 @@ class Supervised:
         return "processes serve" in self.log.read_text(errors="replace") or self.supervisor.poll() is not None
 
     def child(self) -> int:
-        """The id of a process that the supervisor has started; it may not serve yet."""
+        """Returns the id of a process that the supervisor has started; it may not serve yet."""
         path = Path(f"/proc/{self.supervisor.pid}/task/{self.supervisor.pid}/children")
         wait_until(lambda: any(lives(int(pid)) for pid in path.read_text().split()), "a process was started", ENDS_S)
         return next(int(pid) for pid in path.read_text().split() if lives(int(pid)))
 
     def pids(self) -> dict[int, int]:
-        """The process ids of the nodes that live."""
+        """Returns the process ids of the running nodes."""
         found = {}
         for path in (self.data / "cluster").glob("node-*/alive-*"):
             try:
@@ -108,7 +108,7 @@ class Supervised:
         return found
 
     def pid(self, node_id: int) -> int:
-        """The process id of a node, once it lives."""
+        """Returns the process id of a node, once it runs."""
         return int(wait_until(lambda: self.pids().get(node_id), f"node {node_id} lives", ENDS_S))
 
     def send(self, node_id: int, number: int) -> int:

@@ -66,7 +66,7 @@ class Worker(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Checks that everything acknowledged is there, in order, and once if the client promises it."""
+        """Checks that every acknowledged write exists, in order, and once if the client promises that."""
 
 
 def read_topic(bootstrap: str, topic: str) -> dict[int, list[tuple[int, int]]]:

@@ -1,1 +1,1 @@
-"""Models in plain Python of what is compiled: tests compare both."""
+"""Models in Python of compiled modules: tests compare both."""

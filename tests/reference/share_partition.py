@@ -338,7 +338,7 @@ class _Taking:
             self.take(offset)
 
     def ranges(self) -> list[tuple[int, int, int]]:
-        """The acquired ranges: neighbours of one origin with equal counts are one."""
+        """Returns the acquired ranges: neighbours of one origin with equal counts are one."""
         found: list[tuple[int, int, int]] = []
         previous: Bounds | None = None
         for offset in self.taken:

@@ -62,7 +62,7 @@ def decide(*entries: Acl, operation: Op = Op.READ, name: str = "orders", who: st
     ],
 )
 def test_a_decision(entries: list[Acl], allowed: bool | None) -> None:
-    """READ of the topic "orders" by alice: patterns, principals, hosts; what denies goes before what allows. None means
+    """READ of the topic "orders" by alice: patterns, principals, hosts; a denial overrides a permission. None means
     that no entry covers the topic at all."""
     assert decide(*entries) is allowed
     assert decide(*reversed(entries)) is allowed
@@ -288,7 +288,7 @@ class Context(NamedTuple):
 
 
 def cached_bytes(authorizer: AclAuthorizer) -> int:
-    """The real size of the decision cache: its dictionary, and every key with its strings."""
+    """Returns the real size of the decision cache: its dictionary, and every key with its strings."""
     keys = list(authorizer._cached)
     strings = {id(text): getsizeof(text) for key in keys for text in (key[0], key[1], key[4])}
     return getsizeof(authorizer._cached) + sum(map(getsizeof, keys)) + sum(strings.values())

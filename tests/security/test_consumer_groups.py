@@ -122,7 +122,7 @@ def test_a_pattern_matches_only_topics_that_its_member_may_describe(world: World
 
 
 def test_patterns_are_resolved_with_the_permissions_of_the_heartbeats_principal(world: World) -> None:
-    """All patterns of a group are resolved at once, as in Kafka: here for bob, who may describe only hidden."""
+    """All patterns of a group are resolved at once, as in Kafka. Here bob may describe only `hidden`."""
     world.allow(acl(Op.READ, Kind.GROUP, "g", principal=BOB), acl(Op.DESCRIBE, name="hidden", principal=BOB))
     world.join("m", subscribed_topic_regex=".*")
     assert world.has("m") == ["a", "ab"]

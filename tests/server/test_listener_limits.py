@@ -46,7 +46,7 @@ def quota(live: LiveServer) -> ListenerQuota:
 
 
 def counts(live: LiveServer) -> tuple[int, int]:
-    """The open connections of EXT, and of all listeners."""
+    """Returns the open connections of EXT, and of all listeners."""
     return live.call(lambda: (quota(live).count, live.server.quota.total))
 
 
@@ -63,7 +63,7 @@ def alter(live: LiveServer, changes: Mapping[str, str | None], broker: str = "1"
 
 
 def described(live: LiveServer, name: str) -> list[tuple[Any, ...]]:
-    """The description of a setting of the broker."""
+    """Returns the description of a setting of the broker."""
     resource = DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=[name])
     request = DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=True)
     with live.connect() as connection:

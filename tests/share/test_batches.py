@@ -14,7 +14,7 @@ BATCH = st.tuples(OFFSETS, st.integers(0, 8), st.sampled_from([0, 2, 4]), st.int
 
 
 def by_offset(batches: list[Batch], start_offset: int) -> dict[int, tuple[int, int]]:
-    """(count, state) of each offset: the highest of all batches that have it."""
+    """Returns (count, state) of each offset: the highest of all batches that have it."""
     found: dict[int, tuple[int, int]] = {}
     for first, last, state, count in batches:
         for offset in range(max(first, start_offset), last + 1):
@@ -23,7 +23,7 @@ def by_offset(batches: list[Batch], start_offset: int) -> dict[int, tuple[int, i
 
 
 def expand(batches: Batches) -> dict[int, tuple[int, int]]:
-    """(count, state) of each offset. Fails if the batches are not ascending, or overlap."""
+    """Returns (count, state) of each offset. Fails if the batches are not ascending, or overlap."""
     found: dict[int, tuple[int, int]] = {}
     behind = -1
     for first, last, state, count in batches:

@@ -26,7 +26,7 @@ from tests.broker.share.world import World
 
 
 def write(world: World, *batches: tuple[int, int, int, int], start_offset: int = -1, partition: int = 0) -> int:
-    """WriteShareGroupState; the error code."""
+    """Sends WriteShareGroupState; returns the error code."""
     data = WritePartition(
         partition=partition,
         state_epoch=1,
@@ -45,7 +45,7 @@ def write(world: World, *batches: tuple[int, int, int, int], start_offset: int =
 
 
 def read(world: World, leader_epoch: int = -1) -> tuple[int, int, list[tuple[int, int, int, int]]]:
-    """ReadShareGroupState; error code, start offset and batches."""
+    """Sends ReadShareGroupState; returns error code, start offset and batches."""
     data = ReadPartition(partition=0, leader_epoch=leader_epoch)
     request = ReadShareGroupStateRequest(
         group_id="g", topics=[ReadStateData(topic_id=world.topic_id(), partitions=[data])]
@@ -59,7 +59,7 @@ def read(world: World, leader_epoch: int = -1) -> tuple[int, int, list[tuple[int
 
 
 def states(world: World) -> dict[Any, tuple[Any, ...]]:
-    """The state of every share partition, without the count of updates, which pruning makes smaller."""
+    """Returns the state of every share partition, without the count of updates, which pruning makes smaller."""
     return {
         key_of(state): state.dump()[:-1]
         for shard in world.engine.share.shards or ()
@@ -68,7 +68,7 @@ def states(world: World) -> dict[Any, tuple[Any, ...]]:
 
 
 def kinds(world: World) -> list[tuple[str, int]]:
-    """The type and the snapshot epoch of each record; a tombstone has -1."""
+    """Returns the type and the snapshot epoch of each record; a tombstone has -1."""
     return [
         (type(key).__name__.removesuffix("Key"), -1 if value is None else value.snapshot_epoch)
         for key, value in world.records()

@@ -46,7 +46,7 @@ def rebuilt(part: SegmentPartition, rows: list[EventRow], as_of: AsOf = END, **o
 
 
 def replayed(part: SegmentPartition, rows: list[EventRow], as_of: AsOf = END) -> Rebuilt:
-    """The reference: every row from the start of the log, one after another."""
+    """Replays every row from the start of the log, one after another: the reference."""
     return rebuild(*part[:2], rows, as_of, active_offset=part.active_offset)
 
 

@@ -203,7 +203,7 @@ def test_the_rebuild_is_the_engine_at_the_end_and_at_earlier_offsets(
 
 
 def test_the_rebuild_of_pruned_share_states_is_the_engine(tmp_path: Path) -> None:
-    """The share coordinator deletes the log below the oldest live snapshot; what remains gives the same states."""
+    """The share coordinator deletes the log below the oldest live snapshot; the remaining log gives the same states."""
     world = FolderWorld(tmp_path / "data", WALL_MS, SETTINGS, Traffic.TOPICS)
     traffic = Traffic(world, random.Random(3))
     for _ in range(6):

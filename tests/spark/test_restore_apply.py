@@ -255,7 +255,7 @@ def test_open_transactions_are_refused_and_their_offsets_kept(
 
 
 def test_a_target_that_changed_is_refused_as_a_whole_or_in_part(node: kcore.Node, topic: str, name: str) -> None:
-    """An offset moved since the plan: nothing is written, or with `partial` all other rows."""
+    """If an offset has moved since the plan, nothing is written; with `partial`, all other rows are."""
     group = f"{name}-g"
     set_offsets(node, group, {(topic, 0): 15, (topic, 1): 15})
     plan = plan_restore([CommittedAsOf(group, topic, 0, 4), CommittedAsOf(group, topic, 1, 5)], node, "here")

@@ -26,7 +26,7 @@ def questions(cells: list[Any]) -> dict[str, Any]:
 
 
 def check_answers(cells: list[Any]) -> None:
-    """Every question has a table and a plot, and no cell failed."""
+    """Checks that every question has a table and a plot, and that no cell failed."""
     answers = questions(cells)
     assert [question.partition(".")[0] for question in answers] == [str(number + 1) for number in range(QUESTIONS)]
     for question, cell in answers.items():

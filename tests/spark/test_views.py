@@ -23,7 +23,7 @@ pytestmark = pytest.mark.spark
 
 
 def group_log() -> Log:
-    """A classic group whose partition 1 moves from `a` to `b`, is without an owner, and returns to `a`."""
+    """Returns the log of a classic group whose partition 1 moves from `a` to `b`, has no owner, and returns to `a`."""
     log = Log()
     log.passes(1_000).generation(1, {"a": [0, 1]})
     log.passes(500).commits("g", 0, 10).commits("g", 1, 20)

@@ -51,7 +51,7 @@ def one_pass(topic: str, partition: int, rows: list[EventRow], hides_control: bo
 def in_micro_batches(
     topic: str, partition: int, rows: list[EventRow], hides_control: bool, cuts: list[int]
 ) -> tuple[Tables, Stored | None]:
-    """Returns the state after the last micro-batch, and the rows that all of them added; and what is stored."""
+    """Returns the tables (the last state, and the rows that all micro-batches added) and the stored state."""
     found: Tables = {}
     stored: Stored | None = None
     for start, stop in zip([0, *cuts], [*cuts, len(rows)], strict=True):

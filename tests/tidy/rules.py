@@ -103,7 +103,7 @@ def violations(rule: str) -> dict[str, list[tuple[int, str]]]:
         rule: one of `RULES`.
 
     Returns:
-        For each file the lines of the docstrings, and what breaks the rule there.
+        For each file the lines of the docstrings, and the words that break the rule.
     """
     found: dict[str, list[tuple[int, str]]] = {}
     for path, line, text in docstrings():

@@ -91,7 +91,7 @@ def test_files_are_about_600_lines_at_most() -> None:
 
 
 def returns_in_handlers(text: str) -> list[int]:
-    """The lines of a compiled module with a `return` inside an `except` block."""
+    """Returns the lines of a compiled module with a `return` inside an `except` block."""
     lines = text.split("\n")
     found = []
     for start, line in enumerate(lines):
@@ -129,7 +129,7 @@ def test_functions_are_at_most_70_lines() -> None:
 
 
 def compiled_functions(text: str) -> list[tuple[str, int]]:
-    """The functions of a compiled module with their numbers of lines."""
+    """Returns the functions of a compiled module with their numbers of lines."""
     lines = text.split("\n")
     found = []
     for start, line in enumerate(lines):
@@ -174,6 +174,19 @@ def test_contributing_names_files_that_exist() -> None:
     missing = sorted(name for name in named if "NAME" not in name and not (ROOT / name).exists())
     assert len(named) > 20
     assert missing == []
+
+
+def test_the_functions_of_an_offset_commit_exist() -> None:
+    """The table of docs/architecture.md names functions of its files."""
+    text = (ROOT / "docs" / "architecture.md").read_text().partition("**The functions of an OffsetCommit.**")[2]
+    rows = re.findall(r"^\| [^|]*\| `([^`]+)` \| (.+) \|$", text.partition("**Generic path.**")[0], re.MULTILINE)
+    named = [(file, name) for file, names in rows for name in re.findall(r"`(\w+)`", names)]
+    assert len(named) > 50
+    assert not [
+        f"{file}: {name}"
+        for file, name in named
+        if not re.search(rf"^ *(?:def|cpdef|cdef)\b[^=\n]*\b{name}\(", text_of(ROOT / file), re.MULTILINE)
+    ]
 
 
 def test_the_model_commits_of_the_guide_exist() -> None:

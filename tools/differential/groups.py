@@ -148,7 +148,11 @@ def _delete_offsets(side: Side, group: str, topics: dict[str, list[int]]) -> tup
 def _beat(
     side: Side, group: str, member: str, epoch: str, names: list[str] | None, owned: str, version: int, **more: Any
 ) -> tuple[Any, int]:
-    """epoch: `join`, `leave`, `leave-static`, or a number to add to the known epoch; owned: `none`, `all`, `empty`."""
+    """Makes a heartbeat.
+
+    `epoch` is `join`, `leave`, `leave-static`, or a number to add to the known epoch. `owned` is `none`, `all` or
+    `empty`.
+    """
     member_id, known = side.members.get(f"{group}/{member}", (member, 0))
     number = {"join": 0, "leave": -1, "leave-static": -2}.get(epoch)
     assigned = side.assignments.get(f"{group}/{member}", ())

@@ -255,7 +255,7 @@ def shortened(
     Args:
         pair: the servers.
         steps: a program with a difference.
-        name: what its names begin with.
+        name: the prefix of its names.
         attempts: the largest number of runs.
         known: returns text for a documented difference, which ends no shorter program.
 

@@ -61,7 +61,7 @@ def _produce(side: Side, topic: str, counts: list[int]) -> tuple[Any, int]:
 
 
 def _beat(side: Side, group: str, member: str, epoch: str, names: list[str] | None) -> tuple[Any, int]:
-    """epoch: `join`, `leave`, or a number to add to the known epoch."""
+    """Makes a heartbeat. `epoch` is `join`, `leave`, or a number to add to the known epoch."""
     member_id, known = side.members.get(f"{group}/{member}", (member, 0))
     number = {"join": 0, "leave": -1}.get(epoch)
     return share_group_heartbeat.ShareGroupHeartbeatRequest(
@@ -91,7 +91,10 @@ def _acknowledgements(kind: Any, ranges: list[tuple[int, int, list[int]]]) -> li
 
 
 def _session_epoch(side: Side, group: str, member: str, epoch: str) -> tuple[str, int]:
-    """epoch: `open`, `close`, or a number to add to the next epoch of the session."""
+    """Returns the member's id and the session epoch of its next request.
+
+    `epoch` is `open`, `close`, or a number to add to the next epoch of the session.
+    """
     member_id, _ = learned_epoch(side, f"{group}/{member}", 0)
     number = {"open": 0, "close": -1}.get(epoch)
     return member_id, side.sessions.get(f"{group}/{member}", 0) + int(epoch) if number is None else number

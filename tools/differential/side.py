@@ -1,4 +1,4 @@
-"""One of the two servers: the clients' connections, what they have learned, and responses in a comparable form."""
+"""One of the two servers: its clients with their ids and epochs, and responses in a comparable form."""
 
 from __future__ import annotations
 

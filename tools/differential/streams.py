@@ -30,7 +30,10 @@ def _subtopology(number: int, sources: list[str], changelogs: list[str]) -> Any:
 def _beat(
     side: Side, group: str, member: str, epoch: str, topology: list[tuple[list[str], list[str]]] | None, **more: Any
 ) -> tuple[Any, int]:
-    """epoch: `join`, `leave`, or a number to add to the known epoch; owned: `none`, `all` or `empty`."""
+    """Makes a heartbeat.
+
+    `epoch` is `join`, `leave`, or a number to add to the known epoch; `owned` is `none`, `all` or `empty`.
+    """
     member_id, known = side.members.get(f"{group}/{member}", (member, 0))
     number = {"join": 0, "leave": -1}.get(epoch)
     assigned = side.assignments.get(f"{group}/{member}", ((), (), ()))

@@ -86,7 +86,7 @@ def check(code: int) -> None:
 
 
 def sealed(value: int, producer_id: int, epoch: int, sequence: int, transactional: bool) -> bytes:
-    """A batch of one record."""
+    """Returns a batch of one record."""
     builder = BatchBuilder(
         200,
         base_timestamp_ms=WALL_MS,

@@ -29,7 +29,7 @@ CLUSTER_SHARE: Final = 0.4
 
 @dataclass(slots=True)
 class Batch:
-    """The seeds of one batch and what they did.
+    """The seeds of one batch and their results.
 
     Attributes:
         commit: the version of the code.

@@ -96,7 +96,7 @@ class ClientPlan:
     Attributes:
         kind: its class; see `tools.simulate.world.KINDS`.
         name: its client id.
-        options: what the class takes.
+        options: the arguments of the class.
         start_ms: the time of its start.
     """
 

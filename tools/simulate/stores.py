@@ -88,7 +88,7 @@ class MemoryStore(Store):
         self._full = False
 
     def open(self) -> LogEngine:
-        """See `Store`."""
+        """Implements `Store.open`."""
         log = self.log = _MemoryLog(MemoryLogEngine(self._storage))
         log.full = self._full
         return log
@@ -98,15 +98,15 @@ class MemoryStore(Store):
         return self.log
 
     def arm(self, kind: str) -> None:
-        """See `Store`; every kind is a failed commit."""
+        """Implements `Store.arm`; every kind is a failed commit."""
         self._log().fail_commit()
 
     def arm_crash(self, moment: str, power: bool) -> None:
-        """See `Store`."""
+        """Implements `Store.arm_crash`."""
         self._log().crash_commit(1, after=moment == "after")
 
     def crash(self, power: bool) -> None:
-        """See `Store`."""
+        """Implements `Store.crash`."""
         if self.log is not None:
             self.log.close()
             self.log = None
@@ -117,20 +117,20 @@ class MemoryStore(Store):
         return self._full
 
     def set_full(self, full: bool) -> None:
-        """See `Store`."""
+        """Implements `Store.set_full`."""
         self._full = full
         if self.log is not None:
             self._log().full = full
 
     def fail_reads(self, count: int, after: int = 0) -> None:
-        """See `Store`; memory is always readable."""
+        """Implements `Store.fail_reads`; memory is always readable."""
 
     def copy(self) -> LogEngine:
-        """See `Store`."""
+        """Implements `Store.copy`."""
         return MemoryLogEngine(_copied(self._storage))
 
     def close(self) -> None:
-        """See `Store`."""
+        """Implements `Store.close`."""
         self.crash(False)
 
 
@@ -150,21 +150,21 @@ class LmdbStore(Store):
         self._installed.enter_context(self.disk.installed())
 
     def open(self) -> LogEngine:
-        """See `Store`."""
+        """Implements `Store.open`."""
         self.disk.note_files()
         log = self.log = LmdbLogEngine(self._path, "fsync", map_size_bytes=1 << 22)
         return log
 
     def arm(self, kind: str) -> None:
-        """See `Store`."""
+        """Implements `Store.arm`."""
         self.disk.failure = kind
 
     def arm_crash(self, moment: str, power: bool) -> None:
-        """See `Store`."""
+        """Implements `Store.arm_crash`."""
         self.disk.crash = (moment, power)
 
     def crash(self, power: bool) -> None:
-        """See `Store`."""
+        """Implements `Store.crash`."""
         if self.log is None:
             return
         self.disk.kill(power)
@@ -179,15 +179,15 @@ class LmdbStore(Store):
         return self.disk.failed
 
     def set_full(self, full: bool) -> None:
-        """See `Store`."""
+        """Implements `Store.set_full`."""
         self.disk.full = full
 
     def fail_reads(self, count: int, after: int = 0) -> None:
-        """See `Store`."""
+        """Implements `Store.fail_reads`."""
         self.disk.unreadable, self.disk.readable = count, after
 
     def copy(self) -> LogEngine:
-        """See `Store`; the copy is opened without the simulated disk."""
+        """Implements `Store.copy`; the copy is opened without the simulated disk."""
         path = os.path.join(self._root, "copy")
         shutil.rmtree(path, ignore_errors=True)
         os.mkdir(path)
@@ -202,7 +202,7 @@ class LmdbStore(Store):
             self._installed.enter_context(self.disk.installed())
 
     def close(self) -> None:
-        """See `Store`."""
+        """Implements `Store.close`."""
         self.crash(False)
         self._installed.close()
         shutil.rmtree(self._root, ignore_errors=True)

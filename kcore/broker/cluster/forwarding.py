@@ -171,7 +171,7 @@ class EnvelopeApi(Api[EnvelopeRequest, EnvelopeResponse]):
     Args:
         submit: decides the client's request: context, request.
         decides: returns True if this node is the controller.
-        access: who may send requests of nodes.
+        access: recognizes requests of other nodes.
         max_elements: the largest number of array elements of a client's request.
     """
 

@@ -256,7 +256,7 @@ class BrokerHeartbeatApi(NodeApi[BrokerHeartbeatRequest, BrokerHeartbeatResponse
     Args:
         shard: the metadata shard.
         controller: plans the moves.
-        access: decides who may send the requests.
+        access: recognizes requests of other nodes.
     """
 
     __slots__ = ("_controller",)

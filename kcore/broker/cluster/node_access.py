@@ -73,7 +73,7 @@ class NodeApi(ControlApi[Request, Response]):
 
     Args:
         shard: the metadata shard.
-        access: decides who may send the requests.
+        access: recognizes requests of other nodes.
     """
 
     __slots__ = ("access",)

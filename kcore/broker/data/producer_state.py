@@ -143,11 +143,11 @@ class ProducerStates(ProducersCore):
 
     @staticmethod
     def _is_transactional(entry: ProducerEntry) -> bool:
-        """True if a transaction of this producer was open in this partition, or is."""
+        """Returns True if a transaction of this producer is open in this partition, or was."""
         return entry.txn_first_offset >= 0 or entry.coordinator_epoch >= 0
 
     def _is_guarded(self, producer_id: int, guard: Verification | None) -> bool:
-        """True if `guard` is still the partition's verification of its transactional id, producer id and epoch."""
+        """Returns True if `guard` is still the partition's verification of its transactional id, producer and epoch."""
         if guard is None:
             return False
         own = self.verifications.get(producer_id)
@@ -279,7 +279,7 @@ class ProducerStates(ProducersCore):
                 del self.verifications[producer_id]
 
     def has_open_transaction(self, producer_id: int, epoch: int, transactional_id: str) -> bool:
-        """True if this transactional id has an open transaction of this epoch here, which needs no verification.
+        """Returns True if this transactional id has an open transaction of this epoch here: it needs no verification.
 
         The owner is forgotten at a restart: then the next batch of the transaction is verified again.
         """

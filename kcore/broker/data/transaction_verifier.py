@@ -204,7 +204,7 @@ class PartitionVerifier:
 
 
 def is_rejection(code: ErrorCode) -> bool:
-    """True if the coordinator denied the transaction, False if it confirmed it or could not decide yet."""
+    """Returns True if the coordinator denied the transaction, False if it confirmed it or could not decide yet."""
     return code is not ErrorCode.NONE and code not in UNDECIDED
 
 

@@ -17,7 +17,7 @@ class Topics:
     Attributes:
         image: the present metadata.
         deciding: True while listeners are notified of a decision of this node that is in the open round. False while
-            they are notified of what is in the log: of other nodes' decisions, and after a reload.
+            they are notified of records that are in the log already: other nodes' decisions, and after a reload.
     """
 
     __slots__ = ("_listeners", "deciding", "image")

@@ -242,5 +242,5 @@ class ShareSessions:
 
 
 def _one(partitions: Sized) -> int:
-    """Weighs a session by itself, not by its partitions."""
+    """Returns 1: each session counts the same, however many partitions it has."""
     return 1

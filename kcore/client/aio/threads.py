@@ -1,4 +1,4 @@
-"""A cluster for threads: its connections live on an event loop in a thread of their own."""
+"""A cluster for threads: its connections are on an event loop in a thread of their own."""
 
 from __future__ import annotations
 

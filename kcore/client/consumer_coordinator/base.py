@@ -5,18 +5,24 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from kcore.client import versions
 from kcore.client.aio.broker import Broker
+from kcore.client.consumer_coordinator.commit_requests import (
+    COMMIT_RETRIED,
+    MEMBERSHIP_ERRORS,
+    Positions,
+    commit_request,
+    partition_error,
+)
 from kcore.client.consumer_coordinator.interface import (
     Assigned,
     Commit,
     Lost,
     MemberEvent,
     MemberSettings,
-    OffsetAndMetadata,
     Outgoing,
 )
 from kcore.client.consumer_coordinator.ownership import NOT_IN_GROUP, Ownership
@@ -26,30 +32,14 @@ from kcore.errors import CommitFailedError, ConnectionClosedError, KafkaError, M
 from kcore.protocol.error_codes import RETRIABLE, ErrorCode
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from kcore.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
+from kcore.protocol.messages.offset_commit import OffsetCommitResponse
 from kcore.protocol.topic_partition import TopicPartition
 
 NO_COORDINATOR = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
-COMMIT_RETRIED = frozenset(
-    {
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.REQUEST_TIMED_OUT,
-    }
-)
 UNSETTLED_TOPIC = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 """Errors of a topic that may soon be gone."""
 HANDLER_GRACE_MS = 5_000
 """The time after the deadline of `close` at which a member leaves although the user's code still handles an event."""
-
-Positions = Mapping[TopicPartition, int | OffsetAndMetadata]
 
 
 class GroupMemberMachine(ABC):
@@ -67,7 +57,7 @@ class GroupMemberMachine(ABC):
     Attributes:
         settings: the settings.
         metadata: the topics that the member knows.
-        ownership: the partitions that the member owns, and what it has lost.
+        ownership: the partitions that the member owns, and those that it has lost.
         revoking: the owned partitions that must not be fetched any more, because they are being given up.
         event: the event that the user's code has to handle now, or None.
         error: the error that the next call of the user raises, or None.
@@ -513,24 +503,7 @@ class GroupMemberMachine(ABC):
     def _send_commit(self, commit: Commit, identity: tuple[str, int, str | None]) -> None:
         if commit.newest is not None:
             commit.offsets = commit.newest() or commit.offsets
-        member_id, epoch, instance_id = identity
-        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-        for (topic, partition), value in commit.offsets.items():
-            given = OffsetAndMetadata(value) if isinstance(value, int) else value
-            row = OffsetCommitRequestPartition(
-                partition_index=partition,
-                committed_offset=given.offset,
-                committed_leader_epoch=-1 if given.leader_epoch is None else given.leader_epoch,
-                committed_metadata=given.metadata,
-            )
-            topics.setdefault(topic, []).append(row)
-        request = OffsetCommitRequest(
-            group_id=self.settings.group_id,
-            generation_id_or_member_epoch=epoch,
-            member_id=member_id,
-            group_instance_id=instance_id,
-            topics=[OffsetCommitRequestTopic(name=name, partitions=rows) for name, rows in topics.items()],
-        )
+        request = commit_request(self.settings.group_id, identity, commit.offsets)
 
         def handle(response: OffsetCommitResponse, now_ms: int) -> None:
             self._committed(commit, identity, response, now_ms)
@@ -567,7 +540,7 @@ class GroupMemberMachine(ABC):
             else:
                 self._end_commit(commit, error, now_ms)
         else:
-            self._end_commit(commit, _partition_error(codes), now_ms)
+            self._end_commit(commit, partition_error(codes), now_ms)
 
     def _retry_commit(self, commit: Commit, error: Exception, now_ms: int) -> None:
         self._committing = None
@@ -584,28 +557,6 @@ class GroupMemberMachine(ABC):
         if error is None and self.on_committed is not None:
             self.on_committed(commit.offsets)
         commit.complete(error)
-
-
-MEMBERSHIP_ERRORS = frozenset(
-    {
-        ErrorCode.ILLEGAL_GENERATION,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.REBALANCE_IN_PROGRESS,
-        ErrorCode.FENCED_INSTANCE_ID,
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        ErrorCode.STALE_MEMBER_EPOCH,
-    }
-)
-
-
-def _partition_error(codes: Mapping[TopicPartition, int]) -> Exception:
-    from kcore.errors import PartitionErrors, raise_partition_errors  # noqa: PLC0415 - only after a failure
-
-    try:
-        raise_partition_errors("commit", codes, len(codes))
-    except (KafkaError, PartitionErrors) as error:
-        return error
-    raise AssertionError("a partition has an error code")
 
 
 def sorted_partitions(partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:

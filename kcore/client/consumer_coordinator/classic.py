@@ -16,10 +16,10 @@ from kcore.client.consumer_coordinator.base import (
     HANDLER_GRACE_MS,
     NO_COORDINATOR,
     GroupMemberMachine,
-    Positions,
     sorted_partitions,
 )
 from kcore.client.consumer_coordinator.classic_requests import heartbeat_request, join_request, sync_request
+from kcore.client.consumer_coordinator.commit_requests import Positions
 from kcore.client.consumer_coordinator.interface import (
     DYNAMIC_LEAVE,
     REMAIN,

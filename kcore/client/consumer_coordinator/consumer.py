@@ -11,9 +11,9 @@ from kcore.client.consumer_coordinator.base import (
     HANDLER_GRACE_MS,
     NO_COORDINATOR,
     GroupMemberMachine,
-    Positions,
     sorted_partitions,
 )
+from kcore.client.consumer_coordinator.commit_requests import Positions
 from kcore.client.consumer_coordinator.interface import (
     DYNAMIC_LEAVE,
     REMAIN,

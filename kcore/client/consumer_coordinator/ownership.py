@@ -1,4 +1,4 @@
-"""The record of what a member owned: which partitions and memberships it has lost, and when."""
+"""The history of a member: the partitions and memberships that it has lost, and when."""
 
 from __future__ import annotations
 

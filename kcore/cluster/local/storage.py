@@ -318,7 +318,7 @@ class LocalStorage(LmdbReader, SharedStorage):
 
         Args:
             write_set: the write set.
-            owned: what this node must lead.
+            owned: the partitions that this node must lead.
             losers: the other nodes whose locks the caller holds. If more are needed, they are added.
 
         Returns:

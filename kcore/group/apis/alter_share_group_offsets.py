@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kcore.group.apis.base import GroupApi
+from kcore.group.apis.share_offsets import ShareOffsetsApi
 from kcore.group.share.chain import chain, with_result
 from kcore.group.share.offsets import (
     MAX_NAMES,
@@ -35,24 +35,14 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from kcore.group.shard import GroupShard
-    from kcore.group.share.services import ShareGroupServices
-    from kcore.protocol.authorizer import Authorizer
     from kcore.protocol.messages.initialize_share_group_state import InitializeShareGroupStateRequest
     from kcore.runtime.api import RequestContext
-    from kcore.runtime.shards import Shards
-    from kcore.runtime.topics import TopicImage
 
 
-class AlterShareGroupOffsetsApi(GroupApi[AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse]):
+class AlterShareGroupOffsetsApi(ShareOffsetsApi[AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse]):
     """Serves AlterShareGroupOffsets to clients with READ on the group and on each topic.
 
     The group records the partitions, the share coordinator initializes their states, and the group records the result.
-
-    Args:
-        shards: the group shards.
-        services: the switch of share groups, and the persister.
-        topics: the cluster's topics.
-        authorizer: checks permissions; None allows all.
     """
 
     key = ApiKey.ALTER_SHARE_GROUP_OFFSETS
@@ -61,27 +51,15 @@ class AlterShareGroupOffsetsApi(GroupApi[AlterShareGroupOffsetsRequest, AlterSha
     versions = (0, 0)
     differs: ClassVar[str] = f"{TOO_MANY[0].upper()}{TOO_MANY[1:]}; longer requests are INVALID_REQUEST."
 
-    __slots__ = ("_services", "_topics")
-
-    def __init__(
-        self,
-        shards: Shards[GroupShard],
-        services: ShareGroupServices,
-        topics: TopicImage,
-        authorizer: Authorizer | None = None,
-    ) -> None:
-        super().__init__(shards, authorizer)
-        self._services = services
-        self._topics = topics
+    __slots__ = ()
 
     def handle(self, context: RequestContext, request: AlterShareGroupOffsetsRequest) -> Any:
         """Authorizes the client, and runs both decisions with the share coordinator's operation between them."""
         if not self._services.enabled:
             return self.error(context, request, ErrorCode.UNSUPPORTED_VERSION)
-        if not self.allowed(context, Operation.READ, request.group_id):
-            return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        if not request.group_id:
-            return self.error(context, request, ErrorCode.INVALID_GROUP_ID)
+        refusal = self.refusal(context, Operation.READ, request.group_id)
+        if refusal:
+            return self.error(context, request, refusal)
         names = sum(len(topic.partitions) + 1 for topic in request.topics)
         if names > MAX_NAMES:
             return self.error(context, request, ErrorCode.INVALID_REQUEST, TOO_MANY)

@@ -109,7 +109,7 @@ class ConsumerGroupHeartbeatApi(GroupApi[ConsumerGroupHeartbeatRequest, Consumer
         self.fast = self.fast_path.serve
 
     def handle(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Any:
-        """Authorizes the client, validates the request by itself, and runs it in the group's shard."""
+        """Authorizes the client, validates the fields of the request, and runs it in the group's shard."""
         if not self._services.enabled:
             return self.error(context, request, ErrorCode.UNSUPPORTED_VERSION)
         names = request.subscribed_topic_names
@@ -161,7 +161,7 @@ class ConsumerGroupHeartbeatApi(GroupApi[ConsumerGroupHeartbeatRequest, Consumer
     def _refused(
         self, context: RequestContext, request: ConsumerGroupHeartbeatRequest
     ) -> ConsumerGroupHeartbeatResponse | None:
-        """Validates an authorized request by itself; returns the response that refuses it, or None."""
+        """Validates the fields of an authorized request; returns the response that refuses it, or None."""
         reason = invalid(context.api_version, request)
         if reason is not None:
             return self.error(context, request, ErrorCode.INVALID_REQUEST, reason)
@@ -188,7 +188,7 @@ class ConsumerGroupHeartbeatApi(GroupApi[ConsumerGroupHeartbeatRequest, Consumer
 
 
 def invalid(api_version: int, request: ConsumerGroupHeartbeatRequest) -> str | None:
-    """Validates a request by itself, in Kafka's order; returns the reason for refusing it, or None."""
+    """Validates the fields of a request, in Kafka's order; returns the reason for refusing it, or None."""
     epoch = request.member_epoch
     needs_id = api_version >= CLIENT_IDS_SINCE or epoch > JOIN or epoch == LEAVE
     if needs_id and is_blank(request.member_id):

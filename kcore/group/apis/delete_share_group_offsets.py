@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kcore.group.apis.base import GroupApi
+from kcore.group.apis.share_offsets import ShareOffsetsApi
 from kcore.group.share.chain import chain, with_result
 from kcore.group.share.offsets import (
     MAX_NAMES,
@@ -32,24 +32,14 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from kcore.group.shard import GroupShard
-    from kcore.group.share.services import ShareGroupServices
-    from kcore.protocol.authorizer import Authorizer
     from kcore.protocol.messages.delete_share_group_state import DeleteShareGroupStateRequest
     from kcore.runtime.api import RequestContext
-    from kcore.runtime.shards import Shards
-    from kcore.runtime.topics import TopicImage
 
 
-class DeleteShareGroupOffsetsApi(GroupApi[DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse]):
+class DeleteShareGroupOffsetsApi(ShareOffsetsApi[DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse]):
     """Serves DeleteShareGroupOffsets to clients with DELETE on the group and READ on each topic.
 
     The group lists the topics as deleting, the share coordinator deletes their states, and the group removes them.
-
-    Args:
-        shards: the group shards.
-        services: the switch of share groups, and the persister.
-        topics: the cluster's topics.
-        authorizer: checks permissions; None allows all.
     """
 
     key = ApiKey.DELETE_SHARE_GROUP_OFFSETS
@@ -58,27 +48,15 @@ class DeleteShareGroupOffsetsApi(GroupApi[DeleteShareGroupOffsetsRequest, Delete
     versions = (0, 0)
     differs: ClassVar[str] = f"{TOO_MANY[0].upper()}{TOO_MANY[1:]}; longer requests are INVALID_REQUEST."
 
-    __slots__ = ("_services", "_topics")
-
-    def __init__(
-        self,
-        shards: Shards[GroupShard],
-        services: ShareGroupServices,
-        topics: TopicImage,
-        authorizer: Authorizer | None = None,
-    ) -> None:
-        super().__init__(shards, authorizer)
-        self._services = services
-        self._topics = topics
+    __slots__ = ()
 
     def handle(self, context: RequestContext, request: DeleteShareGroupOffsetsRequest) -> Any:
         """Authorizes the client, and runs both decisions with the share coordinator's operation between them."""
         if not self._services.enabled:
             return self.error(context, request, ErrorCode.UNSUPPORTED_VERSION)
-        if not self.allowed(context, Operation.DELETE, request.group_id):
-            return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        if not request.group_id:
-            return self.error(context, request, ErrorCode.INVALID_GROUP_ID)
+        refusal = self.refusal(context, Operation.DELETE, request.group_id)
+        if refusal:
+            return self.error(context, request, refusal)
         if len(request.topics) > MAX_NAMES:
             return self.error(context, request, ErrorCode.INVALID_REQUEST, TOO_MANY)
         names = len(request.topics)

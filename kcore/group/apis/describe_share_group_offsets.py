@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
-from kcore.group.apis.base import GroupApi
+from kcore.group.apis.share_offsets import ShareOffsetsApi
 from kcore.group.share.chain import chain
 from kcore.group.share.group import ShareGroup
 from kcore.group.share.offsets import MAX_NAMES, TOO_MANY
@@ -35,12 +35,8 @@ from kcore.runtime.pending import gather
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
-    from kcore.group.share.services import ShareGroupServices
-    from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
-    from kcore.runtime.shards import Shards
     from kcore.runtime.sliced import Work
-    from kcore.runtime.topics import TopicImage
 
 UNKNOWN: Final = -1
 """The start offset, lag or leader epoch that is not known."""
@@ -116,15 +112,10 @@ class InitializedTopics(NamedTuple):
     group_id: str
 
 
-class DescribeShareGroupOffsetsApi(GroupApi[DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse]):
-    """Serves DescribeShareGroupOffsets to clients with DESCRIBE on the group and on the topics.
-
-    Args:
-        shards: the group shards.
-        services: the switch of share groups, the persister, and the ends of partitions.
-        topics: the cluster's topics.
-        authorizer: checks permissions; None allows all.
-    """
+class DescribeShareGroupOffsetsApi(
+    ShareOffsetsApi[DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse]
+):
+    """Serves DescribeShareGroupOffsets to clients with DESCRIBE on the group and on the topics."""
 
     key = ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS
     request_type = DescribeShareGroupOffsetsRequest
@@ -135,18 +126,7 @@ class DescribeShareGroupOffsetsApi(GroupApi[DescribeShareGroupOffsetsRequest, De
         "Kafka delays the response by 31 seconds if a partition does not exist, kcore does not."
     )
 
-    __slots__ = ("_services", "_topics")
-
-    def __init__(
-        self,
-        shards: Shards[GroupShard],
-        services: ShareGroupServices,
-        topics: TopicImage,
-        authorizer: Authorizer | None = None,
-    ) -> None:
-        super().__init__(shards, authorizer)
-        self._services = services
-        self._topics = topics
+    __slots__ = ()
 
     def handle(self, context: RequestContext, request: DescribeShareGroupOffsetsRequest) -> Any:
         """Describes each group, with its own error; a long request in slices."""

@@ -104,7 +104,7 @@ class FindCoordinatorApi(Api[FindCoordinatorRequest, FindCoordinatorResponse]):
         self._authorizer = authorizer
 
     def handle(self, context: RequestContext, request: FindCoordinatorRequest) -> Any:
-        """Finds the coordinator of each key by itself."""
+        """Finds the coordinator of each key; an error affects only its key."""
         if context.api_version >= SEVERAL_KEYS_SINCE:
             keys = request.coordinator_keys
             if len(keys) == 1:

@@ -34,7 +34,7 @@ class HeartbeatApi(GroupApi[HeartbeatRequest, HeartbeatResponse]):
 
     Args:
         shards: the group shards.
-        authorizer: decides who may READ a group; None allows all.
+        authorizer: checks the permission to READ a group; None allows all.
     """
 
     key = ApiKey.HEARTBEAT

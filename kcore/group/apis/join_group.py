@@ -47,7 +47,7 @@ class JoinGroupApi(GroupApi[JoinGroupRequest, JoinGroupResponse]):
         self._config = config
 
     def handle(self, context: RequestContext, request: JoinGroupRequest) -> Any:
-        """Validates the request by itself, and runs it in the group's shard."""
+        """Validates the fields of the request, and runs it in the group's shard."""
         code = self._validate(context, request)
         if code:
             return self.error(context, request, code)

@@ -45,7 +45,7 @@ class LeaveGroupApi(GroupApi[LeaveGroupRequest, LeaveGroupResponse]):
     __slots__ = ()
 
     def handle(self, context: RequestContext, request: LeaveGroupRequest) -> Any:
-        """Validates the request by itself, and runs it in the group's shard."""
+        """Validates the fields of the request, and runs it in the group's shard."""
         group_id = request.group_id
         code = self.refusal(context, Operation.READ, group_id)
         if code:

@@ -49,7 +49,7 @@ class OffsetCommitApi(GroupApi[OffsetCommitRequest, OffsetCommitResponse]):
     Args:
         shards: the group shards.
         topics: the cluster's topics; offsets of unknown topics are refused.
-        authorizer: decides who may READ groups and topics; None allows all.
+        authorizer: checks the permission to READ groups and topics; None allows all.
     """
 
     key = ApiKey.OFFSET_COMMIT

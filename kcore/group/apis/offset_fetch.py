@@ -269,7 +269,7 @@ class OffsetFetchApi(Api[OffsetFetchRequest, OffsetFetchResponse]):
     Args:
         shards: the group shards.
         topics: the cluster's topics, for their ids.
-        authorizer: decides who may DESCRIBE groups and topics; None allows all.
+        authorizer: checks the permission to DESCRIBE groups and topics; None allows all.
     """
 
     key = ApiKey.OFFSET_FETCH

@@ -84,7 +84,7 @@ class ShareGroupHeartbeatApi(GroupApi[ShareGroupHeartbeatRequest, ShareGroupHear
         self.fast = self.fast_path.serve
 
     def handle(self, context: RequestContext, request: ShareGroupHeartbeatRequest) -> Any:
-        """Authorizes the client, validates the request by itself, and runs it in the group's shard."""
+        """Authorizes the client, validates the fields of the request, and runs it in the group's shard."""
         if not self._services.enabled:
             return self.error(context, request, ErrorCode.UNSUPPORTED_VERSION)
         if self._authorizer is not None and not self.allowed(context, Operation.READ, request.group_id):
@@ -160,7 +160,7 @@ class ShareGroupHeartbeatApi(GroupApi[ShareGroupHeartbeatRequest, ShareGroupHear
 
 
 def invalid(request: ShareGroupHeartbeatRequest) -> str | None:
-    """Validates a request by itself, in Kafka's order; returns the reason for refusing it, or None."""
+    """Validates the fields of a request, in Kafka's order; returns the reason for refusing it, or None."""
     if is_blank(request.member_id):
         return "MemberId can't be empty."
     if is_blank(request.group_id):

@@ -99,7 +99,7 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
         self.fast = self.fast_path.serve
 
     def handle(self, context: RequestContext, request: StreamsGroupHeartbeatRequest) -> Any:
-        """Authorizes the client, validates the request by itself, and runs it in the group's shard."""
+        """Authorizes the client, validates the fields of the request, and runs it in the group's shard."""
         if not self._services.enabled:
             return self.error(context, request, ErrorCode.UNSUPPORTED_VERSION)
         if not self.allowed(context, Operation.READ, request.group_id):
@@ -245,7 +245,7 @@ def _extend(response: StreamsGroupHeartbeatResponse, text: str) -> None:
 
 
 def invalid(request: StreamsGroupHeartbeatRequest) -> tuple[ErrorCode, str | None]:
-    """Validates a request by itself, in Kafka's order; returns the error and its message, or NONE."""
+    """Validates the fields of a request, in Kafka's order; returns the error and its message, or NONE."""
     reason = _unsupported(request) or _incomplete(request)
     if reason is not None:
         return ErrorCode.INVALID_REQUEST, reason

@@ -34,7 +34,7 @@ class SyncGroupApi(GroupApi[SyncGroupRequest, SyncGroupResponse]):
     __slots__ = ()
 
     def handle(self, context: RequestContext, request: SyncGroupRequest) -> Any:
-        """Validates the request by itself, and runs it in the group's shard."""
+        """Validates the fields of the request, and runs it in the group's shard."""
         if context.api_version >= PROTOCOL_SINCE and (request.protocol_type is None or request.protocol_name is None):
             return sync_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         group_id = request.group_id

@@ -68,7 +68,7 @@ class TxnOffsetCommitApi(GroupApi[TxnOffsetCommitRequest, TxnOffsetCommitRespons
         shards: the group shards.
         topics: the cluster's topics; offsets of unknown topics are refused.
         verifier: verifies transactions with their coordinator.
-        authorizer: decides who may WRITE transactions, and READ groups and topics; None allows all.
+        authorizer: checks the permission to WRITE transactions, and READ groups and topics; None allows all.
     """
 
     key = ApiKey.TXN_OFFSET_COMMIT

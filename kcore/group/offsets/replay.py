@@ -51,7 +51,7 @@ def replay_pending_block(shard: GroupShard, offset: int, producer_id: int, block
 def replay_offset(
     shard: GroupShard, offset: int, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue | None
 ) -> None:
-    """Applies an offset record in the codec's types; the rest is like `replay_commit`."""
+    """Applies an offset record as `replay_commit` does, with key and value in the codec's types."""
     if value is None:
         shard.offsets.remove(key.group, key.topic, key.partition)
         return
@@ -62,7 +62,7 @@ def replay_offset(
 def replay_legacy_offset(
     shard: GroupShard, offset: int, producer_id: int, key: LegacyOffsetCommitKey, value: LegacyOffsetCommitValue | None
 ) -> None:
-    """Applies an offset record with a key of version 0; the rest is like `replay_commit`."""
+    """Applies an offset record as `replay_commit` does, with a key of version 0."""
     if value is None:
         shard.offsets.remove(key.group, key.topic, key.partition)
         return

@@ -111,7 +111,7 @@ class OffsetStore:
     # ---- replay
 
     def put(self, producer_id: int, group_id: str, topic: str, partition: int, offset: OffsetAndMetadata) -> None:
-        """Stores a committed offset: materialised without a producer id (-1), else pending under it.
+        """Stores an offset: as committed if `producer_id` is -1, else as pending in the transaction of the producer.
 
         A later pending offset of the same producer and partition replaces an earlier one.
         """

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from kcore.node._async.queue import AsyncQueue
     from kcore.node._async.topics import AsyncTopics
     from kcore.node._async.transaction_states import AsyncTransactions
-    from kcore.node._async.transactions import AsyncTransaction, TransactionalProducer
+    from kcore.node._async.transactional_producer import TransactionalProducer
+    from kcore.node._async.transactions import AsyncTransaction
     from kcore.node._async.users import AsyncUsers
     from kcore.node.interceptors import ProducerInterceptor
 
@@ -125,7 +126,8 @@ class AsyncNode:
         Raises:
             ProducerFencedError: on entering, at an operation or at the commit: another producer has taken over the id.
         """
-        from kcore.node._async.transactions import AsyncTransaction, transactional_producer  # noqa: PLC0415
+        from kcore.node._async.transactional_producer import transactional_producer  # noqa: PLC0415
+        from kcore.node._async.transactions import AsyncTransaction  # noqa: PLC0415
         from kcore.protocol.compression import CompressionType  # noqa: PLC0415
 
         producer = transactional_producer(self._calls, self._producers, transactional_id, timeout)

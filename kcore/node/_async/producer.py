@@ -16,13 +16,14 @@ from kcore.client.missing_topics import MISSING, MissingTopics
 from kcore.errors import ConnectionClosedError, KafkaError, KcoreError
 from kcore.node._async.backend import Event, guard, monotonic, no_wait, sleep, spawn
 from kcore.node._async.calls import AsyncCalls, backoff_s
+from kcore.node._async.delivery import AsyncDelivery
 from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, chained, notified
 from kcore.node.requests import produce_request, record_size
 from kcore.node.types import HeaderList, RecordMetadata, TopicPartition, to_bytes
 from kcore.protocol.compression import CompressionType, compress
 from kcore.protocol.error_codes import RETRIABLE, ErrorCode
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
-from kcore_ext.client.accumulator import Accumulator, DeliveryBase, PartitionQueue, ProducerBatch
+from kcore_ext.client.accumulator import Accumulator, PartitionQueue, ProducerBatch
 
 logger = logging.getLogger(__name__)
 
@@ -64,39 +65,6 @@ class SentBatches(NamedTuple):
     broker: Broker
     request: Any
     batches: dict[TopicPartition, tuple[PartitionQueue, ProducerBatch]]
-
-
-class AsyncDelivery(DeliveryBase):
-    """The result of one record: `producer.append` returns it at once, `result` waits for it."""
-
-    __slots__ = ()
-
-    @property
-    def done(self) -> bool:
-        """True once the record is stored, or has failed."""
-        batch = self.batch
-        return batch.done.is_set() and self.batch is batch  # the batch may have been split in between
-
-    async def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Waits until the record is stored, and returns its place.
-
-        Args:
-            timeout: the time limit of this wait in seconds; None: the producer's timeout ends it.
-
-        Raises:
-            KafkaError: the server refused the record's batch.
-            TimeoutError: the batch was not stored in the producer's timeout, or is not stored yet after `timeout`.
-        """
-        until_s = None if timeout is None else monotonic() + timeout
-        batch = None
-        while batch is not self.batch:  # the broker may refuse a batch as too large: then its parts replace it
-            batch = self.batch
-            if not await batch.done.wait(None if until_s is None else until_s - monotonic()):
-                raise TimeoutError(f"the record is not stored after {timeout:g} s; the producer keeps trying")
-        if batch.error is not None:
-            raise batch.error
-        topic, partition = self.partition
-        return RecordMetadata(topic, partition, self.offset, self.timestamp_ms)
 
 
 class AsyncProducer:

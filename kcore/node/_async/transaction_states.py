@@ -11,7 +11,7 @@ from kcore.client.aio.routes import TRANSACTION
 from kcore.errors import KafkaError, raise_partition_errors
 from kcore.node._async.backend import gather
 from kcore.node._async.calls import AsyncCalls
-from kcore.node._async.transactions import TransactionalProducer
+from kcore.node._async.transactional_producer import TransactionalProducer
 from kcore.node.requests import by_topic
 from kcore.node.types import (
     Partition,

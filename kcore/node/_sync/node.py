@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from kcore.node._sync.queue import Queue
     from kcore.node._sync.topics import Topics
     from kcore.node._sync.transaction_states import Transactions
-    from kcore.node._sync.transactions import Transaction, TransactionalProducer
+    from kcore.node._sync.transactional_producer import TransactionalProducer
+    from kcore.node._sync.transactions import Transaction
     from kcore.node._sync.users import Users
     from kcore.node.interceptors import ProducerInterceptor
 
@@ -126,7 +127,8 @@ class Node:
         Raises:
             ProducerFencedError: on entering, at an operation or at the commit: another producer has taken over the id.
         """
-        from kcore.node._sync.transactions import Transaction, transactional_producer  # noqa: PLC0415
+        from kcore.node._sync.transactional_producer import transactional_producer  # noqa: PLC0415
+        from kcore.node._sync.transactions import Transaction  # noqa: PLC0415
         from kcore.protocol.compression import CompressionType  # noqa: PLC0415
 
         producer = transactional_producer(self._calls, self._producers, transactional_id, timeout)

@@ -12,7 +12,7 @@ from kcore.client.aio.routes import TRANSACTION
 from kcore.errors import KafkaError, raise_partition_errors
 from kcore.node._sync.backend import gather
 from kcore.node._sync.calls import Calls
-from kcore.node._sync.transactions import TransactionalProducer
+from kcore.node._sync.transactional_producer import TransactionalProducer
 from kcore.node.requests import by_topic
 from kcore.node.types import (
     Partition,

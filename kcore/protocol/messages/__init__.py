@@ -279,7 +279,7 @@ if TYPE_CHECKING:
 
 
 def module_name(message_name: str) -> str:
-    """The module of a request or response: ``"JoinGroupResponse"`` is in ``"join_group"``."""
+    """Returns the module of a request or response: ``"JoinGroupResponse"`` is in ``"join_group"``."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", re.sub(r"(Request|Response)$", "", message_name)).lower()
 
 

@@ -1,4 +1,4 @@
-"""DescribeGroups (API key 15): what classic groups look like."""
+"""DescribeGroups (API key 15): the description of classic groups."""
 
 from kcore.protocol.schema import (
     Array,

@@ -1,4 +1,4 @@
-"""DescribeTransactions (API key 65): what transactions look like (KIP-664)."""
+"""DescribeTransactions (API key 65): the description of transactions (KIP-664)."""
 
 from kcore.protocol.schema import Array, Int16, Int32, Int64, Message, Request, String, Struct
 

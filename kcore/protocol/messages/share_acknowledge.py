@@ -41,7 +41,7 @@ class AcknowledgeTopic(Struct):
 
 
 class ShareAcknowledgeRequest(Request["ShareAcknowledgeResponse"], api_key=79, versions="1-2", flexible="0+"):
-    """Ranges with what became of them; v2 can renew locks (KIP-1222)."""
+    """Ranges of offsets with their acknowledgements; v2 can renew locks (KIP-1222)."""
 
     group_id: NullableString = None
     member_id: NullableString = ""

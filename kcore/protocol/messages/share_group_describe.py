@@ -1,4 +1,4 @@
-"""ShareGroupDescribe (API key 77): what share groups look like (KIP-932)."""
+"""ShareGroupDescribe (API key 77): the description of share groups (KIP-932)."""
 
 from kcore.protocol.schema import (
     ZERO_UUID,

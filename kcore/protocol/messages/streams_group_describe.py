@@ -1,4 +1,4 @@
-"""StreamsGroupDescribe (API key 89): what streams groups look like (KIP-1071)."""
+"""StreamsGroupDescribe (API key 89): the description of streams groups (KIP-1071)."""
 
 from kcore.protocol.schema import (
     Array,

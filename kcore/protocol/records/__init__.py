@@ -1,7 +1,7 @@
-"""Records of Kafka's internal topics: which key and value a record's bytes are.
+"""The keys and values of records in Kafka's internal topics.
 
-One file per record type holds its key and its value. What stands in a topic is found by the key's type, so reading a
-log needs no more than `decode_key` and `decode_value`.
+One file per record type holds its key and its value. The first two bytes of a key are its record type, so a reader of a
+log needs only `decode_key` and `decode_value`.
 """
 
 import pkgutil
@@ -47,9 +47,9 @@ class UnknownRecord(NamedTuple):
 
 @cache
 def key_classes(topic_name: str) -> dict[int, type[RecordKey]]:
-    """The key classes of a topic by record type; empty for a topic that has none.
+    """Returns the key classes of a topic by record type; none for a topic of users.
 
-    In `__consumer_offsets` types 0 and 1 are laid out alike, and both are read as `OffsetCommitKey`.
+    In `__consumer_offsets`, keys of types 0 and 1 have the same fields, and both are read as `OffsetCommitKey`.
     """
     for module in pkgutil.iter_modules(__path__, f"{__name__}."):
         import_module(module.name)
@@ -63,11 +63,11 @@ def decode_key(topic_name: str, data: Buffer) -> RecordKey | UnknownRecord:
     """Reads a record's key.
 
     Args:
-        topic_name: the internal topic that the record stands in.
+        topic_name: the record's internal topic.
         data: the key's bytes.
 
     Returns:
-        The key, or an UnknownRecord for a type that the topic is not known to hold.
+        The key; an UnknownRecord if no record of the topic is known to have this type.
 
     Raises:
         DecodeError: the type is known and the bytes after it are malformed.
@@ -85,7 +85,7 @@ def decode_value(key: RecordKey | UnknownRecord, data: Buffer | None) -> RecordV
     """Reads a record's value.
 
     Args:
-        key: what `decode_key` made of the record's key.
+        key: the result of `decode_key` for the record's key.
         data: the value's bytes, None for a tombstone.
 
     Returns:

@@ -22,7 +22,7 @@ class RecordValue(Message):
     __slots__ = ()
 
     def encode_value(self, version: int) -> bytes:
-        """The value's bytes after their int16 version.
+        """Encodes the value after its int16 version.
 
         Raises:
             EncodeError: the version is not one of the value's, or a field does not fit (see `Message.encode`).
@@ -60,7 +60,7 @@ class RecordKey(Message):
         cls.VALUE = value
 
     def encode_key(self) -> bytes:
-        """The int16 record type, then the key's fields."""
+        """Encodes the key after its int16 record type."""
         return self.RECORD_TYPE.to_bytes(2, "big") + self.encode(0)
 
     @classmethod
@@ -77,7 +77,7 @@ class RecordKey(Message):
 
 
 def _prefix(data: Buffer, what: str) -> int:
-    """The int16 at the beginning."""
+    """Returns the int16 at the beginning."""
     if len(data) < 2:
         raise DecodeError(0, f"{what} needs 2 bytes, found {len(data)}")
     return int.from_bytes(data[:2], "big", signed=True)

@@ -1,4 +1,4 @@
-"""KRaft's metadata records, as they stand in `__cluster_metadata` (KIP-631): topics, partitions, settings, features.
+"""KRaft's records of `__cluster_metadata` (KIP-631): topics, partitions, settings, features, nodes, permissions.
 
 A record has no key. Its value is an unsigned varint frame version (1), the record's API key and version as unsigned
 varints, and the record's fields; all of them are flexible.
@@ -220,12 +220,12 @@ class RemoveUserScramCredentialRecord(MetadataRecord, api_key=22, versions="0", 
 
 @cache
 def _record_classes() -> dict[int, type[MetadataRecord]]:
-    """The record classes by API key."""
+    """Returns the record classes by API key."""
     return {cls.API_KEY: cls for cls in MetadataRecord.__subclasses__()}
 
 
 def encode_metadata_record(record: MetadataRecord, version: int) -> bytes:
-    """The value of a record in the metadata log; its key is null.
+    """Encodes the value of a record in the metadata log; its key is null.
 
     Raises:
         EncodeError: the version is not one of the record's, or a field does not fit (see `Message.encode`).
@@ -255,7 +255,7 @@ def decode_metadata_record(data: Buffer) -> MetadataRecord:
 
 
 def _unsigned_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """An unsigned varint of at most five bytes, and the position after it."""
+    """Reads an unsigned varint of at most five bytes. Returns it and the position after it."""
     value = 0
     for at in range(5):
         if position + at >= len(data):

@@ -174,7 +174,7 @@ class _Producer:
 
     @staticmethod
     def _really(balance: dict[Outcome, int], observation: Observation, sign: int) -> bool:
-        """True if the balance has a surplus of this outcome; removes it from the balance."""
+        """Returns True if the balance has a surplus of this outcome, and removes it from the balance."""
         outcome = (observation.producer_epoch, observation.commit)
         if balance.get(outcome, 0) * sign <= 0:
             return False
@@ -242,7 +242,7 @@ class _Producer:
         return logs.decisions_since_ms <= marker.timestamp_ms <= until_ms
 
     def _is_behind(self, place: PartitionTuple, since_ms: int) -> bool:
-        """True if a log continues after a time. A log that was copied before the others may lack only its end."""
+        """Returns True if a log continues after a time. A log that was copied first may lack only its end."""
         span = self._logs.spans.get(place)
         late = self._logs.now_ms - since_ms > self._logs.grace_ms
         return late or (span is not None and span.newest_ms > since_ms)

@@ -95,7 +95,7 @@ class Logs(NamedTuple):
 
 
 def _is_whole(own: list[Observation], empty: set[int]) -> bool:
-    """True if these are all partitions of a topic: the hashes of ids or groups imply the partition count."""
+    """Returns True if these are all partitions of a topic: the hashes of ids or groups imply the partition count."""
     present = empty | {observation.partition for observation in own}
     count = max(present) + 1
     if len(present) != count:

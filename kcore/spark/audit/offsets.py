@@ -89,6 +89,6 @@ class OffsetsWentBack(Check):
 
 
 def _same_topic(before: OffsetAndMetadata, after: Any) -> bool:
-    """True unless the topic ids differ: a topic that was recreated is another topic."""
+    """Returns True unless the topic ids differ: a topic that was recreated is another topic."""
     topic_id = getattr(after, "topic_id", None)
     return topic_id is None or before.belongs_to(bytes(topic_id))

@@ -89,7 +89,7 @@ class Range:
         )
 
     def wants(self, part: Part) -> bool:
-        """True if the range includes rows of a partition."""
+        """Returns True if the range includes rows of a partition."""
         return (self.topics is None or part.topic in self.topics) and (
             self.partitions is None or part.partition in self.partitions
         )

@@ -41,7 +41,7 @@ class MalformedError(ValueError):
 
 
 def crc_is_right(batch: Any) -> bool:
-    """True if the CRC-32C of a whole batch is correct."""
+    """Returns True if the CRC-32C of a whole batch is correct."""
     return _crc32c(bytes(batch[21:])) == int.from_bytes(batch[17:21], "big")
 
 

@@ -87,7 +87,7 @@ class Span(NamedTuple):
     columns: Collection[str] | None = None
 
     def has(self, offset: int) -> bool:
-        """True if an offset is in the range."""
+        """Returns True if an offset is in the range."""
         return offset >= self.start and (self.stop is None or offset < self.stop)
 
     def lacks(self, offset: int, kind: str, detail: str) -> None:
@@ -420,7 +420,7 @@ def open_source(path: str | Path) -> Source:
 
 
 def is_cluster(place: str | Path) -> bool:
-    """True for the URL of the store of a cluster."""
+    """Returns True for the URL of the store of a cluster."""
     return isinstance(place, str) and place.startswith(CLUSTER_SCHEMES)
 
 

@@ -137,7 +137,7 @@ def _drop_leftovers(storage: Storage, manifest: Manifest) -> None:
 
 
 def _is_data(name: str) -> bool:
-    """True for files of partitions: `topic=T/partition=N/FILE`."""
+    """Returns True for files of partitions: `topic=T/partition=N/FILE`."""
     parts = PurePosixPath(name).parts
     return len(parts) == 3 and parts[0].startswith("topic=") and parts[1].startswith("partition=")
 

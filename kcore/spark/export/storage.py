@@ -49,7 +49,7 @@ class Files(ABC):
 
     @abstractmethod
     def exists(self, name: str) -> bool:
-        """True if a file exists."""
+        """Returns True if a file exists."""
 
 
 class Storage(Files):
@@ -78,7 +78,7 @@ class Storage(Files):
 
 
 class HashedFile:
-    """A file that is being written: computes size and SHA-256 of what it gets."""
+    """A file that is being written: computes the size and the SHA-256 of the written bytes."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -249,7 +249,7 @@ class ArrowStorage(Storage):
 
 
 def is_uri(place: str | Path) -> bool:
-    """True if a place names its file system with a scheme; a path does not."""
+    """Returns True if a place names its file system with a scheme; a path does not."""
     scheme = urlsplit(place).scheme if isinstance(place, str) else ""
     return len(scheme) > 1
 

@@ -200,7 +200,7 @@ def in_tasks(frame: DataFrame, tasks: int, order: tuple[str, ...]) -> DataFrame:
 
 
 def is_local(spark: SparkSession, place: str | Path) -> bool:
-    """True for a path in a local session. A cluster resolves paths on its default file system."""
+    """Returns True for a path in a local session. A cluster resolves paths on its default file system."""
     return not is_uri(place) and str(spark.sparkContext.master).startswith("local")
 
 

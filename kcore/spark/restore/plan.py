@@ -157,7 +157,7 @@ def sorted_rows(rows: Iterable[PlanRow]) -> list[PlanRow]:
 
 
 def is_csv(path: Path) -> bool:
-    """True if a file name ends in `.csv`.
+    """Returns True if a file name ends in `.csv`.
 
     Raises:
         KcoreError: it ends neither in `.json` nor in `.csv`.

@@ -108,7 +108,7 @@ class Completeness:
         return last if last > 0 else None
 
     def is_complete(self, last_stable_offset: int, cut: bool) -> bool:
-        """True if the state at a cut is correct.
+        """Returns True if the state at a cut is correct.
 
         Args:
             last_stable_offset: the one of the cut.

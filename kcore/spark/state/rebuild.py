@@ -23,7 +23,7 @@ class AsOf(NamedTuple):
     timestamp_ms: int | None = None
 
     def excludes(self, row: EventRow) -> bool:
-        """True if a row, and with it all later rows, is beyond the moment."""
+        """Returns True if a row, and with it all later rows, is beyond the moment."""
         return (self.offset is not None and row.offset >= self.offset) or (
             self.timestamp_ms is not None and row.timestamp_ms > self.timestamp_ms
         )

@@ -436,7 +436,7 @@ def _parts(kind: str, value: Any) -> TopicPartitions:
 
 
 def _pending(kind: str, value: Any) -> bool:
-    """True if a member still owns partitions that it must revoke."""
+    """Returns True if a member still owns partitions that it must revoke."""
     if kind == STREAMS:
         return any(getattr(value, name + "_pending_revocation") for name in TASKS.values())
     return kind == CONSUMER and bool(value.partitions_pending_revocation)

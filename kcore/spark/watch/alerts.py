@@ -1,4 +1,4 @@
-"""Lag and alerts: what the tables of the job `watch` show at a point in time."""
+"""Lag and alerts, which the job `watch` derives from its tables at a point in time."""
 
 from __future__ import annotations
 

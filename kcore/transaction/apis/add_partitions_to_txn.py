@@ -74,7 +74,7 @@ class AddPartitionsToTxnApi(Api[AddPartitionsToTxnRequest, AddPartitionsToTxnRes
         self._authorizer = authorizer
 
     def handle(self, context: RequestContext, request: AddPartitionsToTxnRequest) -> Any:
-        """Runs each transaction by itself, and joins the results to one response."""
+        """Runs each transaction separately, and joins the results to one response."""
         if context.api_version < BATCHED_SINCE:
             only = AddPartitionsToTxnTransaction(
                 transactional_id=request.v3_and_below_transactional_id,

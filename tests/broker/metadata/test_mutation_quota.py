@@ -155,7 +155,7 @@ def test_topics_are_deleted_within_the_quota() -> None:
 
 
 def test_topics_created_by_metadata_count() -> None:
-    """Such a topic is not created while the quota is used up; the response is the same as if it were."""
+    """While the quota is used up, a Metadata request creates no topic; its response is that of a created topic."""
     node = Limited(**{"num.partitions": 23})
 
     def look_up(name: str) -> Any:

@@ -175,7 +175,7 @@ class Script:
 
 
 def done(result: Any) -> Pending:
-    """A pending response; an immediate one is complete."""
+    """Returns the response of a pending one after its completion; an immediate response is complete."""
     if isinstance(result, Pending):
         return result
     pending = Pending(None, None, None)  # type: ignore[arg-type]

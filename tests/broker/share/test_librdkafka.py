@@ -46,7 +46,7 @@ def consume(consumer: ShareConsumer, enough: Callable[[], bool], handle: Callabl
 @pytest.mark.clients
 @pytest.mark.timeout(300)
 def test_share_consumer_goes_on_behind_a_kill(tmp_path: Path) -> None:
-    """Implicit acknowledgement: what was committed never comes again, also after kill -9; nothing is missing."""
+    """Implicit acknowledgement: committed records never come again, also after kill -9; no record is missing."""
     server = ServerProcess(tmp_path / "data", stderr=tmp_path / "server.log")
     with server:
         prepare(server.bootstrap, "jobs")

@@ -45,7 +45,7 @@ class Runs(ShareRuns):
 
 
 def each_offset(batches: list[tuple[int, int, int, int]]) -> dict[int, tuple[int, int]]:
-    """The state and count of each offset of state batches."""
+    """Returns the state and count of each offset of state batches."""
     return {offset: (state, count) for first, last, state, count in batches for offset in range(first, last + 1)}
 
 

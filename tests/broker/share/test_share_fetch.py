@@ -19,7 +19,7 @@ ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 
 
 def park(world: World, member: str, epoch: int, partitions: Any = (), **more: Any) -> Pending:
-    """A fetch that waits."""
+    """Sends a fetch that waits."""
     pending = world.start(world.fetch_request(member, epoch, partitions, **{"max_wait_ms": 5000, **more}), 2)
     world.settle()
     assert isinstance(pending, Pending)
@@ -55,7 +55,7 @@ def test_a_fetch_that_finds_nothing_ends_with_its_time() -> None:
 
 
 def test_waiting_fetches_share_what_comes() -> None:
-    """New records go to the first waiting member; what it releases goes to the second one at once."""
+    """New records go to the first waiting member; records that it releases go to the second one at once."""
     world = World()
     first, second = park(world, "m", 0, [0]), park(world, "n", 0, [0])
     world.produce(3)

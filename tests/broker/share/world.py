@@ -171,11 +171,11 @@ class World(EngineHarness):
         )
 
     def fetch(self, member: str, epoch: int, partitions: Any = (), **more: Any) -> Any:
-        """ShareFetch; the response."""
+        """Sends ShareFetch; returns the response."""
         return self.call(self.fetch_request(member, epoch, partitions, **more), 2)
 
     def acquire(self, member: str, epoch: int, partitions: Any = (), **more: Any) -> list[tuple[int, int, int]]:
-        """ShareFetch; the acquired ranges of all partitions."""
+        """Sends ShareFetch; returns the acquired ranges of all partitions."""
         return acquired(self.fetch(member, epoch, partitions, **more))
 
     def acknowledge_request(
@@ -200,7 +200,7 @@ class World(EngineHarness):
         )
 
     def acknowledge(self, member: str, epoch: int, *acks: Ack, renew: bool = False) -> int:
-        """ShareAcknowledge for partition 0; the error code of the partition."""
+        """Sends ShareAcknowledge for partition 0; returns the error code of the partition."""
         response = self.call(self.acknowledge_request(member, epoch, {0: acks}, renew=renew), 2)
         assert not response.error_code, response
         return int(response.responses[0].partitions[0].error_code)
@@ -208,7 +208,7 @@ class World(EngineHarness):
     # ---- what is to be seen
 
     def records(self) -> list[Any]:
-        """The keys and values of all records of `__share_group_state`."""
+        """Returns the keys and values of all records of `__share_group_state`."""
         found = []
         for index in range(2):
             partition = self.engine.partitions.get("__share_group_state", index)
@@ -226,7 +226,7 @@ class World(EngineHarness):
 
 
 def acquired(response: Any) -> list[tuple[int, int, int]]:
-    """The acquired ranges of a response: first offset, last offset, delivery count."""
+    """Returns the acquired ranges of a response: first offset, last offset, delivery count."""
     assert not response.error_code, response
     return [
         (each.first_offset, each.last_offset, each.delivery_count)
@@ -237,7 +237,7 @@ def acquired(response: Any) -> list[tuple[int, int, int]]:
 
 
 def offsets(response: Any) -> list[int]:
-    """The offsets of the records in a response."""
+    """Returns the offsets of the records in a response."""
     return [
         record.offset
         for topic in response.responses

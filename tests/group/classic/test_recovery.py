@@ -120,7 +120,7 @@ def test_group_that_is_too_large_rebalances_after_a_restart() -> None:
 
 
 def test_restart_during_a_rebalance_restores_the_acknowledged_state() -> None:
-    """Uncommitted decisions are lost: a sync without a response did not happen."""
+    """Uncommitted decisions are lost: a sync without a response has no effect."""
     world = World().build(COMPLETING, pending=False)
     world.context.auto_commit = False
     call = world.sync(world.leader, {world.leader: b"new"})

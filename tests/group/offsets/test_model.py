@@ -176,7 +176,7 @@ class OffsetsMachine(RuleBasedStateMachine):
         self._reloaded()
 
     def _reloaded(self) -> None:
-        """The interval of expiration restarts; nothing else may change."""
+        """Returns the interval of expiration restarts; nothing else may change."""
         self.next_look_ms = self.context.clock.monotonic_ms() + CHECK_MS
         self.same_offsets()
 

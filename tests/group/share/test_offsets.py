@@ -1,4 +1,4 @@
-"""Start offsets of share groups, and the deletion of their states: what the share coordinator refuses, too."""
+"""Start offsets of share groups, and the deletion of their states; also requests that the share coordinator refuses."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ FETCHED = FetchResponse(
 
 
 def _equal_bytes(write: Callable[[], bytes]) -> Attempt:
-    """Encodes; a success and the next call give the bytes of an undisturbed call."""
+    """Encodes, and checks that a success and the next call give the bytes of an undisturbed call."""
     expected = write()
     written: list[bytes] = []
 

@@ -50,7 +50,7 @@ class Rows(Source):
 
 
 def planted() -> list[Written]:
-    """Three logs with faults within and between them."""
+    """Returns three logs with faults within and between them."""
     ids = transaction_log()
     offsets, data = Written(clock=ids), Written("t", clock=ids)
     offsets.generation("g", 4, a=[0], b=[0])

@@ -106,7 +106,7 @@ def test_assignments_of_other_protocols_are_not_looked_at(log: Written) -> None:
 
 
 def consumer(log: Written, *members: str) -> None:
-    """A consumer group g in epoch 5."""
+    """Returns a consumer group g in epoch 5."""
     for member in members:
         log.member("g", member)
     log.group_epoch("g", 5)

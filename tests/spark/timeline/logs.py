@@ -90,10 +90,10 @@ class Log:
             members: empty for an empty generation.
             group: the group.
             sync_ms: the time between the end of the join phase and the record.
-            topics: member id -> its subscription, else `t`.
+            topics: member id -> its subscription; a member that is not named subscribes to `t`.
             instances: member id -> instance id of static members.
             protocol: the assignor.
-            leader: else the first member.
+            leader: the member id of the leader; None: the first member.
             opaque: True for assignments of an unknown protocol.
         """
         read, static = topics or {}, instances or {}

@@ -75,7 +75,7 @@ def test_progress_is_that_of_each_record(seed: int) -> None:
 
 
 def share_log() -> Log:
-    """Ten records: seven acknowledged, one archived in its third delivery, two released; then a repetition."""
+    """Returns a log of ten records: seven acknowledged, one archived at delivery 3, two released; then a repetition."""
     log = Log(SHARE_GROUP_STATE)
     log.put(ShareSnapshotKey(**PLACE), ShareSnapshotValue(start_offset=0, delivery_complete_count=0))
     log.passes(500).put(ShareUpdateKey(**PLACE), update((0, 6, 2, 1), (7, 9, 0, 1), complete=7))

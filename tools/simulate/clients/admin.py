@@ -32,7 +32,7 @@ class Admin(Client):
     """Creates, changes and deletes topics and groups. Options: interval_ms, short_topic, topic, volatile."""
 
     def start(self) -> None:
-        """See `Client`."""
+        """Implements `Client.start`."""
         self._channel = self.channel()
         self._count = 0
         self.spawn(self._run())

@@ -39,7 +39,7 @@ class RuleBreaker(Client):
     """Sends requests that must be refused. Options: groups, share_groups, topic, interval_ms."""
 
     def start(self) -> None:
-        """See `Client`."""
+        """Implements `Client.start`."""
         self._channel = self.channel()
         self._count = 0
         self.spawn(self._run())

@@ -31,7 +31,7 @@ class Member(Client):
     machine: GroupMemberMachine
 
     def start(self) -> None:
-        """See `Client`."""
+        """Implements `Client.start`."""
         options = self.options
         static = options.get("static", False)
         classic = self.world.protocols.get(self.name, options["protocol"]) == "classic"
@@ -250,13 +250,13 @@ class Member(Client):
     # ---- the end
 
     def shut_down(self) -> None:
-        """See `Client`: leaves the group."""
+        """Implements `Client.shut_down`: leaves the group."""
         if self.alive and not self.machine.closed:
             self.machine.close(self.kernel.now_ms, timeout_ms=5_000)
             self.step()
 
     def kill(self) -> None:
-        """See `Client`."""
+        """Implements `Client.kill`."""
         super().kill()
         self.owned.clear()
 

@@ -41,7 +41,7 @@ class Producer(Client):
     """
 
     def start(self) -> None:
-        """See `Client`."""
+        """Implements `Client.start`."""
         self._padding = "x" * self.options.get("size_bytes", 0)
         self._channel = self.channel()
         self._topic = self.options["topic"]
@@ -211,5 +211,5 @@ class Producer(Client):
         self._renew_after(order.note_failed(queue, batch))
 
     def at_rest(self) -> str | None:
-        """See `Client`."""
+        """Implements `Client.at_rest`."""
         return f"{self._accumulator.size} bytes are not stored" if self._accumulator.size else None

@@ -23,7 +23,7 @@ class ShareWorker(Client):
     """A member of a share group that accepts, releases and rejects records. Options: group, topics, careless."""
 
     def start(self) -> None:
-        """See `Client`."""
+        """Implements `Client.start`."""
         self.membership = ShareMembership(self.options["group"], self.options["topics"])
         self.membership.member_id = f"worker-{self.name}-{self.life}"
         self._session = ShareSession(self.membership.group_id, self.membership.member_id)
@@ -139,5 +139,5 @@ class ShareWorker(Client):
         return TopicPartition(self.world.topic_names[place.topic_id], place.partition)
 
     def at_rest(self) -> str | None:
-        """See `Client`."""
+        """Implements `Client.at_rest`."""
         return None if self.membership.state is ShareState.STABLE else f"state {self.membership.state}"

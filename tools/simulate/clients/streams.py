@@ -33,7 +33,7 @@ class StreamsMember(Client):
     """
 
     def start(self) -> None:
-        """See `Client`."""
+        """Implements `Client.start`."""
         self._channel = self.channel()
         self.member_id = f"streams-{self.name}-{self.life}"
         self.epoch = 0
@@ -121,7 +121,7 @@ class StreamsMember(Client):
         self._reported = False
 
     def shut_down(self) -> None:
-        """See `Client`: leaves the group."""
+        """Implements `Client.shut_down`: leaves the group."""
         if self.alive and not self._leaving and self.epoch > 0:
             self._leaving = True
             request = StreamsGroupHeartbeatRequest(
@@ -132,12 +132,12 @@ class StreamsMember(Client):
             self.kill()
 
     def kill(self) -> None:
-        """See `Client`."""
+        """Implements `Client.kill`."""
         super().kill()
         self.owned = {}
 
     def at_rest(self) -> str | None:
-        """See `Client`."""
+        """Implements `Client.at_rest`."""
         if self.closed or not self._reported or self._target != self._owned:
             return f"epoch {self.epoch}, tasks {self._owned}, target {self._target}"
         return None

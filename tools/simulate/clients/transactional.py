@@ -7,7 +7,7 @@ from typing import Any
 
 from kcore.client.aio.broker import Broker
 from kcore.errors import KafkaError, PartitionErrors, ProducerFencedError
-from kcore.node._async.transactions import Row, TransactionalProducer
+from kcore.node._async.transactional_producer import Row, TransactionalProducer
 from kcore.protocol.compression import CompressionType
 from kcore.protocol.messages.end_txn import EndTxnRequest
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -76,7 +76,7 @@ class TransactionalClient(Client):
     """Writes transactions. Options: topic, partitions, implicit, aborts, source (to copy from), group."""
 
     def start(self) -> None:
-        """See `Client`."""
+        """Implements `Client.start`."""
         self._channel = self.channel()
         self._reader = self.channel()
         calls = SimulatedCalls(self, self._channel, self.options["implicit"])
@@ -222,7 +222,7 @@ class TransactionalClient(Client):
         return max(0, offset)
 
     def at_rest(self) -> str | None:
-        """See `Client`."""
+        """Implements `Client.at_rest`."""
         return None
 
 
@@ -230,7 +230,7 @@ class Abandoner(TransactionalClient):
     """Opens transactions with an id of their own and never ends them: they must time out. Options: interval_ms."""
 
     def start(self) -> None:
-        """See `Client`."""
+        """Implements `Client.start`."""
         self._channel = self.channel()
         self._count = 0
         self.spawn(self._run())

@@ -192,7 +192,7 @@ class ClusterSimNode(Node):
             self._died(power=False)
 
     def _beside(self, call: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Runs a call of the store as on a thread: one at a time. It may have its effect after the process died."""
+        """Runs one call of the store at a time, as a thread would. A call may take effect after the process died."""
         kernel = self.kernel
         start_ms = max(kernel.now_ms, self._store_free_ms) + self.choice.randrange(self.world.store_ms + 1)
         end_ms = self._store_free_ms = start_ms + self.choice.randrange(self.world.store_ms + 1)

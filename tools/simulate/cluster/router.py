@@ -94,7 +94,7 @@ class Router:
     def call(
         self, request: Any, version: int | None = None, *, timeout_ms: int = 30_000, at_most: int | None = None
     ) -> Suspension:
-        """See `Channel.call`."""
+        """Implements `Channel.call`."""
         return Suspension(lambda done: self.send(request, done, version, timeout_ms=timeout_ms, at_most=at_most))
 
     def send(
@@ -106,7 +106,7 @@ class Router:
         timeout_ms: int = 30_000,
         at_most: int | None = None,
     ) -> None:
-        """See `Channel.send`."""
+        """Implements `Channel.send`."""
         target = target_of(request)
         waiting = _Waiting(request, done, version, timeout_ms, at_most)
         if target is None:
@@ -120,7 +120,7 @@ class Router:
             self._look_up(target, self._kernel.now_ms + LOOK_UP_TIMEOUT_MS)
 
     def close(self) -> None:
-        """See `Channel.close`."""
+        """Implements `Channel.close`."""
         self.closed = True
         lines, self._lines = self._lines, {}
         for line in lines.values():

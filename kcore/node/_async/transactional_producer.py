@@ -1,0 +1,271 @@
+"""The producer of a transactional id: its identity, and the requests of its transactions (KIP-98, KIP-890)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kcore.client import versions
+from kcore.client.aio.routes import TRANSACTION
+from kcore.errors import (
+    CommitFailedError,
+    KafkaError,
+    KcoreError,
+    ProducerFencedError,
+    raise_partition_errors,
+)
+from kcore.node._async.backend import AsyncLock, caller
+from kcore.node._async.calls import AsyncCalls
+from kcore.node.interceptors import UNKNOWN
+from kcore.node.requests import build_batch, by_topic, check_commit, produce_request, to_commit
+from kcore.node.types import (
+    HeaderList,
+    Offsets,
+    TopicPartition,
+    as_partition,
+)
+from kcore.protocol.compression import CompressionType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kcore.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from kcore.protocol.messages.end_txn import EndTxnRequest
+from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
+from kcore.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+
+ACKS_ALL = -1
+PRODUCE_TIMEOUT_MS = 30_000
+MAX_SEQUENCE = 0x7FFFFFFF
+FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
+NOT_A_MEMBER = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+    }
+)
+"""Errors of a commit in a transaction by a member that was fenced, or that has left its group."""
+
+Row = tuple[int, bytes | None, bytes | None, HeaderList]
+"""A record: timestamp in ms, key, value, headers."""
+
+
+class TransactionalProducer:
+    """The producer of one transactional id: producer id, epoch and sequences.
+
+    Args:
+        calls: the node's requests.
+        transactional_id: the id; a new producer of the same id fences the earlier one.
+        timeout_s: the time after which the coordinator aborts an open transaction.
+    """
+
+    def __init__(self, calls: AsyncCalls, transactional_id: str, timeout_s: float) -> None:
+        self.calls = calls
+        self.transactional_id = transactional_id
+        self.timeout_s = timeout_s
+        self.lock = AsyncLock()
+        self.holder: object = None  # the task or thread with an open transaction, which holds the lock
+        self.producer_id = -1
+        self.epoch = -1
+        self.implicit = False  # True: brokers add partitions to the transaction (KIP-890)
+        self.sequences: dict[TopicPartition, int] = {}
+        self._initialized = False
+        self._fenced: KafkaError | None = None
+
+    async def prepare(self) -> None:
+        """Gets a producer id and epoch, unless this producer has a valid one.
+
+        Raises:
+            ProducerFencedError: another producer has taken over the transactional id.
+            KafkaError: the coordinator refused the request.
+        """
+        if self._fenced is not None:
+            raise ProducerFencedError(self._fenced.message)
+        if self._initialized:
+            return
+
+        def read(response: Any) -> Any:
+            if response.error_code:
+                raise KafkaError.of(response.error_code)
+            return response
+
+        await self.calls.coordinator(TRANSACTION, self.transactional_id)
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=round(self.timeout_s * 1000),
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+        )
+        response = await self._coordinate(request, read, at_most=versions.INIT_PRODUCER_ID)
+        self.producer_id, self.epoch = response.producer_id, response.producer_epoch
+        self.sequences.clear()
+        self.implicit = (
+            await self.calls.transport.feature("transaction.version") >= 2
+            and await self.calls.transport.newest(EndTxnRequest) > versions.TRANSACTION_V1_END
+        )
+        self._initialized = True
+
+    def require_free(self) -> None:
+        """Raises KcoreError if the caller itself has a transaction of this id open: it would wait for ever."""
+        if self.holder is not None and self.holder == caller():
+            raise KcoreError(
+                f"a transaction of {self.transactional_id!r} is open in this block; a transactional id has one "
+                "transaction at a time: end it first, or use another id"
+            )
+
+    async def _coordinate(self, request: Any, read: Any, at_most: int | None = None) -> Any:
+        """Sends a request to a coordinator. A refused epoch means that the producer is fenced."""
+        try:
+            return await self.calls.call(request, read, at_most=at_most)
+        except KafkaError as error:
+            if error.code in FENCED:
+                self._fenced = error
+                raise ProducerFencedError(
+                    f"another producer has taken over the transactional id {self.transactional_id!r}"
+                ) from error
+            raise
+
+    async def add_partitions(self, partitions: list[TopicPartition]) -> None:
+        """Adds partitions to the transaction; only version 1 of the protocol needs it."""
+        topics = [
+            AddPartitionsToTxnTopic(name=name, partitions=numbers) for name, numbers in by_topic(partitions).items()
+        ]
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self.producer_id,
+            v3_and_below_producer_epoch=self.epoch,
+            v3_and_below_topics=topics,
+        )
+
+        def read(response: Any) -> None:
+            codes = {
+                TopicPartition(topic.name, row.partition_index): row.partition_error_code
+                for topic in response.results_by_topic_v3_and_below
+                for row in topic.results_by_partition
+            }
+            for code in codes.values():
+                if code in FENCED:
+                    raise KafkaError.of(code)
+            attempted = {key: code for key, code in codes.items() if code != ErrorCode.OPERATION_NOT_ATTEMPTED}
+            raise_partition_errors("addition of partitions to the transaction", attempted, len(partitions))
+
+        await self._coordinate(request, read, at_most=versions.ADD_PARTITIONS_BY_CLIENT)
+
+    async def produce(
+        self, partition: TopicPartition, rows: list[Row], compression: CompressionType
+    ) -> tuple[int, int]:
+        """Appends a batch to a partition. A repetition has the same sequence, so that it is stored once.
+
+        Returns:
+            The offset of the first record, and the time of the append in ms if the topic's records have that
+            timestamp. Both are -1 if the response does not contain them.
+        """
+        sequence = self.sequences.get(partition, 0)
+        batch = build_batch(
+            rows,
+            compression,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            base_sequence=sequence,
+            transactional=True,
+        )
+
+        def read(response: Any) -> tuple[int, int]:
+            row = response.responses[0].partition_responses[0]
+            if row.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:  # stored before; the offset is not known
+                return UNKNOWN, UNKNOWN
+            if row.error_code:
+                raise KafkaError.of(row.error_code, row.error_message, [partition])
+            return row.base_offset, row.log_append_time_ms
+
+        request = produce_request({partition: batch}, ACKS_ALL, PRODUCE_TIMEOUT_MS, self.transactional_id)
+        at_most = versions.PRODUCE if self.implicit else versions.TRANSACTION_V1_PRODUCE
+        stored: tuple[int, int] = await self.calls.call(request, read, at_most=at_most)
+        self.sequences[partition] = (sequence + len(rows)) & MAX_SEQUENCE
+        return stored
+
+    async def commit_offsets(self, group: tuple[str, str, int, str | None], offsets: Offsets) -> None:
+        """Adds offsets of a group to the transaction."""
+        group_id, member_id, epoch, instance_id = group
+        if not self.implicit:
+
+            def added(response: Any) -> None:
+                if response.error_code:
+                    raise KafkaError.of(response.error_code)
+
+            await self._coordinate(
+                AddOffsetsToTxnRequest(
+                    transactional_id=self.transactional_id,
+                    producer_id=self.producer_id,
+                    producer_epoch=self.epoch,
+                    group_id=group_id,
+                ),
+                added,
+            )
+        topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
+        for each, value in offsets.items():
+            topic, partition = as_partition(each)
+            given = to_commit(value)
+            row = TxnOffsetCommitRequestPartition(
+                partition_index=partition,
+                committed_offset=given.offset,
+                committed_leader_epoch=-1 if given.leader_epoch is None else given.leader_epoch,
+                committed_metadata=given.metadata,
+            )
+            topics.setdefault(topic, []).append(row)
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=group_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            generation_id=epoch,
+            member_id=member_id,
+            group_instance_id=instance_id,
+            topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=rows) for topic, rows in topics.items()],
+        )
+        at_most = None if self.implicit else versions.TRANSACTION_V1_COMMIT
+        action = f"commit of group {group_id!r} in a transaction"
+        try:
+            await self._coordinate(request, lambda response: check_commit(action, response, len(offsets)), at_most)
+        except KafkaError as error:
+            if member_id and error.code in NOT_A_MEMBER:
+                raise CommitFailedError("the member was removed from the group before the commit") from error
+            raise
+
+    async def end(self, commit: bool) -> None:
+        """Commits or aborts the transaction."""
+
+        def read(response: Any) -> Any:
+            if response.error_code:
+                raise KafkaError.of(response.error_code)
+            return response
+
+        request = EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            committed=commit,
+        )
+        at_most = None if self.implicit else versions.TRANSACTION_V1_END
+        response = await self._coordinate(request, read, at_most)
+        if self.implicit and response.producer_id >= 0:
+            self.producer_id, self.epoch = response.producer_id, response.producer_epoch
+            self.sequences.clear()
+
+    def invalidate(self) -> None:
+        """Makes the next transaction begin with a new epoch, because a failed request may still arrive."""
+        self._initialized = False
+
+
+def transactional_producer(
+    calls: AsyncCalls, producers: Mapping[str, TransactionalProducer], transactional_id: str, timeout_s: float
+) -> TransactionalProducer:
+    """Returns the node's producer of a transactional id; a new one if there is none with this timeout."""
+    known = producers.get(transactional_id)
+    if known is not None and known.timeout_s == timeout_s:
+        return known
+    return TransactionalProducer(calls, transactional_id, timeout_s)

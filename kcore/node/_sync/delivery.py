@@ -1,0 +1,41 @@
+# Made by tools/generate_sync.py from _async/delivery.py: change that file, then run the program.
+"""The results of appended records."""
+
+from __future__ import annotations
+
+from kcore.node._sync.backend import monotonic
+from kcore.node.types import RecordMetadata
+from kcore_ext.client.accumulator import DeliveryBase
+
+
+class Delivery(DeliveryBase):
+    """The result of one record: `producer.append` returns it at once, `result` waits for it."""
+
+    __slots__ = ()
+
+    @property
+    def done(self) -> bool:
+        """True once the record is stored, or has failed."""
+        batch = self.batch
+        return batch.done.is_set() and self.batch is batch  # the batch may have been split in between
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Waits until the record is stored, and returns its place.
+
+        Args:
+            timeout: the time limit of this wait in seconds; None: the producer's timeout ends it.
+
+        Raises:
+            KafkaError: the server refused the record's batch.
+            TimeoutError: the batch was not stored in the producer's timeout, or is not stored yet after `timeout`.
+        """
+        until_s = None if timeout is None else monotonic() + timeout
+        batch = None
+        while batch is not self.batch:  # the broker may refuse a batch as too large: then its parts replace it
+            batch = self.batch
+            if not batch.done.wait(None if until_s is None else until_s - monotonic()):
+                raise TimeoutError(f"the record is not stored after {timeout:g} s; the producer keeps trying")
+        if batch.error is not None:
+            raise batch.error
+        topic, partition = self.partition
+        return RecordMetadata(topic, partition, self.offset, self.timestamp_ms)
