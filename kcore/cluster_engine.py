@@ -293,14 +293,14 @@ class ClusterEngine(Engine):
         """
         replayed = True
         self.node_secrets.update(sight.nodes)
-        if self.log.uncertain:
+        if self.pipeline.uncertain:
             self.pipeline.commit()  # asks the store again for the result of an earlier round
         holder = sight.controller
         self.cluster.controller = None if holder is None else Leader(holder.holder, holder.epoch)
         if self.membership.is_controller():
             if not self._deciding:
                 self._take_over()
-            if self._deciding and not self.log.uncertain:
+            if self._deciding and not self.pipeline.uncertain:
                 self.controller.look(sight)
         elif sight.metadata is not None:
             replayed = self._disown_metadata()
@@ -325,7 +325,7 @@ class ClusterEngine(Engine):
         Returns:
             False while the result of an own commit is unknown. The next look at the cluster tries again.
         """
-        if self.pipeline.has_uncommitted or self.log.uncertain:
+        if self.pipeline.has_uncommitted or self.pipeline.uncertain:
             return False
         self.log.disown(METADATA)
         return True

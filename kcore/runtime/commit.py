@@ -151,8 +151,8 @@ class CommitPipeline(PipelineCore):
     interrupts the settling leaves `settling` set. Memory may then not match the log, so the pipeline refuses every
     later commit.
 
-    If the log does not know the result of a failed commit (`LogEngine.uncertain`), the responses get an error at once,
-    and the participants keep their memory. A reload would read the log without a round that may be in the file. Each
+    If the result of a failed commit is not known (`uncertain`), the responses get an error at once, and the
+    participants keep their memory. A reload would read the log without a round that may be in the file. Each
     later commit asks the log again, fails, and resets the participants as soon as the log knows the result.
 
     Args:
@@ -170,6 +170,7 @@ class CommitPipeline(PipelineCore):
         "_background_commit",
         "_last_refusal",
         "_log",
+        "_log_interrupted",
         "_undecided",
         "failures",
         "on_fenced",
@@ -181,10 +182,19 @@ class CommitPipeline(PipelineCore):
         self._abort_error: BaseException | None = None
         self._background_commit: BackgroundCommit | None = None
         self._undecided: dict[Participant, None] | None = None  # participants of rounds whose result is not known
+        self._log_interrupted = False  # True from the call that discards a round to its end; the log may not know it
         self._last_refusal = (-1, "")
         self.on_fenced: Callable[[FencedWriteError], None] | None = None
         self.rounds = 0
         self.failures = 0
+
+    @property
+    def uncertain(self) -> bool:
+        """True if the log does not know the result of a commit, or an exception kept it from discarding the round.
+
+        In the second case the exception may have come before the first line of the log's method.
+        """
+        return self._log_interrupted or self._log.uncertain
 
     def abort_round(self, error: BaseException) -> None:
         """Makes the commit of this round fail as a whole, because a part of it cannot be written.
@@ -234,8 +244,10 @@ class CommitPipeline(PipelineCore):
         except BaseException as error:
             # The round may be durable, not written, or still staged: an interrupt may come before the first line of
             # the log's `commit`. Staged records are dropped, and memory is read from the log again.
-            with contextlib.suppress(Exception):
+            self._log_interrupted = True
+            with contextlib.suppress(Exception):  # `_fail` then keeps the round undecided
                 self._log.rollback()
+                self._log_interrupted = False
             self._fail(participants, responses, error)
             if not isinstance(error, Exception):
                 raise
@@ -317,8 +329,10 @@ class CommitPipeline(PipelineCore):
                 self._release(background_commit.participants, background_commit.responses)
                 self.settling = False
                 return True
-        with contextlib.suppress(Exception):  # `_fail` then finds the log uncertain
+        self._log_interrupted = True
+        with contextlib.suppress(Exception):  # `_fail` then keeps the round undecided
             self._log.fail(background_commit.write_set, error)
+            self._log_interrupted = False
         participants, responses = self._take_round()
         self._abort_error = None
         self.changing = 0
@@ -337,6 +351,7 @@ class CommitPipeline(PipelineCore):
             if not isinstance(error, Exception):
                 raise
         else:
+            self._log_interrupted = False
             logger.warning("commit: the log has determined what its file contains; the shards of failed rounds reload")
             self._fail(participants, responses, _BROKEN_OFF)
 
@@ -367,13 +382,13 @@ class CommitPipeline(PipelineCore):
         if not isinstance(error, LogError):
             log_failure(logger, error, "commit: unexpected error; the round is not written, and its requests fail")
             error = _as_log_error(error)
-        elif not self._log.uncertain:
+        elif not self.uncertain:
             self._log_refusal(error)
         if self._undecided is not None:
             self._undecided.update(participants)
             participants = self._undecided
         restored = True
-        if self._log.uncertain:
+        if self.uncertain:
             self._keep_undecided(participants, error)
         else:
             for participant in participants:

@@ -99,7 +99,7 @@ class Completion:
         if not self._unsent:
             if self._in_flight:
                 return
-            self._unsent = list(self.outstanding)
+            self._unsent = sorted(self.outstanding)  # not in the order of hashes: a simulation must be repeatable
             self._failed = False
         part = self._existing(self._unsent[-MARKERS_PER_SLICE:])
         del self._unsent[-MARKERS_PER_SLICE:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,9 +14,14 @@ from kcore.client.consumer_coordinator.interface import (
     Revoked,
 )
 from kcore.client.consumer_coordinator.states import ClassicState
-from kcore.errors import CommitFailedError, FencedInstanceIdError
+from kcore.errors import CommitFailedError, ConnectionClosedError, FencedInstanceIdError
 from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from kcore.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kcore.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from kcore.protocol.topic_partition import TopicPartition
@@ -357,3 +363,31 @@ def test_a_leader_keeps_the_partitions_of_a_topic_whose_leaders_are_unknown(worl
     leader = one if one.machine.is_leader else two
     world.run(2_000)
     assert leader.machine._metadata_at_ms > world.now_ms + 200_000, "a later lookup found everything"
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["refused", "lost"])
+def test_heartbeats_that_the_named_coordinator_does_not_serve_are_repeated_with_a_backoff(
+    world: World, kind: dict[str, Any], lost: bool
+) -> None:
+    """All other nodes still name the former coordinator, so each lookup succeeds at once."""
+    one = world.member("one", "t", **kind)
+    world.until(lambda: len(one.owned) == 4)
+    beats: list[int] = []
+    responses = {HeartbeatRequest: HeartbeatResponse, ConsumerGroupHeartbeatRequest: ConsumerGroupHeartbeatResponse}
+    until_ms = world.now_ms + 5_000
+    while world.now_ms < until_ms:
+        world.step(one)
+        for place, (member, outgoing, _) in enumerate(world.answers):
+            response = responses.get(type(outgoing.request))
+            if response is not None:
+                beats.append(world.now_ms)
+                refused = response(error_code=ErrorCode.NOT_COORDINATOR)
+                world.answers[place] = member, outgoing, ConnectionClosedError("down") if lost else refused
+        while world.answers:
+            world.deliver()
+        world.engine.advance(10)
+    assert 4 <= len(beats) <= 12, [later - earlier for earlier, later in pairwise(beats)]
+    world.run(2_000)
+    assert (len(one.owned), one.lost, one.machine._broker is None) == (4, [], False)
+    world.run(20_000)
+    assert len(one.owned) == 4

@@ -115,6 +115,67 @@ def test_a_failed_round_discards_decisions_made_on_top_of_it() -> None:
     assert (bench.stored(), bench.stored(OTHER)) == ([(b"a", b"3:1"), (b"a", b"3:2")], [])
 
 
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_failed_round_whose_discard_could_not_be_called_is_discarded_by_the_next_commits(
+    monkeypatch: pytest.MonkeyPatch, lost: int
+) -> None:
+    """A MemoryError may come before the first line of `LogEngine.fail`, and of the `recover` after it."""
+    bench = TwoShards()
+    bench.run("add", "a", 1)
+    bench.pipeline.commit()
+    bench.run("add", "a", 10)
+    background_commit = bench.start_background()
+    bench.log.failures_left = 1
+    background_commit.write()
+    errors = [MemoryError()] * lost
+
+    def interrupted(call: Any) -> Any:
+        def run(*arguments: Any) -> None:
+            if errors:
+                raise errors.pop()
+            call(*arguments)
+
+        return run
+
+    monkeypatch.setattr(bench.log, "fail", interrupted(bench.log.fail))
+    monkeypatch.setattr(bench.log, "recover", interrupted(bench.log.recover))
+    assert not bench.pipeline.finish_background(background_commit)
+    for left in reversed(range(lost)):
+        assert (bench.pipeline.uncertain, len(errors)) == (True, left)
+        refused = bench.run("add", "a", 100)
+        assert not bench.pipeline.commit()
+        assert given(refused) == NOT_COORDINATOR
+    assert not bench.pipeline.uncertain
+    bench.slices.finish()
+    again = bench.run("add", "a", 1)
+    assert bench.pipeline.commit()
+    assert given(again) == ("added", "a", 2)
+    assert bench.stored() == [(b"a", b"3:1"), (b"a", b"3:2")]
+
+
+def test_a_round_whose_discard_could_not_be_called_is_not_written_by_the_next_commit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The log still has the staged records of the failed round when both of its methods could not be called."""
+    bench = TwoShards()
+    refused = bench.run("add", "a", 10)
+
+    def no_memory() -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.log, "commit", no_memory)
+        patch.setattr(bench.log, "rollback", no_memory)
+        assert not bench.pipeline.commit()
+    late = bench.run("add", "a", 100)
+    assert not bench.pipeline.commit()
+    bench.slices.finish()
+    again = bench.run("add", "a", 1)
+    assert bench.pipeline.commit()
+    assert [given(response) for response in (refused, late, again)] == [NOT_COORDINATOR] * 2 + [("added", "a", 1)]
+    assert bench.stored() == [(b"a", b"3:1")]
+
+
 def test_an_inline_commit_waits_for_the_background_commit_and_finishes_it_first() -> None:
     bench = TwoShards()
     first = bench.run("add", "a", 1)

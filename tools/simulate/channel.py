@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 Done = Callable[[Any], None]
 MAX_CORRELATION = 0x7FFFFFFF
+MAX_REQUESTS_PER_S = 1_000
+"""Number of requests on one connection within a second of virtual time. A client that repeats a request without a pause
+sends more; producers with a backlog send up to 300."""
 
 
 class _Sent(NamedTuple):
@@ -48,6 +51,7 @@ class Channel:
         self._received = bytearray()
         self._correlation = 0
         self._alarm_ms = 0
+        self._second = self._sent_in_second = 0
         self.closed = False
         world.channels.append(self)
 
@@ -77,6 +81,7 @@ class Channel:
     ) -> None:
         """Sends a request; `done` is called with the response, or with an exception."""
         kernel = self._kernel
+        self._count_request(kernel.now_ms // 1_000)
         if self._wire is not None and not self._wire.open:
             self._fail(ConnectionClosedError("simulated: the connection was cut"))  # may send, and so open the next one
         if self._wire is None:
@@ -96,6 +101,13 @@ class Channel:
         if self._alarm_ms <= kernel.now_ms or deadline_ms < self._alarm_ms:
             self._alarm_ms = deadline_ms
             kernel.at(deadline_ms, self._check_deadlines)
+
+    def _count_request(self, second: int) -> None:
+        if second != self._second:
+            self._second, self._sent_in_second = second, 0
+        self._sent_in_second += 1
+        if self._sent_in_second > MAX_REQUESTS_PER_S:
+            self._world.checks.repeating = self.name
 
     def send_bytes(self, data: bytes) -> None:
         """Sends any bytes, as a client that breaks the protocol."""

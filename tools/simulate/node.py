@@ -346,7 +346,7 @@ class Node:
             engine.now.update()
             self.open_round()
             call(*arguments)
-            if engine.log.uncertain:
+            if engine.pipeline.uncertain:
                 self.uncertain_ms = self.kernel.now_ms
             if not engine.pipeline.settling:
                 return

@@ -197,9 +197,9 @@ class LeadershipKeeper(MetadataListener):
         """Gives up partitions of other leaders, and adopts those of this node. Repeats later what fails."""
         if not self._changed:
             return
-        if self._pipeline.has_uncommitted or self._log.uncertain:
+        if self._pipeline.has_uncommitted or self._pipeline.uncertain:
             self._pipeline.commit()  # also asks the store again for the result of an earlier round
-        if self._pipeline.has_uncommitted or self._log.uncertain or self._pipeline.settling:
+        if self._pipeline.has_uncommitted or self._pipeline.uncertain or self._pipeline.settling:
             self._retry()
             return
         changed, self._changed = self._changed, {}

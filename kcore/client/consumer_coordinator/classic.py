@@ -77,6 +77,7 @@ class ClassicMember(GroupMemberMachine):
         self._previous: frozenset[TopicPartition] = frozenset()  # the last assignment, for the sticky assignor
         self._snapshot: dict[str, int] = {}
         self._heartbeat_at_ms = now_ms
+        self._heartbeats_failed = 0  # since the last one that the coordinator served
         self._session_deadline_ms = 0
         self._leader_topics: set[str] = set()
         self._stage = ""
@@ -167,7 +168,7 @@ class ClassicMember(GroupMemberMachine):
             self._heartbeat_at_ms = now_ms + self.settings.heartbeat_interval_ms
             generation = self.generation
             request = heartbeat_request(self.settings, generation)
-            self._send(request, lambda response, at_ms: self._beat(response, generation, at_ms), self._request_failed)
+            self._send(request, lambda response, at_ms: self._beat(response, generation, at_ms), self._heartbeat_unsent)
 
     def _leave_late(self, now_ms: int) -> None:
         """Leaves because the user's code did not poll in time; the next poll joins again."""
@@ -464,6 +465,7 @@ class ClassicMember(GroupMemberMachine):
     def _beat(self, response: HeartbeatResponse, sent: Generation, now_ms: int) -> None:
         code = response.error_code
         if not code or code == ErrorCode.REBALANCE_IN_PROGRESS:
+            self._heartbeats_failed = 0
             self._session_deadline_ms = now_ms + self.settings.session_timeout_ms
             if code and self.state is STABLE and self.generation == sent:
                 self.rejoin("group is already rebalancing")
@@ -472,7 +474,7 @@ class ClassicMember(GroupMemberMachine):
             self._lose_coordinator(now_ms)
         if self.generation == sent:
             self._membership_lost(code, now_ms)
-        self._heartbeat_at_ms = min(self._heartbeat_at_ms, now_ms + self._backoff_ms(0))
+        self._heartbeat_failed(now_ms)
 
     def _membership_lost(self, code: int, now_ms: int) -> bool:
         """Resets the generation after a fencing error; returns False for any other error."""
@@ -498,13 +500,19 @@ class ClassicMember(GroupMemberMachine):
     def _lost(self, now_ms: int) -> None:
         self.assignment = self.revoking = frozenset()
 
-    def _request_failed(self, error: Exception, now_ms: int) -> None:
+    def _heartbeat_unsent(self, error: Exception, now_ms: int) -> None:
         self._lose_coordinator(now_ms)
+        self._heartbeat_failed(now_ms)
+
+    def _heartbeat_failed(self, now_ms: int) -> None:
+        self._heartbeat_at_ms = min(self._heartbeat_at_ms, now_ms + self._backoff_ms(self._heartbeats_failed))
+        self._heartbeats_failed += 1
 
     def _coordinator_found(self, now_ms: int) -> None:
         if self.generation.id >= 0:
             self._session_deadline_ms = now_ms + self.settings.session_timeout_ms
-            self._heartbeat_at_ms = now_ms
+            if self._heartbeats_failed <= 1:  # else lookup and heartbeat would repeat at the speed of round trips
+                self._heartbeat_at_ms = now_ms
 
     # ---- commits
 

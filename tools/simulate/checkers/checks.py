@@ -24,6 +24,7 @@ class Checks:
 
     Attributes:
         counts: the number of checks by checker.
+        repeating: the client that sends requests without a pause, or None.
     """
 
     def __init__(self, world: World) -> None:
@@ -34,6 +35,7 @@ class Checks:
         self._epochs: dict[str, int] = {}
         self._ends: dict[PartitionKey, tuple[int, int]] = {}
         self.counts: dict[str, int] = {}
+        self.repeating: str | None = None
 
     def require(self, condition: bool, checker: str, message: str) -> None:
         """Raises SimulationFailure unless the condition holds."""
@@ -111,6 +113,7 @@ class Checks:
 
     def regular(self) -> None:
         """Runs the cheap checks of one moment."""
+        self.require(self.repeating is None, "pauses", f"{self.repeating} repeats requests without a pause")
         self._ownership()
         if self._world.node.running:
             self._positions()

@@ -92,7 +92,7 @@ class Observer:
             return False
         engine = node.engine
         pipeline = engine.pipeline
-        if pipeline.dirty or pipeline.committing or engine.loading or engine.slices or engine.log.uncertain:
+        if pipeline.dirty or pipeline.committing or engine.loading or engine.slices or engine.pipeline.uncertain:
             return False
         if any(partition.recovering for partition in engine.partitions):
             return False  # its markers wait, too

@@ -70,8 +70,10 @@ class ShareWorker(Client):
             await self.kernel.sleep(50)
             return
         acquired: list[tuple[SharePartition, int]] = []
+        refused = False
         for topic in response.responses:
             for row in topic.partitions:
+                refused = refused or bool(row.error_code)
                 place = SharePartition(topic.topic_id, row.partition_index)
                 if place in pending and not row.acknowledge_error_code and not row.error_code:
                     self._confirm(place, pending.pop(place))
@@ -90,6 +92,8 @@ class ShareWorker(Client):
                 self._confirm(place, kinds)
         if acquired:
             await self._process(acquired)
+        elif refused:  # kcore's worker pauses, too
+            await self.kernel.sleep(50)
 
     async def _process(self, acquired: list[tuple[SharePartition, int]]) -> None:
         await self.kernel.sleep(self.choice.choice([0, 0, 20, 300]))

@@ -25,7 +25,8 @@ class StreamsMember(Client):
     """A member that runs the tasks it gets. Options: group, subtopologies (id -> source topic), closing_ms, process.
 
     The coordinator does not repeat tasks whose response was lost, as in Kafka 4.3. So after a lost response the member
-    joins again, unless the next response has its tasks.
+    joins again, unless the next response has its tasks. The same holds after an error: a heartbeat whose write has an
+    unknown result gets NOT_COORDINATOR, and may have given the member its tasks.
 
     Attributes:
         epoch: its member epoch; 0 before it has joined.
@@ -91,7 +92,7 @@ class StreamsMember(Client):
             self._lose_all()
             return
         if code:
-            self._reported = False
+            self._reported, self._response_lost = False, True
             return
         lost, self._response_lost = self._response_lost, False
         if lost and response.active_tasks is None:

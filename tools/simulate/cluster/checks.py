@@ -32,7 +32,7 @@ class ClusterObserver(Observer):
             return False
         engine = node.engine
         pipeline = engine.pipeline
-        if pipeline.dirty or pipeline.committing or engine.loading or engine.slices or engine.log.uncertain:
+        if pipeline.dirty or pipeline.committing or engine.loading or engine.slices or engine.pipeline.uncertain:
             return False
         if engine.membership.fenced or any(partition.recovering for partition in engine.partitions):
             return False

@@ -9,6 +9,7 @@ from kcore.broker.cluster import producer_ids as shared_producer_ids
 from kcore.broker.data import shared_partitions
 from kcore.cluster import memory_store
 from kcore.transaction import shared_markers
+from kcore_ext.runtime.lease import LocalLease
 from tools.simulate.mutants.mutant import Mutant, Patch
 
 LATE_MS = 60_000
@@ -16,15 +17,14 @@ LATE_MS = 60_000
 
 def _serves_without_lease() -> list[Patch]:
 
-    class EndlessLease:
-        def __init__(self, clock: object, deadline_ms: int) -> None:
-            self.deadline_ms = deadline_ms
-            self.ended = False
+    class StoppedClock:
+        def monotonic_ms(self) -> int:
+            return 0
 
-        def is_valid(self) -> bool:
-            return not self.ended
+    def endless_lease(clock: object, deadline_ms: int) -> LocalLease:
+        return LocalLease(StoppedClock(), deadline_ms)
 
-    return [(membership, "LocalLease", EndlessLease)]
+    return [(membership, "LocalLease", endless_lease)]
 
 
 def _long_lease() -> list[Patch]:
