@@ -292,17 +292,57 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
 
     def append_item(
         self, context: RequestContext, item: ProduceItem, acks: int, budget: DecompressionBudget
-    ) -> Generator[int, None, PartitionProduceResponse]:
-        """Appends the batch of one partition, and makes its response.
+    ) -> PartitionProduceResponse | Generator[int, None, PartitionProduceResponse]:
+        """Appends the batch of one partition unless it is refused, and makes the partition's response.
 
-        Yields:
-            The cost of each step in microseconds, before anything changes.
+        Returns:
+            The response. If the batch must be converted, a generator that returns it: it yields the cost of each step
+            in microseconds, and changes nothing before its end.
         """
-        by_admin = context.client_id == ADMIN_CLIENT_ID and self._authorizer is not None
-        response = yield from self._append(item, acks, by_admin, budget)
-        if response.error_code:
-            self._name_leader(context, item.partition, response)
-        return response
+        partition, header = item.partition, item.header
+        index = item.data.index
+        if item.error is not None:
+            return self._with_leader(context, partition, refused(index, item.error.code, item.error.message))
+        assert partition is not None
+        assert header is not None
+        if not -1 <= acks <= 1:
+            return refused(index, ErrorCode.INVALID_REQUIRED_ACKS)
+        if (partition.internal and not self._is_admin(context)) or partition.topic == CLUSTER_METADATA:
+            return refused(index, ErrorCode.INVALID_TOPIC_EXCEPTION)
+        if partition.recovering or partition.closed:
+            return self._with_leader(context, partition, refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        records = item.data.records or b""
+        try:
+            if partition.internal and not header.attributes & CONTROL:
+                fault = unreadable_record(partition.topic, records, budget)
+                if fault is not None:
+                    return refused(index, ErrorCode.INVALID_RECORD, fault)
+            verify = header.is_transactional and self.verify_transactions
+            appended = append(partition, records, header, self._now, item.guard, verify, budget.decompress)
+        except (KafkaError, LogError) as error:
+            return self.append_failed(context, partition, index, error)
+        if isinstance(appended, tuple):
+            return appended_response(partition, index, acks, appended)
+        return self._append_converted(context, partition, index, acks, appended)
+
+    def _is_admin(self, context: RequestContext) -> bool:
+        """True if the client may write to internal topics."""
+        return context.client_id == ADMIN_CLIENT_ID and self._authorizer is not None
+
+    def _append_converted(
+        self,
+        context: RequestContext,
+        partition: Partition,
+        index: int,
+        acks: int,
+        steps: Generator[int, None, tuple[int, int]],
+    ) -> Generator[int, None, PartitionProduceResponse]:
+        """Appends a batch in `steps`, yields their costs, and returns the response of its partition."""
+        try:
+            appended = yield from steps
+        except (KafkaError, LogError) as error:
+            return self.append_failed(context, partition, index, error)
+        return appended_response(partition, index, acks, appended)
 
     def respond(
         self,
@@ -328,50 +368,6 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         self._pipeline.respond_after_commit(pending, response)
         return pending
 
-    def _append(
-        self, item: ProduceItem, acks: int, by_admin: bool, budget: DecompressionBudget
-    ) -> Generator[int, None, PartitionProduceResponse]:
-        """Appends the batch of one partition unless it is refused."""
-        partition, header = item.partition, item.header
-        index = item.data.index
-        if item.error is not None:
-            return refused(index, item.error.code, item.error.message)
-        assert partition is not None
-        assert header is not None
-        if not -1 <= acks <= 1:
-            return refused(index, ErrorCode.INVALID_REQUIRED_ACKS)
-        if (partition.internal and not by_admin) or partition.topic == CLUSTER_METADATA:
-            return refused(index, ErrorCode.INVALID_TOPIC_EXCEPTION)
-        if partition.recovering or partition.closed:
-            return refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if partition.internal and not header.attributes & CONTROL:
-            try:
-                fault = unreadable_record(partition.topic, item.data.records or b"", budget)
-            except KafkaError as error:
-                return refused_by_log(partition, index, error)
-            if fault is not None:
-                return refused(index, ErrorCode.INVALID_RECORD, fault)
-        try:
-            base_offset, append_time_ms = yield from append(
-                partition,
-                item.data.records or b"",
-                header,
-                self._now,
-                item.guard,
-                self.verify_transactions,
-                budget.decompress,
-            )
-        except (KafkaError, LogError) as error:
-            return refused_by_log(partition, index, error)
-        if acks == 0:
-            partition.unacknowledged_end = partition.log.end_offset
-        return PartitionProduceResponse(
-            index=index,
-            base_offset=base_offset,
-            log_append_time_ms=append_time_ms,
-            log_start_offset=partition.log.log_start_offset,
-        )
-
     def append_failed(
         self, context: RequestContext, partition: Partition, index: int, error: Exception
     ) -> PartitionProduceResponse:
@@ -382,20 +378,20 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         """
         if not isinstance(error, KafkaError | LogError):
             raise error
-        response = refused_by_log(partition, index, error)
-        self._name_leader(context, partition, response)
-        return response
+        return self._with_leader(context, partition, refused_by_log(partition, index, error))
 
-    def _name_leader(
+    def _with_leader(
         self, context: RequestContext, partition: Partition | None, response: PartitionProduceResponse
-    ) -> None:
+    ) -> PartitionProduceResponse:
+        """Adds the leader to a response with NOT_LEADER_OR_FOLLOWER, and returns the response."""
         cluster = self._cluster
         if context.api_version < FIRST_VERSION_WITH_LEADER or partition is None or cluster is None:
-            return
+            return response
         if response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
             leader = cluster.leader(partition.topic, partition.index)
             if leader is not None:
                 response.current_leader = LeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=leader.epoch)
+        return response
 
     def _endpoints(self, context: RequestContext, response: ProduceResponse) -> list[NodeEndpoint]:
         """Returns the endpoints of the leaders that the response names."""
@@ -432,6 +428,20 @@ def unreadable_record(topic: str, batch: bytes | memoryview, budget: Decompressi
     except CorruptBatchError:
         return None  # the log's own checks refuse it
     return None
+
+
+def appended_response(
+    partition: Partition, index: int, acks: int, appended: tuple[int, int]
+) -> PartitionProduceResponse:
+    """Makes the response of a partition to which a batch was appended: its base offset, and the time of the append."""
+    if acks == 0:
+        partition.unacknowledged_end = partition.log.end_offset
+    return PartitionProduceResponse(
+        index=index,
+        base_offset=appended[0],
+        log_append_time_ms=appended[1],
+        log_start_offset=partition.log.log_start_offset,
+    )
 
 
 def refused(index: int, code: ErrorCode, message: str | None = None) -> PartitionProduceResponse:

@@ -52,6 +52,11 @@ RECORDS_A_MICROSECOND = 2
 MAX_RECORD_ERRORS = 1_000
 """Invalid records of one batch that a response lists."""
 
+Appended = tuple[int, int]
+"""The base offset of a batch, and the time of its append in ms (-1 for create times)."""
+CheckedBatch = tuple["bytes | bytearray", int, int]
+"""A batch in the form that the log stores, its largest timestamp, and the time of its append (-1 for create times)."""
+
 
 class RecordsRefusedError(KafkaError):
     """A batch is refused because of some of its records.
@@ -127,7 +132,7 @@ def append(
     guard: Verification | None = None,
     verify: bool = False,
     unpack: Callable[[int, Buffer, int], bytes] = decompress,
-) -> Generator[int, None, tuple[int, int]]:
+) -> Appended | Generator[int, None, Appended]:
     """Checks a client's batch and stages it. Nothing follows the staging.
 
     Args:
@@ -139,19 +144,40 @@ def append(
         verify: transactional batches need a guard.
         unpack: decompresses the records, as `kcore.protocol.compression.decompress`.
 
-    Yields:
-        The cost of each step in microseconds, if the batch must be converted. Nothing has changed yet.
-
     Returns:
-        (base offset, time of the append in ms or -1 for create times). A duplicate batch has those of the first.
+        (base offset, time of the append in ms or -1 for create times). A duplicate batch has those of the first. If the
+        batch must be converted, or its invalid records be listed, a generator that returns them. It yields the cost of
+        each step in microseconds, and changes nothing before its end.
 
     Raises:
         KafkaError: the batch is refused.
         LogError: the batch could not be staged.
     """
-    batch, max_timestamp_ms, append_time_ms = yield from _checked(records, header, partition.config, now, unpack)
+    checked = _check(records, header, partition.config, now, unpack)
+    if isinstance(checked, tuple):
+        return _stage(partition, checked, header, guard, verify)
+    return _stage_converted(partition, checked, header, guard, verify)
+
+
+def _stage_converted(
+    partition: Partition,
+    steps: Generator[int, None, CheckedBatch],
+    header: BatchHeader,
+    guard: Verification | None,
+    verify: bool,
+) -> Generator[int, None, Appended]:
+    """Stages a batch after its conversion in `steps`, as `_stage`, and yields their costs."""
+    checked = yield from steps
     if partition.recovering or partition.closed:  # since the first step
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return _stage(partition, checked, header, guard, verify)
+
+
+def _stage(
+    partition: Partition, checked: CheckedBatch, header: BatchHeader, guard: Verification | None, verify: bool
+) -> Appended:
+    """Checks the producer of a batch and stages it; returns and raises as `append`."""
+    batch, max_timestamp_ms, append_time_ms = checked
     producer_id = header.producer_id
     transactional = header.is_transactional
     if producer_id >= 0:
@@ -178,20 +204,18 @@ def append(
     return base_offset, append_time_ms
 
 
-def _checked(
+def _check(
     records: bytes,
     header: BatchHeader,
     config: LogConfig,
     now: Now,
     unpack: Callable[[int, Buffer, int], bytes],
-) -> Generator[int, None, tuple[bytes | bytearray, int, int]]:
-    """Checks everything about a batch except its producer, and converts it to the form that the log stores.
-
-    Yields:
-        The cost of each step in microseconds.
+) -> CheckedBatch | Generator[int, None, CheckedBatch]:
+    """Checks everything about a batch except its producer.
 
     Returns:
-        (batch, its largest timestamp, the time of the append or -1).
+        The batch in the form that the log stores, or a generator that converts it, or that lists its invalid records.
+        The generator yields the cost of each step in microseconds.
 
     Raises:
         KafkaError: the batch is refused.
@@ -201,8 +225,9 @@ def _checked(
     size = header.size_bytes
     if size > config.max_message_bytes:
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
-    batch: bytes | bytearray = records if size == len(records) and type(records) is bytes else bytes(records[:size])
-    counter = CountedDecompression(unpack) if header.compression else None
+    batch = records if size == len(records) and type(records) is bytes else bytes(records[:size])
+    codec = header.compression
+    counter = CountedDecompression(unpack) if codec else None
     try:
         earliest_ms, max_timestamp_ms, keyless, consecutive = survey(batch, decompress=counter or unpack)
     except CorruptBatchError as error:
@@ -210,7 +235,6 @@ def _checked(
         raise KafkaError(refused) from error
     wall_ms = now.wall_ms
     last_delta = header.last_offset_delta
-    codec = header.compression
     if (
         last_delta + 1 != header.record_count
         or last_delta < 0
@@ -227,15 +251,48 @@ def _checked(
             or max_timestamp_ms > wall_ms + config.timestamp_after_max_ms
         )
     if suspect or (keyless and config.compact):
-        yield from _refuse_records(batch, header, config, wall_ms)
+        return _refuse_records(batch, header, config, wall_ms)
     target = codec if config.compression is None else config.compression
     if target != codec or not consecutive:
         # Offsets may not be consecutive: some old clients number the records of compressed batches wrongly.
-        if counter is not None:
-            yield size // CHECKED_BYTES_A_MICROSECOND + counter.size_bytes // BYTES_A_MICROSECOND
-        batch = yield from rebuild(batch, header, target, config, wall_ms)
-        if len(batch) > config.max_message_bytes:
-            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
+        return _convert(batch, header, target, config, now, max_timestamp_ms, counter)
+    if config.log_append_time or max_timestamp_ms != header.max_timestamp_ms or header.is_log_append_time:
+        return _with_times(batch, header, config, now, max_timestamp_ms)
+    if size > config.segment_bytes:
+        raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
+    return batch, max_timestamp_ms, NO_TIMESTAMP
+
+
+def _convert(
+    batch: bytes,
+    header: BatchHeader,
+    codec: int,
+    config: LogConfig,
+    now: Now,
+    max_timestamp_ms: int,
+    counter: CountedDecompression | None,
+) -> Generator[int, None, CheckedBatch]:
+    """Builds a batch in another codec and numbered from 0, in steps; returns it as `_with_times`.
+
+    `counter` has the bytes that the check of the batch has decompressed, if it is compressed.
+    """
+    wall_ms = now.wall_ms
+    if counter is not None:
+        yield header.size_bytes // CHECKED_BYTES_A_MICROSECOND + counter.size_bytes // BYTES_A_MICROSECOND
+    converted = yield from rebuild(batch, header, codec, config, wall_ms)
+    if len(converted) > config.max_message_bytes:
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
+    return _with_times(converted, header, config, now, max_timestamp_ms)
+
+
+def _with_times(
+    batch: bytes | bytearray, header: BatchHeader, config: LogConfig, now: Now, max_timestamp_ms: int
+) -> CheckedBatch:
+    """Sets the times in the header of a batch to those that the log stores.
+
+    Raises:
+        KafkaError: RECORD_LIST_TOO_LARGE if the batch is larger than a segment.
+    """
     append_time_ms = NO_TIMESTAMP
     if config.log_append_time:
         append_time_ms = max_timestamp_ms = now.wall_ms

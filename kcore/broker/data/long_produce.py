@@ -73,23 +73,26 @@ class LongProduce:
         first, cost = 0, 0
         for number, item in enumerate(items, 1):
             before_bytes = budget.spent_bytes
-            steps = self._api.append_item(self._context, item, acks, budget)
-            while True:
-                try:
-                    step_cost = next(steps)
-                except StopIteration as end:
-                    response = end.value
-                    break
-                # The commit of the batches before this one may fail meanwhile: their response must wait for it.
-                if responses:
-                    parts.append(self._part(first, number - 1, responses))
-                    first, responses = number - 1, []
-                yield cost + step_cost
-                cost = 0
+            response = self._api.append_item(self._context, item, acks, budget)
+            if not isinstance(response, PartitionProduceResponse):
+                steps = response
+                while True:
+                    try:
+                        step_cost = next(steps)
+                    except StopIteration as end:
+                        response = end.value
+                        break
+                    # The commit of the batches before this one may fail meanwhile: their response must wait for it.
+                    if responses:
+                        parts.append(self._part(first, number - 1, responses))
+                        first, responses = number - 1, []
+                    yield cost + step_cost
+                    cost = 0
             responses.append(response)
             self._failed = self._failed or bool(response.error_code)
             cost += ITEM_COST + len(item.data.records or b"") // CHECKED_BYTES_A_MICROSECOND
-            cost += (budget.spent_bytes - before_bytes) // BYTES_A_MICROSECOND
+            if budget.spent_bytes != before_bytes:
+                cost += (budget.spent_bytes - before_bytes) // BYTES_A_MICROSECOND
             if cost >= PART_COST or number == len(items):
                 parts.append(self._part(first, number, responses))
                 yield cost
