@@ -1,7 +1,8 @@
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import final
 
 from kcore_ext.group.offsets import OffsetAndMetadata
+from kcore_ext.spark.column_store import Input
 from kcore_ext.spark.record_columns import Finished
 
 @final
@@ -36,3 +37,18 @@ class OffsetRecords:
         """Returns the columns key, value, offset and timestamp (the time of the commit in ms), and removes all
         rows.
         """
+
+def load_offsets(
+    size: int, columns: list[Input], topics_of: Callable[[str], dict[str, dict[int, OffsetAndMetadata]]]
+) -> int:
+    """Adds committed offsets to the engine's dictionaries; returns the number of new ones.
+
+    Args:
+        size: the number of offsets.
+        columns: group, topic, partition, offset, leader epoch, metadata, commit time, expiration time, topic id and
+            record offset, with the types of the table `offsets`. Only the topic id may be null.
+        topics_of: group -> its dictionary of offsets by topic and partition.
+
+    Raises:
+        ValueError: an offset has no group or no topic, or its topic id has not 32 hexadecimal digits.
+    """

@@ -1,13 +1,15 @@
-"""Collects committed offsets in Arrow's layout, without an object per row: as table rows, and as their records."""
+"""Converts committed offsets to Arrow's layout, as table rows or records, and table rows back to the engine's state."""
+
+from sys import intern
 
 cimport cython
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcmp
 
 from kcore_ext.codec.plan cimport BOOL, BYTES, INT32, INT64, STRING
 from kcore_ext.spark.column_store cimport (
-    Column, ColumnNode, finish_all, make_room, pad, scalar_column, put_bytes, put_flag, put_int32, put_int64, reserve,
+    Bytes, Column, ColumnNode, Input, finish_all, make_room, pad, scalar_column, put_bytes, put_flag, put_int32, put_int64, reserve,
     truncate,
 )
 from kcore_ext.group.offsets cimport (
@@ -179,4 +181,82 @@ cdef int put_uuid(Column* column, const unsigned char* uuid) except -1:
         digits[2 * i + 1] = DIGITS[uuid[i] & 15]
     if put_bytes(column, digits, 2 * UUID_BYTES) < 0:
         raise MemoryError
+    return 0
+
+
+def load_offsets(Py_ssize_t size, list columns not None, topics_of):
+    cdef Input group, topic, partition, committed, leader_epoch, metadata, commit_ms, expire_ms, topic_id, record_offset
+    group, topic, partition, committed, leader_epoch, metadata, commit_ms, expire_ms, topic_id, record_offset = columns
+    cdef OffsetAndMetadata entry
+    cdef dict topics = None
+    cdef dict partitions = None
+    cdef str name
+    cdef Bytes of_group, of_topic, text
+    cdef Bytes last_group = Bytes(NULL, 0)
+    cdef Bytes last_topic = Bytes(NULL, 0)
+    cdef Py_ssize_t row, before, added = 0
+    for row in range(size):
+        group.get(row, &of_group)
+        topic.get(row, &of_topic)
+        if of_group.at == NULL or of_topic.at == NULL:
+            raise ValueError("an offset without a group or a topic")
+        if topics is None or not are_equal(&of_group, &last_group):
+            topics = topics_of(decoded(&of_group))
+            partitions = None
+            last_group = of_group
+        if partitions is None or not are_equal(&of_topic, &last_topic):
+            name = intern(decoded(&of_topic))
+            partitions = topics.get(name)
+            if partitions is None:
+                partitions = topics[name] = {}
+            last_topic = of_topic
+        entry = OffsetAndMetadata.__new__(OffsetAndMetadata)
+        entry.record_offset = int64_of(record_offset, row)
+        entry.committed_offset = int64_of(committed, row)
+        entry.leader_epoch = int32_of(leader_epoch, row)
+        entry.commit_timestamp_ms = int64_of(commit_ms, row)
+        entry.expire_timestamp_ms = int64_of(expire_ms, row)
+        metadata.get(row, &text)
+        if text.size:
+            entry.metadata = decoded(&text)
+        topic_id.get(row, &text)
+        if text.at != NULL:
+            read_uuid(&text, <unsigned char*>entry.topic_uuid)
+        before = len(partitions)
+        partitions[int32_of(partition, row)] = entry
+        added += len(partitions) - before
+    return added
+
+
+cdef inline bint are_equal(Bytes* one, Bytes* other) noexcept:
+    return one.size == other.size and memcmp(one.at, other.at, one.size) == 0
+
+
+cdef inline str decoded(Bytes* text):
+    return PyUnicode_DecodeUTF8(<const char*>text.at, text.size, NULL)
+
+
+cdef inline int64_t int64_of(Input column, Py_ssize_t row) noexcept:
+    return (<const int64_t*>column.views[2].buf)[column.first + row]
+
+
+cdef inline int32_t int32_of(Input column, Py_ssize_t row) noexcept:
+    return (<const int32_t*>column.views[2].buf)[column.first + row]
+
+
+cdef int read_uuid(Bytes* text, unsigned char* uuid) except -1:
+    """Reads a topic id from hexadecimal digits."""
+    cdef int i
+    cdef unsigned char digit, number
+    if text.size != 2 * UUID_BYTES:
+        raise ValueError(f"a topic id has {2 * UUID_BYTES} digits, not {text.size}")
+    for i in range(2 * UUID_BYTES):
+        digit = text.at[i]
+        if c"0" <= digit <= c"9":
+            number = digit - c"0"
+        elif c"a" <= digit <= c"f":
+            number = digit - c"a" + 10
+        else:
+            raise ValueError("a topic id has hexadecimal digits only")
+        uuid[i >> 1] = <unsigned char>(uuid[i >> 1] << 4 | number)
     return 0

@@ -19,8 +19,9 @@ from kcore.spark.events.arrow import EVENT_SCHEMA, from_batch, to_batch
 from kcore.spark.events.event import EventRow
 from kcore.spark.events.segments import find_partitions, read_rows
 from kcore.spark.state.batch_replay import BatchReplay, rebuild_batches
+from kcore.spark.state.offset_rows import table_schema
 from kcore.spark.state.rebuild import AsOf, Rebuilt, rebuild
-from kcore.spark.state.table_batches import state_tables, table_schema
+from kcore.spark.state.table_batches import state_tables
 from kcore.spark.state.tables import table_rows
 from tests.seeds import SEED
 from tests.spark import oracle

@@ -12,9 +12,17 @@ import pytest
 from kcore.spark.events.segments import SegmentPartition, find_partitions, read_batches
 from kcore.spark.frames.transforms import LogProperties, replay_batches
 from kcore.spark.state.batch_replay import rebuild_batches
+from kcore.spark.state.offset_rows import table_schema
 from kcore.spark.state.rebuild import END, Rebuilt
-from kcore.spark.state.table_batches import TableBatch, all_tables, rows_batch, table_schema, tables_and_checkpoints
-from kcore.spark.state.table_files import WrittenFile, put_tables, staging_folder, write_tables
+from kcore.spark.state.table_batches import TableBatch, all_tables, rows_batch, tables_and_checkpoints
+from kcore.spark.state.table_files import (
+    WrittenFile,
+    indexed_offsets,
+    put_tables,
+    read_checkpoint,
+    staging_folder,
+    write_tables,
+)
 from kcore.spark.state.table_schemas import TABLES
 
 
@@ -48,12 +56,15 @@ def test_checkpoints_are_files_of_their_partitions(kafka_logs: Path, tmp_path: P
         counts = put_tables(counted, staging, tmp_path)
         assert counts.keys() == set(TABLES)
         assert counts["partitions"] == count
-        rows = pq.read_table(tmp_path / "checkpoint", partitioning=None)
-        assert len(rows) == sum(one.rows for one in counted if one.table.startswith("checkpoint/"))
+        files = [one for one in counted if one.table.startswith("checkpoint/")]
+        for one in files:
+            table = read_checkpoint(pa.memory_map(str(tmp_path / one.table / one.file)).read_buffer())
+            assert (len(table), table.column("offset")[0].as_py()) == (one.rows, one.next_offset)
         names = sorted(str(path.parent.relative_to(tmp_path)) for path in (tmp_path / "checkpoint").glob("*/*/*"))
         topic = "checkpoint/topic=__transaction_state"
         assert names == sorted(f"{topic}/partition={part.partition}" for part in parts[:count])
-        assert (tmp_path / "checkpoint" / "_SUCCESS").is_file()
+        offsets = {(one.state.topic, one.state.partition): one.state.next_offset for one in results[:count]}
+        assert indexed_offsets((tmp_path / "checkpoint" / "_index.json").read_bytes()) == offsets
 
 
 def test_a_run_replaces_the_tables_of_the_one_before(tmp_path: Path) -> None:

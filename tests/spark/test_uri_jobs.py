@@ -82,6 +82,10 @@ def test_a_run_that_fails_leaves_no_checkpoints(
     with pytest.raises(KcoreError, match="is also the output, which would replace the checkpoints"):
         rebuild_with_doubts(spark, events, state, since=state)
     rebuild_with_doubts(spark, events, tmp_path / "next", since=state)
+    (path,) = (state / "checkpoint").glob("*/*/*.arrow")
+    path.unlink()
+    with pytest.raises(KcoreError, match="lacks files of its checkpoints"):
+        rebuild_with_doubts(spark, events, tmp_path / "next", since=state)
 
     def fail(*_: Any) -> None:
         raise OSError("no space left on device")

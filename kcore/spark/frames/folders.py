@@ -226,23 +226,22 @@ def _tables(results: Iterable[Rebuilt]) -> Iterator[pa.RecordBatch]:
 def _files(results: Iterable[Rebuilt], folder: str, checkpoint: bool) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa  # noqa: PLC0415
 
+    from kcore.spark.decode.ddl import arrow_struct  # noqa: PLC0415
     from kcore.spark.state.table_batches import all_tables, tables_and_checkpoints  # noqa: PLC0415
-    from kcore.spark.state.table_files import write_tables  # noqa: PLC0415
+    from kcore.spark.state.table_files import WRITTEN_DDL, write_tables  # noqa: PLC0415
 
+    schema = pa.schema(list(arrow_struct(WRITTEN_DDL)))
     tables = tables_and_checkpoints(results) if checkpoint else all_tables(results)
     for written in write_tables(tables, folder):
-        yield pa.RecordBatch.from_pylist([written._asdict()])
+        yield pa.RecordBatch.from_pylist([written._asdict()], schema)
 
 
 def _resumed(source: Source, part: Part) -> Resumed:
     """Returns the state at the checkpoint of a partition. KcoreError if the log ends before it."""
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
     from kcore.spark.state.checkpoint import resume  # noqa: PLC0415
+    from kcore.spark.state.table_files import read_checkpoint  # noqa: PLC0415
 
-    # A small file is read faster without the threads and the data set of `read_table`.
-    tables = [pq.ParquetFile(buffer).read(use_threads=False) for buffer in source.beside(part)]
-    resumed = resume(*part[:2], tables, part.cleaned_to)
+    resumed = resume(*part[:2], map(read_checkpoint, source.beside(part)), part.cleaned_to)
     if part.end is not None and part.end < resumed.state.next_offset:
         raise KcoreError(
             f"{part.topic}-{part.partition} ends at {part.end}, before its checkpoint at {resumed.state.next_offset}: "

@@ -1,9 +1,9 @@
 """Checkpoints of rebuilt partitions: a later rebuild continues from one instead of from the start of the log.
 
-A checkpoint has the records that make up the state, the producers, and what the tables tell about the log. It is
-exact to an offset. A log that still has every offset after it gives the same state as a replay from the start, unless
-the log lost records. If an offset is missing, compaction may have removed a tombstone or a marker, and the
-checkpoint cannot be used.
+A checkpoint has the records that make up the state, the producers, and what the tables tell about the log. Committed
+offsets, which are nearly all of it, have the columns of the table `offsets`. A checkpoint is exact to an offset. A log
+that still has every offset after it gives the same state as a replay from the start, unless the log lost records. If an
+offset is missing, compaction may have removed a tombstone or a marker, and the checkpoint cannot be used.
 """
 
 from __future__ import annotations
@@ -20,54 +20,64 @@ import pyarrow.compute as pc
 from kcore.broker.data.producer_snapshot import decode, encode
 from kcore.errors import KcoreError
 from kcore.json_text import parse_json
+from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.spark.decode.ddl import arrow_struct
 from kcore.spark.events.arrow import BATCH_ROWS, LARGEST_MS
 from kcore.spark.events.event import LogFault
 from kcore.spark.state.batch_replay import BatchReplay
-from kcore.spark.state.live_records import COMMITTED, LiveRecords
+from kcore.spark.state.live_records import LiveRecords
+from kcore.spark.state.offset_rows import committed_of, groups_without_state, load_committed, offset_batches
 from kcore.spark.state.partition_state import PartitionState
 from kcore.spark.state.rebuild import END, Resumed
 from kcore.spark.state.table_schemas import CHECKPOINT_DDL
 
-VERSION: Final = 1
+VERSION: Final = 2
 """The version of the format, in the first row of a partition, whose value is a JSON object."""
 
 _SCHEMA: Final = pa.schema(list(arrow_struct(CHECKPOINT_DDL)))
-_RECORDS: Final = pa.schema([field for field in _SCHEMA if field.name not in ("topic", "partition")])
-_OF_ROWS: Final = tuple(name for name in _RECORDS.names if name != "number")
+COMMITTED: Final = "committed"
+"""The column of committed offsets, whose rows come last."""
+_OF_ROWS: Final = tuple(name for name in _SCHEMA.names if name not in ("topic", "partition", "number", COMMITTED))
 """The columns that are fields of an `EventRow`."""
+_RECORD: Final = pa.struct([_SCHEMA.field(name) for name in _OF_ROWS])
 
 _COUNTERS: Final = ("first_offset", "next_offset", "last_timestamp_ms", "records", "unknown")
 
 
-def checkpoint_batches(live: LiveRecords, cut: bool) -> Iterator[pa.RecordBatch]:
-    """Yields the checkpoint of a partition: a row with properties of the log, then its live records.
+def checkpoint_batches(
+    live: LiveRecords, cut: bool, offsets: Iterable[pa.RecordBatch] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yields the checkpoint of a partition: properties of the log, its live records, and its committed offsets.
 
     Args:
         live: the live records of the partition.
         cut: True if the log continues after the state.
+        offsets: the partition's rows of the table `offsets`, if the caller has them.
     """
     state = live.state
-    head = {"number": 0, "offset": state.next_offset, "value": _properties(state, cut)}
-    rows = [{name: getattr(row, name) for name in _OF_ROWS} for row in live.other_rows()]
-    records = pa.concat_tables(
-        [
-            pa.Table.from_pylist(rows, _RECORDS),
-            pa.Table.from_batches(live.committed(), COMMITTED),
-        ],
-        promote_options="default",
-    ).sort_by("offset")
-    numbers = pa.array(range(1, len(records) + 1), pa.int64())
-    numbered = records.set_column(records.schema.get_field_index("number"), "number", numbers)
-    for table in (pa.Table.from_pylist([head], _RECORDS), numbered):
-        place = {"topic": pa.scalar(state.topic), "partition": pa.scalar(state.partition, pa.int32())}
-        columns = [
-            pa.chunked_array([pa.repeat(place[field.name], len(table))])
-            if field.name in place
-            else table.column(field.name)
-            for field in _SCHEMA
-        ]
-        yield from pa.Table.from_arrays(columns, schema=_SCHEMA).to_batches(BATCH_ROWS)
+    head = {"offset": state.next_offset, "value": _properties(state, cut)}
+    rows = [head, *({name: getattr(row, name) for name in _OF_ROWS} for row in live.other_rows())]
+    number = 0
+    for start in range(0, len(rows), BATCH_ROWS):
+        records = pa.RecordBatch.from_struct_array(pa.array(rows[start : start + BATCH_ROWS], _RECORD))
+        yield _batch(state, number, records.num_rows, records)
+        number += records.num_rows
+    if state.topic == CONSUMER_OFFSETS:
+        for committed in committed_of(offset_batches(state) if offsets is None else offsets):
+            yield _batch(state, number, len(committed), pa.RecordBatch.from_arrays([committed], [COMMITTED]))
+            number += len(committed)
+
+
+def _batch(state: PartitionState, number: int, size: int, given: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns rows with the columns of a checkpoint, numbered from `number` on; missing columns are null."""
+    arrays = {
+        "topic": pa.repeat(pa.scalar(state.topic), size),
+        "partition": pa.repeat(pa.scalar(state.partition, pa.int32()), size),
+        "number": pa.array(np.arange(number, number + size)),
+        **dict(zip(given.schema.names, given.columns, strict=True)),
+    }
+    columns = [arrays[field.name] if field.name in arrays else pa.nulls(size, field.type) for field in _SCHEMA]
+    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
 
 def _properties(state: PartitionState, cut: bool) -> bytes:
@@ -82,6 +92,7 @@ def _properties(state: PartitionState, cut: bool) -> bytes:
         "log_first_offset": completeness.first_offset,
         # A half-written end is read again.
         "fault_count": state.fault_count - (len(state.faults) - len(faults)),
+        "deleted_groups": groups_without_state(state),
         "faults": [[fault.offset, fault.kind, fault.detail] for fault in faults],
         "producers": [base64.b64encode(chunk).decode() for chunk in encode(state.producers.states)],
     }
@@ -100,9 +111,9 @@ def resume(topic: str, partition: int, tables: Iterable[pa.Table], cleaned_to: i
     Raises:
         KcoreError: the checkpoint is not complete, or of a state that is not certain.
     """
-    rows = pa.concat_tables(tables).combine_chunks()
+    rows = pa.concat_tables(tables)
     if not _is_numbered(rows):  # Spark's writer may have divided the rows among files
-        rows = rows.sort_by("number").combine_chunks()
+        rows = rows.sort_by("number")
     if not len(rows) or not _is_numbered(rows):
         raise KcoreError(f"the checkpoint of {topic}-{partition} is not complete: rebuild without --since")
     try:
@@ -120,9 +131,11 @@ def resume(topic: str, partition: int, tables: Iterable[pa.Table], cleaned_to: i
             f"{topic}-{partition} was compacted before the state of its checkpoint: rebuild without --since"
         )
     loading = BatchReplay(topic, partition, END, cleaned_to, with_records=True)
-    for batch in _with_timestamps(rows.slice(1)).to_batches(BATCH_ROWS):
+    records = rows.column(COMMITTED).null_count
+    for batch in _with_timestamps(rows.slice(1, records - 1)).to_batches(BATCH_ROWS):
         loading.add(batch)
     state, live = loading.state, loading.live
+    load_committed(state, rows.slice(records).column(COMMITTED).chunks, known["deleted_groups"])
     assert live is not None, "the records were requested"
     _restore(state, known)
     live.resumed()
@@ -130,7 +143,8 @@ def resume(topic: str, partition: int, tables: Iterable[pa.Table], cleaned_to: i
 
 
 def _is_numbered(rows: pa.Table) -> bool:
-    return bool(rows.column("number").equals(pa.chunked_array([pa.array(np.arange(len(rows)))])))
+    """True if the rows have the numbers from 0 on, in order."""
+    return np.array_equal(rows.column("number").to_numpy(), np.arange(len(rows)))
 
 
 def _with_timestamps(records: pa.Table) -> pa.Table:

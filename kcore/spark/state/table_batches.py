@@ -4,31 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from functools import cache
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
 from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.spark.decode.ddl import arrow_struct
-from kcore.spark.events.arrow import filled_array
 from kcore.spark.state.checkpoint import checkpoint_batches
+from kcore.spark.state.offset_rows import OFFSETS, ROWS_PER_BATCH, offset_batches
 from kcore.spark.state.partition_state import PartitionState
 from kcore.spark.state.rebuild import Rebuilt
 from kcore.spark.state.table_schemas import CHECKPOINT, TABLES, table_ddl
 from kcore.spark.state.tables import table_rows
-from kcore_ext.spark.offset_columns import OffsetColumns
-
-ROWS_PER_BATCH: Final = 10_000
 
 TableBatch = tuple[str, pa.RecordBatch]
 """Table, and some of its rows."""
-
-
-@cache
-def table_schema(name: str) -> pa.Schema:
-    """Returns a table's columns as an Arrow schema."""
-    return pa.schema(list(arrow_struct(table_ddl(name))))
 
 
 def all_tables(results: Iterable[Rebuilt]) -> Iterator[TableBatch]:
@@ -42,9 +32,13 @@ def all_tables(results: Iterable[Rebuilt]) -> Iterator[TableBatch]:
 def tables_and_checkpoints(results: Iterable[Rebuilt]) -> Iterator[TableBatch]:
     """Yields the tables of partitions and their checkpoints, one partition after another."""
     for result in results:
-        yield from all_tables([result])
+        offsets = []
+        for table, batch in all_tables([result]):
+            if table == OFFSETS:
+                offsets.append(batch)
+            yield table, batch
         if result.live is not None and result.state.next_offset >= 0:
-            yield from ((CHECKPOINT, batch) for batch in checkpoint_batches(result.live, result.cut))
+            yield from ((CHECKPOINT, batch) for batch in checkpoint_batches(result.live, result.cut, offsets))
         del result  # frees the state before the next one is built
 
 
@@ -59,32 +53,13 @@ def state_tables(state: PartitionState, cut: bool = False) -> Iterator[TableBatc
     for table, of_table in rows.items():
         yield table, rows_batch(table, of_table)
     if state.topic == CONSUMER_OFFSETS:
-        for batch in _offset_batches(state):
-            yield "offsets", batch
+        for batch in offset_batches(state):
+            yield OFFSETS, batch
 
 
 def rows_batch(table: str, rows: list[dict[str, Any]]) -> pa.RecordBatch:
     """Returns rows of a table as a record batch; missing columns are null."""
     return pa.RecordBatch.from_struct_array(pa.array(rows, arrow_struct(table_ddl(table))))
-
-
-def _offset_batches(state: PartitionState) -> Iterator[pa.RecordBatch]:
-    store, columns = state.groups.offsets, OffsetColumns(state.partition)
-    for group_id in store.groups():
-        for topic, partitions in store.topics(group_id).items():
-            columns.add_all(group_id, topic, partitions)
-        for topic, partition, producer_id, pending in store.pending_offsets(group_id):
-            columns.add(group_id, topic, partition, pending, producer_id)
-        if len(columns) >= ROWS_PER_BATCH:
-            yield _offset_batch(columns)
-    if len(columns):
-        yield _offset_batch(columns)
-
-
-def _offset_batch(columns: OffsetColumns) -> pa.RecordBatch:
-    schema = table_schema("offsets")
-    arrays = [filled_array(field.type, one) for field, one in zip(schema, columns.take(), strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def in_one_frame(batches: Iterable[TableBatch], *more: str) -> Iterator[pa.RecordBatch]:

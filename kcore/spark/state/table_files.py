@@ -1,4 +1,4 @@
-"""Writes the tables of a rebuild as Parquet files: tasks write to a staging folder and return the file names.
+"""Writes the tables and checkpoints of a rebuild as files: tasks write to a staging folder and return the file names.
 
 A task that fails and is repeated, or runs twice, leaves files whose names are not returned. `put_tables` alone
 decides which files the tables contain, once all tasks are done.
@@ -6,17 +6,20 @@ decides which files the tables contain, once all tasks are done.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import uuid
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kcore.spark.state.table_batches import TableBatch, table_schema
+from kcore.spark.state.offset_rows import table_schema
+from kcore.spark.state.table_batches import TableBatch
 from kcore.spark.state.table_schemas import CHECKPOINT, TABLES
 
 GROUP_BYTES: Final = 8 << 20
@@ -25,18 +28,28 @@ GROUP_BYTES: Final = 8 << 20
 STAGING: Final = ".writing-"
 PLACE: Final = ("topic", "partition")
 """The columns of a checkpoint that its folder tells: checkpoint/topic=T/partition=N."""
-SUCCESS: Final = "_SUCCESS"
-"""The empty file that Spark's writers add to a complete table."""
+_ARROW: Final = b"ARROW1"
+"""The first bytes of a file of Arrow."""
+INDEX: Final = "_index.json"
+"""The file of complete checkpoints, with the offset of each. Spark ignores its name."""
 
-WRITTEN_DDL: Final = "`table` string, file string, `rows` bigint"
+WRITTEN_DDL: Final = "`table` string, file string, `rows` bigint, next_offset bigint"
 
 
 class WrittenFile(NamedTuple):
-    """A file of a table, and its number of rows."""
+    """A file of a table.
+
+    Attributes:
+        table: the table; for a checkpoint, the folder of its partition.
+        file: its name.
+        rows: its number of rows.
+        next_offset: the offset of a checkpoint; None for a table.
+    """
 
     table: str
     file: str
     rows: int
+    next_offset: int | None = None
 
 
 def staging_folder(target: Path) -> Path:
@@ -50,7 +63,9 @@ def staging_folder(target: Path) -> Path:
 
 
 def write_tables(batches: Iterable[TableBatch], folder: str | Path) -> Iterator[WrittenFile]:
-    """Writes rows of tables, one file per table, and one per partition of the checkpoints.
+    """Writes rows of tables, one Parquet file per table, and one Arrow file per partition of the checkpoints.
+
+    Another run reads a checkpoint as a whole. Arrow's format needs less time than Parquet, and more space.
 
     Args:
         batches: the rows.
@@ -59,23 +74,27 @@ def write_tables(batches: Iterable[TableBatch], folder: str | Path) -> Iterator[
     Returns:
         The complete files.
     """
-    name = f"part-{uuid.uuid4().hex}.parquet"
-    files: dict[str, _TableFile] = {}
-    checkpoints: list[_TableFile] = []
+    name = f"part-{uuid.uuid4().hex}"
+    files: dict[str, _TableFile | _CheckpointFile] = {}
+    checkpoint: _CheckpointFile | None = None
     try:
         for kind, rows in batches:
-            table, batch = _of_partition(rows) if kind == CHECKPOINT else (kind, rows)
+            if kind != CHECKPOINT:
+                if kind not in files:
+                    files[kind] = _TableFile(Path(folder) / kind / f"{name}.parquet", rows.schema)
+                files[kind].add(rows)
+                continue
+            table, batch = _of_partition(rows)
             if table not in files:
-                for done in checkpoints:  # partitions come one after another
-                    done.close()
-                files[table] = _TableFile(Path(folder) / table / name, batch.schema)
-                checkpoints = [files[table]] if kind == CHECKPOINT else []
+                if checkpoint is not None:  # partitions come one after another
+                    checkpoint.close()
+                files[table] = checkpoint = _CheckpointFile(Path(folder) / table / f"{name}.arrow", batch)
             files[table].add(batch)
     finally:
         for file in files.values():
             file.close()
     for table, file in files.items():
-        yield WrittenFile(table, name, file.rows)
+        yield WrittenFile(table, file.path.name, file.rows, file.next_offset)
 
 
 def _of_partition(checkpoint: pa.RecordBatch) -> TableBatch:
@@ -115,28 +134,111 @@ def put_tables(written: Collection[WrittenFile], staging: Path, target: Path) ->
 def _put_checkpoints(written: Iterable[WrittenFile], staging: Path, target: Path) -> None:
     """Replaces the existing checkpoints by the named files, in the layout of Spark's partitioned tables."""
     folder = staging / CHECKPOINT
-    named = {Path(one.table) / one.file for one in written}
+    named = {Path(one.table) / one.file: one.next_offset for one in written}
     for path in folder.glob("*/*/*"):
         if path.relative_to(staging) not in named:
             path.unlink()
+    offsets = {place: offset for path, offset in named.items() if offset is not None for place in place_of(str(path))}
+    with open(folder / INDEX, "wb") as file:
+        file.write(index_of(offsets))
+        file.flush()
+        os.fsync(file.fileno())
     shutil.rmtree(target / CHECKPOINT, ignore_errors=True)
     os.replace(folder, target / CHECKPOINT)
-    (target / CHECKPOINT / SUCCESS).touch()
 
 
-class _TableFile:
-    """One file, written row group by row group."""
+def place_of(name: str) -> Iterator[tuple[str, int]]:
+    """Yields the partition of a checkpoint's file: checkpoint/topic=T/partition=N/FILE."""
+    parts = name.split("/")
+    if len(parts) == 4 and parts[0] == CHECKPOINT and parts[3].startswith("part-"):
+        yield unquote(parts[1].partition("=")[2]), int(parts[2].partition("=")[2])
+
+
+def index_of(offsets: Mapping[tuple[str, int], int]) -> bytes:
+    """Returns the content of the index.
+
+    Args:
+        offsets: partition -> the offset of its checkpoint.
+    """
+    return json.dumps([[*place, offset] for place, offset in sorted(offsets.items())]).encode()
+
+
+def indexed_offsets(content: bytes) -> dict[tuple[str, int], int]:
+    """Returns partition -> the offset of its checkpoint, from the content of an index."""
+    return {(topic, partition): offset for topic, partition, offset in json.loads(content)}
+
+
+def read_checkpoint(content: Any) -> pa.Table:
+    """Reads a file of a checkpoint: of Arrow, or of Parquet if Spark has written it.
+
+    Args:
+        content: the file, as a buffer of pyarrow.
+    """
+    if content.size >= len(_ARROW) and content[: len(_ARROW)].to_pybytes() == _ARROW:
+        return pa.ipc.open_file(content).read_all()
+    # A small file is read faster without the threads and the data set of `read_table`.
+    return pq.ParquetFile(content).read(use_threads=False)
+
+
+class _OpenFile:
+    """A file that is being written, batch by batch.
+
+    Attributes:
+        path: its path.
+        rows: the number of rows.
+        next_offset: the offset of a checkpoint; None for a table.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self.rows = 0
+        self.next_offset: int | None = None
+        self._file: Any = open(path, "wb")  # noqa: SIM115  # closed by `close`
+
+    def _end(self) -> None:
+        """Writes the end of the format."""
+
+    def close(self) -> None:
+        """Makes the file durable and closes it, unless it is closed already."""
+        if self._file.closed:
+            return
+        try:
+            self._end()
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        finally:
+            self._file.close()
+
+
+class _CheckpointFile(_OpenFile):
+    """A checkpoint of a partition, in Arrow's format. Its first row has its offset."""
+
+    def __init__(self, path: Path, first: pa.RecordBatch) -> None:
+        super().__init__(path)
+        self.next_offset = first.column("offset")[0].as_py()
+        options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+        self._writer = pa.ipc.new_file(self._file, first.schema, options=options)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
+        self.rows += batch.num_rows
+
+    def _end(self) -> None:
+        self._writer.close()
+
+
+class _TableFile(_OpenFile):
+    """A Parquet file, written row group by row group."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file: Any = open(path, "wb")  # noqa: SIM115  # closed by `close`
+        super().__init__(path)
         texts = [field.name for field in schema if pa.types.is_string(field.type)]
-        # A dictionary of numbers or of the keys of a checkpoint costs time and saves nothing. Snappy, which Spark's
-        # writers use by default, compresses less than zstd, but takes half the time.
+        # A dictionary of numbers costs time and saves nothing. Snappy, which Spark's writers use by default, compresses
+        # less than zstd, but takes half the time.
         self._writer = pq.ParquetWriter(self._file, schema, compression="snappy", use_dictionary=texts or False)
         self._batches: list[pa.RecordBatch] = []
         self._size_bytes = 0
-        self.rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)
@@ -150,14 +252,6 @@ class _TableFile:
             self._writer.write_table(pa.Table.from_batches(self._batches))
             self._batches, self._size_bytes = [], 0
 
-    def close(self) -> None:
-        """Makes the file durable and closes it, unless it is closed already."""
-        if self._file.closed:
-            return
-        try:
-            self._write()
-            self._writer.close()
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        finally:
-            self._file.close()
+    def _end(self) -> None:
+        self._write()
+        self._writer.close()

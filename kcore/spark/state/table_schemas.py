@@ -191,10 +191,28 @@ TABLES: Final[dict[str, Columns]] = {
 
 CHECKPOINT: Final = "checkpoint"
 """The name of the table with the checkpoints of all partitions."""
+COMMITTED_COLUMNS: Final = (
+    "group_id",
+    "topic",
+    "partition",
+    "offset",
+    "leader_epoch",
+    "metadata",
+    "commit_timestamp_ms",
+    "expire_timestamp_ms",
+    "topic_id",
+    "record_offset",
+)
+"""The columns of the table `offsets` that make up a committed offset."""
+_COMMITTED_DDL: Final = ", ".join(
+    f"{column}: {kind}" for column, kind, _ in TABLES["offsets"] if column in COMMITTED_COLUMNS
+)
 CHECKPOINT_DDL: Final = (
     "topic string, partition int, number bigint, key binary, value binary, offset bigint, timestamp_ms bigint, "
-    "producer_id bigint, producer_epoch int, last_sequence int, transactional boolean"
+    "producer_id bigint, producer_epoch int, last_sequence int, transactional boolean, "
+    f"committed struct<{_COMMITTED_DDL}>"
 )
+"""The columns of a checkpoint. A row is a committed offset, which has only `number` and `committed`, or a record."""
 
 
 def table_ddl(name: str) -> str:
