@@ -381,6 +381,13 @@ class Config(ConfigValues):
         low=-1,
         kind=LONG,
     )
+    kcore_max_group_metadata_bytes: int = setting(
+        268_435_456,
+        "Bytes of metadata with which the members of all classic groups joined. One group may have an eighth of it. "
+        "A join that would exceed it gets GROUP_MAX_SIZE_REACHED, unless its group has less than 64 KiB; -1: no limit.",
+        low=-1,
+        kind=LONG,
+    )
     kcore_max_request_elements: int = setting(
         25_000,
         "Maximum number of array elements in a request, those of nested arrays included: topics, partitions, groups, "

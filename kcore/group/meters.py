@@ -26,11 +26,13 @@ class GroupMeters:
         expirations: those of them whose session or rebalance timeout ended.
         rebalance_times: the durations of rebalances by kind of group, in seconds: from the change that begins a
             rebalance until every member has its assignment. Share groups have none, as in Kafka.
+        metadata_bytes: the present size of the metadata of all members of classic groups.
     """
 
-    __slots__ = ("expirations", "joins", "leaves", "rebalance_times")
+    __slots__ = ("expirations", "joins", "leaves", "metadata_bytes", "rebalance_times")
 
     def __init__(self) -> None:
+        self.metadata_bytes = 0
         kinds = [kind.value for kind in GroupType]
         self.joins = dict.fromkeys(kinds, 0)
         self.leaves = dict.fromkeys(kinds, 0)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.replay import REPLAY as CLASSIC_REPLAY
+from kcore.group.classic.unused_ids import UnusedIds
 from kcore.group.consumer.replay import REPLAY as CONSUMER_REPLAY
 from kcore.group.consumer.services import ConsumerServices
 from kcore.group.meters import GroupMeters
@@ -32,7 +33,6 @@ from kcore_ext.group.offset_commit import replay_block
 if TYPE_CHECKING:
     from kcore.clock import Now
     from kcore.config.node import Config
-    from kcore.group.classic.member import PendingMember
     from kcore.group.group import Group
     from kcore.group.streams.timers import InitialDelay
     from kcore.runtime.machine import ShardContext
@@ -135,7 +135,7 @@ class GroupShard:
         self.offset_tables = self.offsets.tables(self.groups)
         self.completed_rebalances = 0
         self.consumer_rebalances = 0
-        self.unused_member_ids: dict[str, PendingMember] = {}
+        self.unused_member_ids = UnusedIds()
         self.deleted_topics: list[tuple[str, bytes]] = []
         self.deleted_share_topics: list[bytes] = []
         self.share_rebalances = 0

@@ -56,6 +56,8 @@ NAMED = {
     "test_a_long_request_is_refused_when_more_than_the_limit_has_arrived",
     "kcore.max.request.memory.bytes": "server/test_request_bounds.py::"
     "test_unfinished_requests_of_all_connections_together_are_bounded",
+    "kcore.max.group.metadata.bytes": "group/classic/test_metadata_bound.py::"
+    "test_a_group_may_have_an_eighth_of_the_limit",
     "kcore.max.request.elements": "server/test_request_bounds.py::"
     "test_a_request_with_too_many_elements_is_refused_before_it_is_decided",
     "kcore.max.response.memory.bytes": "server/test_unread.py::"

@@ -34,7 +34,7 @@ def expire_pending(group: ClassicGroup, pending: PendingMember) -> list[Record]:
         return []
     del group.pending_joins[pending.member_id]
     pending.stop()
-    group.shard.unused_member_ids.pop(pending.member_id, None)
+    group.shard.unused_member_ids.discard(pending.member_id)
     if group.state is PREPARING and group.has_all_members_joined():
         return complete_join_phase(group)
     return []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from kcore.group.classic import expiry, rebalance
 from kcore.group.classic.member import Member, PendingMember, Protocols
+from kcore.group.classic.metadata_bound import size_of
 from kcore.group.classic.protocols import subscribed_topics
 from kcore.group.classic.records import group_tombstone
 from kcore.group.classic.replies import HEARTBEAT_IN_STATE, join_error, sync_error
@@ -37,10 +38,6 @@ NEW_MEMBER_TIMEOUT_MS: Final = 300_000
 
 UNKNOWN_TIMESTAMP: Final = -1
 
-MAX_UNUSED_MEMBER_IDS = 5_000
-"""Limit of assigned member ids of a shard that no client has used yet. A client uses its id at once, but one that never
-does could take memory for each request, for up to the session timeout."""
-
 
 class ClassicGroup(Group):
     """A group of the classic protocol, or a *simple* group: offsets only, no protocol type, no members.
@@ -61,6 +58,7 @@ class ClassicGroup(Group):
         pending_syncs: ids of members that have not synced in this generation; an ordered set.
         members_awaiting_join: number of members with a parked join.
         supported_protocols: number of members that support each protocol.
+        metadata_bytes: the size of all members' metadata.
         subscribed_topics: the consumers' topics as of the last completed join phase; None if unknown.
         new_member_added: True if a member joined since the current initial delay started.
         join_phase: the timer of the join phase, if one is in progress.
@@ -77,6 +75,7 @@ class ClassicGroup(Group):
         "leader_id",
         "members",
         "members_awaiting_join",
+        "metadata_bytes",
         "new_member_added",
         "pending_joins",
         "pending_syncs",
@@ -111,6 +110,7 @@ class ClassicGroup(Group):
         self.pending_syncs: dict[str, None] = {}
         self.members_awaiting_join = 0
         self.supported_protocols: dict[str, int] = {}
+        self.metadata_bytes = 0
         self.subscribed_topics: frozenset[str] | None = None
         self.new_member_added = False
         self.join_phase: Timer | None = None
@@ -239,22 +239,19 @@ class ClassicGroup(Group):
     def add_pending(self, member_id: str, session_timeout_ms: int) -> None:
         """Registers an assigned member id, which the client must use within the session timeout.
 
-        A shard keeps a bounded number of unused ids; the oldest one expires early.
+        A shard keeps a bounded number of unused ids; the oldest ones expire early.
         """
         pending = PendingMember(self, member_id)
         pending.timer = self.shard.context.schedule(self.shard.now.now_ms + session_timeout_ms, pending)
         self.pending_joins[member_id] = pending
-        unused = self.shard.unused_member_ids
-        unused[member_id] = pending
-        if len(unused) > MAX_UNUSED_MEMBER_IDS:
-            oldest = unused.pop(next(iter(unused)))
+        for oldest in self.shard.unused_member_ids.add(pending):
             oldest.timer.cancel()
             oldest.timer = self.shard.context.schedule(self.shard.now.now_ms, oldest)
 
     def _drop_pending(self, member_id: str) -> None:
         pending = self.pending_joins.pop(member_id, None)
         if pending is not None:
-            self.shard.unused_member_ids.pop(member_id, None)
+            self.shard.unused_member_ids.discard(member_id)
             pending.stop()
 
     def remove_by_id(self, member_id: str) -> None:
@@ -306,6 +303,9 @@ class ClassicGroup(Group):
                 self.subscribed_topics = subscribed_topics(self.members.values(), self.protocol_name)
 
     def _count_protocols(self, protocols: Protocols, change: int) -> None:
+        size_bytes = change * size_of(protocols)
+        self.metadata_bytes += size_bytes
+        self.shard.meters.metadata_bytes += size_bytes
         counts = self.supported_protocols
         for name, _ in protocols:
             count = counts.get(name, 0) + change
@@ -534,6 +534,8 @@ class ClassicGroup(Group):
         for pending in self.pending_joins.values():
             pending.stop()
         self.pending_joins = {}
+        self.shard.meters.metadata_bytes -= self.metadata_bytes
+        self.metadata_bytes = 0
         self.end_join_phase()
         self.end_sync_phase()
         self.transition(DEAD, "the shard is unloaded")

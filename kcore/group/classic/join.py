@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from kcore.group.classic import metadata_bound
 from kcore.group.classic.group import NEW_MEMBER_TIMEOUT_MS, ClassicGroup
 from kcore.group.classic.member import Member, Protocols
 from kcore.group.classic.protocols import protocols_of, select_protocol
@@ -102,8 +103,13 @@ class _Join:
         return join_error(self.context.api_version, member_id, code)
 
     def _has_room(self) -> bool:
-        """Returns True if `group.max.size` admits the member. Assigned ids do not count until they are used."""
+        """Returns True if `group.max.size` and the bound of members' metadata admit the member.
+
+        Assigned ids do not count until they are used.
+        """
         group, state = self.group, self.group.state
+        if not metadata_bound.has_room(group, self.request.member_id, self.protocols):
+            return False
         max_size = group.shard.config.group_max_size
         if state is EMPTY or state is DEAD:
             return True

@@ -69,7 +69,7 @@ def test_v0_has_no_rebalance_timeout() -> None:
 
 def test_unused_member_ids_of_a_shard_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Above the limit the oldest ones expire at once, also those of other groups; used ids do not count."""
-    monkeypatch.setattr("kcore.group.classic.group.MAX_UNUSED_MEMBER_IDS", 3)
+    monkeypatch.setattr("kcore.group.classic.unused_ids.MAX_UNUSED_MEMBER_IDS", 3)
     world = World()
     first = world.join(group="other").response.member_id
     ids = [world.join().response.member_id for _ in range(5)]
@@ -84,4 +84,20 @@ def test_unused_member_ids_of_a_shard_are_bounded(monkeypatch: pytest.MonkeyPatc
     assert list(world.group("other").pending_joins) == [again]
     assert list(world.context.machine.unused_member_ids) == [*ids[3:], again]
     world.context.advance(SESSION_MS)
-    assert world.context.machine.unused_member_ids == {}
+    assert list(world.context.machine.unused_member_ids) == []
+
+
+def test_long_unused_member_ids_are_bounded_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An id begins with the client's id, which may have 32 KB: 5,000 of them took 160 MB in each shard."""
+    monkeypatch.setattr("kcore.group.classic.unused_ids.MAX_UNUSED_BYTES", 200)
+    world = World()
+    ids = [world.join().response.member_id for _ in range(20)]
+    unused = world.context.machine.unused_member_ids
+    assert unused.size_bytes == sum(map(len, unused)) <= 200
+    assert 1 < len(unused) < 20
+    world.context.advance(1)
+    assert list(world.group().pending_joins) == ids[-len(unused) :]
+    world.join(ids[-1])
+    assert unused.size_bytes == sum(map(len, unused))
+    world.context.advance(SESSION_MS)
+    assert (len(unused), unused.size_bytes) == (0, 0)

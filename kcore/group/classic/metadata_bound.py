@@ -1,0 +1,43 @@
+"""The memory that members of classic groups may take with their metadata, before anything of it is stored.
+
+Kafka has no such bound. A member's metadata may be as long as a request, and its session may last half an hour.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from kcore.group.classic.group import ClassicGroup
+    from kcore.group.classic.member import Protocols
+
+MAX_GROUP_SHARE: Final = 8
+"""A group may have this part of the node's limit."""
+SMALL_GROUP_BYTES: Final = 65_536
+"""A group with so much metadata may grow although the node's limit is exceeded, so that others' groups still work."""
+
+
+def size_of(protocols: Protocols) -> int:
+    """Returns the size of a member's metadata for all its protocols, in bytes."""
+    return sum(len(name) + len(metadata) for name, metadata in protocols)
+
+
+def has_room(group: ClassicGroup, member_id: str, protocols: Protocols) -> bool:
+    """Returns True if a member of a group may have this metadata (`kcore.max.group.metadata.bytes`).
+
+    Args:
+        group: the group.
+        member_id: the member's id, which may be new.
+        protocols: the metadata with which it joins.
+    """
+    limit = group.shard.config.kcore_max_group_metadata_bytes
+    if limit < 0:
+        return True
+    member = group.members.get(member_id)
+    added = size_of(protocols) - (0 if member is None else size_of(member.protocols))
+    if added <= 0:
+        return True
+    size = group.metadata_bytes + added
+    if size > limit // MAX_GROUP_SHARE:
+        return False
+    return size <= SMALL_GROUP_BYTES or group.shard.meters.metadata_bytes + added <= limit
