@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 STRICT_QUOTA_SINCE = 5
 """The first version whose clients understand THROTTLING_QUOTA_EXCEEDED."""
+PARTITIONS_PER_ITEM = 40
+"""A topic counts for another item for each of so many partitions, whose removal takes about 2.5 microseconds each."""
 
 
 class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
@@ -69,7 +71,14 @@ class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
                 timeout_ms=request.timeout_ms,
             )
 
-        return self.in_parts(context, request, items, part, _merged, key=self._topic_of)
+        return self.in_parts(context, request, items, part, _merged, key=self._topic_of, weight=self._weight)
+
+    def _weight(self, item: Any) -> int:
+        """Returns the number of items that a topic counts for: one, and more if it has many partitions."""
+        image = self.shard.machine.image
+        name = item if isinstance(item, str) else item.name
+        topic = image.by_id(item.topic_id) if name is None else image.by_name(name)
+        return 1 if topic is None else 1 + topic.partitions // PARTITIONS_PER_ITEM
 
     def _topic_of(self, item: Any) -> str | bytes:
         """Returns the same key for a topic named by name and by id: its name, or the id if the topic is unknown."""

@@ -310,3 +310,19 @@ def test_offsets_of_several_groups_are_bounded_before_they_are_looked_up(monkeyp
     assert [(group.error_code, len(group.topics)) for group in response.groups] == [(ErrorCode.POLICY_VIOLATION, 0)] * 6
     response, _ = node.send(OffsetFetchRequest(groups=others[:5]), 8)
     assert [(group.error_code, len(group.topics)) for group in response.groups] == [(0, 1)] * 5
+
+
+def test_topics_with_many_partitions_are_deleted_one_in_a_slice() -> None:
+    """Eight topics with 10,000 partitions each took 186 ms in one decision."""
+    node = Node(True)
+    for number in range(3):
+        node.send(create(f"large-{number}", partitions=4_000))
+    response, slices = node.send(_deleted("large-0", "t0", "large-1", "large-2"))
+    assert sorted((result.name, result.error_code) for result in response.responses) == [
+        ("large-0", 0),
+        ("large-1", 0),
+        ("large-2", 0),
+        ("t0", 0),
+    ]
+    assert slices >= 2
+    assert not any(topic.name.startswith("large") for topic in node.engine.topics.all())
