@@ -52,7 +52,7 @@ def undisturbed() -> tuple[dict[str, Any], int]:
 
 
 def test_the_workload_writes_what_it_says(undisturbed: tuple[dict[str, Any], int]) -> None:
-    """The reference itself, once in full."""
+    """Compares the whole result of the undisturbed run, with which the other tests compare."""
     found, commits = undisturbed
     assert commits >= len(WORKLOAD)
     assert found["topics"] == {"t": 1, "u": 3, "deleted-from": 1}

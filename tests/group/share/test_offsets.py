@@ -101,7 +101,7 @@ def test_a_refused_initialization_is_the_error_of_the_partitions() -> None:
 
 
 def test_unknown_topics_and_partitions_have_errors_of_their_own() -> None:
-    """The others of the same request succeed."""
+    """The other topics and partitions of the request succeed."""
     world = World({"t": 1})
     response = world.alter({"t": {0: 3, 1: 3, -1: 3}, "none": {0: 1}})
     assert codes(response) == {("t", 0): 0, ("t", 1): UNKNOWN, ("t", -1): UNKNOWN, ("none", 0): UNKNOWN}
