@@ -45,7 +45,7 @@ def run(reopen: Reopen, prepare: Callable[[FaultInjectingEngine], None]) -> tupl
 
 @pytest.fixture(scope="module")
 def undisturbed() -> tuple[dict[str, Any], int]:
-    """The state after the workload where nothing failed, and how many commits it took."""
+    """Returns the state after the workload without failures, and the number of its commits."""
     found, refused, commits = run(memory(Path()), lambda _: None)
     assert refused == []
     return found, commits
