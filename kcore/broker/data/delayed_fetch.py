@@ -79,11 +79,7 @@ class LongFetches:
                     if operation.watched:
                         operation.try_now()
                 except Exception as error:
-                    log_failure(
-                        logger,
-                        error,
-                        "fetch: a retry of a parked request failed; it waits for its timeout",
-                    )
+                    log_failure(logger, error, "a parked fetch could not be tried; it waits for its timeout")
                 yield
         finally:
             self._running = False
