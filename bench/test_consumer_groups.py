@@ -18,7 +18,7 @@ from kcore.group.consumer import records as group_records
 from kcore.group.consumer.assignment import CurrentAssignment
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.member import MemberMetadata
-from kcore.group.consumer.plain_records import PLAIN
+from kcore.group.consumer.reference_records import REFERENCE_RECORDS
 from kcore.group.consumer.states import UNRELEASED
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from kcore.runtime import Pending, RequestContext
@@ -257,7 +257,7 @@ def _join(number: int) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("way", ["compiled", "plain"])
+@pytest.mark.parametrize("way", ["compiled", "reference"])
 def test_records_of_a_join(benchmark: BenchmarkFixture, way: str) -> None:
     """Encodes the nine records of a join from memory into the batch: compiled, and by the reference implementation."""
 
@@ -265,7 +265,7 @@ def test_records_of_a_join(benchmark: BenchmarkFixture, way: str) -> None:
         batch = BatchBuilder(1 << 20, base_timestamp_ms=0)
         for number in range(100):
             records: Any = _join(number)
-            block = group_records.in_one(records) if way == "compiled" else EncodedRecords([*map(_plain, records)])
+            block = group_records.in_one(records) if way == "compiled" else EncodedRecords([*map(_reference, records)])
             block.append_to(batch, 0)
         return batch
 
@@ -273,5 +273,5 @@ def test_records_of_a_join(benchmark: BenchmarkFixture, way: str) -> None:
     benchmark.extra_info["operations"] = 100
 
 
-def _plain(record: ConsumerRecord) -> Record:
-    return PLAIN[record.record_type](record)
+def _reference(record: ConsumerRecord) -> Record:
+    return REFERENCE_RECORDS[record.record_type](record)

@@ -35,7 +35,7 @@ def compiled() -> None:
         TransactionBlock("application-1", step, 1, record_of).append_to(batch, NOW)
 
 
-def plainly() -> None:
+def uncompiled() -> None:
     begun = reference.add(reference.ReferenceTransaction(*FIRST), 7, 5, PLACES, 2, NOW)
     assert isinstance(begun, reference.ReferenceTransaction)
     assert reference.check_since_v5(begun, 7, 5, True) is None
@@ -47,7 +47,7 @@ def plainly() -> None:
         batch.append(NOW, reference.encode_key("application-1"), step.encode_value(1))
 
 
-@pytest.mark.parametrize("way", [compiled, plainly])
+@pytest.mark.parametrize("way", [compiled, uncompiled])
 @pytest.mark.benchmark(group="steps of a transaction")
 def test_begin_prepare_complete(benchmark: BenchmarkFixture, way: Any) -> None:
     """Measures three steps with their checks, and their three records in a batch."""

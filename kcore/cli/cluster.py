@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     fencing.add_argument(
         "--force",
         action="store_true",
-        help="fence it although its lease has not expired; it may answer reads until then",
+        help="fence it although its lease has not expired; it may serve reads until then",
     )
     moving = actions.add_parser("move", help="let a node lead a partition; its leader finishes its work first")
     spreading = actions.add_parser("rebalance", help="let the controller spread the leaders evenly over the nodes")
@@ -148,5 +148,5 @@ def fence(store: ClusterStore, node_id: int, force: bool) -> int:
         )
     output.say(f"node {node_id}: fenced. The controller gives its partitions to other nodes")
     if node.lease.remaining_ms:
-        output.say(f"node {node_id}: may answer reads for {node.lease.remaining_ms} ms more, unless it has noticed")
+        output.say(f"node {node_id}: may serve reads for {node.lease.remaining_ms} ms more, until it notices the fence")
     return 0

@@ -209,7 +209,7 @@ DATA_METRICS: Final[tuple[Metric, ...]] = (
         "FetchSessionCache: NumIncrementalFetchPartitionsCached",
     ),
     Metric(
-        "kcore_fetch_session_evictions_total", COUNTER, "Fetch sessions that gave way to others.",
+        "kcore_fetch_session_evictions_total", COUNTER, "Fetch sessions that new sessions have replaced.",
         _one(lambda e: e.fetch_sessions.evictions), (),
         "FetchSessionCache: IncrementalFetchSessionEvictionsPerSec",
     ),
@@ -223,7 +223,7 @@ DATA_METRICS: Final[tuple[Metric, ...]] = (
         _one(lambda e: e.housekeeping.cleaner.failures), (), "LogCleanerManager: uncleanable-partitions-count",
     ),
     Metric(
-        "kcore_cleaner_max_dirty_ratio", GAUGE, "Largest share of a compacted partition that is not compacted.",
+        "kcore_cleaner_max_dirty_ratio", GAUGE, "Largest uncompacted share of the partitions of compacted topics.",
         _one(lambda e: e.housekeeping.cleaner.max_dirty_ratio()), (), "LogCleanerManager: max-dirty-percent",
     ),
     Metric(

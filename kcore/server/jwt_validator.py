@@ -141,7 +141,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 class _SecureConnection(_Connection, http.client.HTTPSConnection):
-    """The same with TLS."""
+    """A `_Connection` with TLS."""
 
 
 class _Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):

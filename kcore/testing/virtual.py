@@ -286,7 +286,7 @@ class Repetition:
         self.response = response
 
     def stop(self) -> None:
-        """Sends the request no more."""
+        """Ends the repetition of the request."""
         self._handle.cancel()
 
 

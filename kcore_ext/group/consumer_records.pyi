@@ -7,7 +7,7 @@ from kcore_ext.batch import BatchBuilder
 class ConsumerRecord:
     """A record of a consumer group that refers to the objects that the group will store. Immutable by convention.
 
-    It equals the record that `plain_records` makes of it; `key`, `value` and `version` create that record on
+    It equals the record that `reference_records` makes of it; `key`, `value` and `version` create that record on
     access.
 
     Attributes:
@@ -61,14 +61,14 @@ class ConsumerRecords:
         """
 
 def bind_consumer_records(
-    plain: Mapping[int, Callable[[ConsumerRecord], Any]],
+    makers: Mapping[int, Callable[[ConsumerRecord], Any]],
     find_group: Callable[[Any, str], Any],
     place_member: Callable[[Any, str, Any], None],
 ) -> None:
     """Sets the reference functions and the functions for replay, once per process.
 
     Args:
-        plain: the functions that make the reference record, by record type.
+        makers: the functions that make the reference record, by record type.
         find_group: (shard, group id) -> the group, created if it does not exist.
         place_member: (group, member id, CurrentAssignment): sets the member's current assignment.
 

@@ -1,7 +1,7 @@
 """Compiled records of consumer groups: written without key and value objects, applied without conversion.
 
 A join that causes a new assignment writes nine records on average. Making two objects with lists for each, and
-converting them back to the group's objects, took half of its time. `kcore.group.consumer.plain_records` defines
+converting them back to the group's objects, took half of its time. `kcore.group.consumer.reference_records` defines
 each record; a test compares the bytes and the replayed state of both.
 """
 
@@ -23,16 +23,16 @@ cdef enum:
     TARGET_ASSIGNMENT = 7
     CURRENT_ASSIGNMENT = 8
 
-cdef dict plain_records = {}    # record type -> the function that makes the reference record
+cdef dict reference_records = {}    # record type -> the function that makes the reference record
 cdef object group_of = None         # (shard, group id) -> the group, created if it does not exist
 cdef object place = None            # (group, member id, assignment): sets the member's current assignment
 
 
-def bind_consumer_records(plain, find_group, place_member):
+def bind_consumer_records(makers, find_group, place_member):
     global group_of, place
-    if set(plain) != {GROUP_EPOCH, MEMBER_METADATA, ASSIGNMENT_EPOCH, TARGET_ASSIGNMENT, CURRENT_ASSIGNMENT}:
-        raise ValueError(f"not the record types of consumer groups: {sorted(plain)}")
-    plain_records.update(plain)
+    if set(makers) != {GROUP_EPOCH, MEMBER_METADATA, ASSIGNMENT_EPOCH, TARGET_ASSIGNMENT, CURRENT_ASSIGNMENT}:
+        raise ValueError(f"not the record types of consumer groups: {sorted(makers)}")
+    reference_records.update(makers)
     group_of, place = find_group, place_member
 
 
@@ -42,7 +42,7 @@ cdef class ConsumerRecord:
     """Documented in consumer_records.pyi."""
 
     cdef object as_record(self):
-        return plain_records[self.record_type](self)
+        return reference_records[self.record_type](self)
 
     @property
     def key(self):
@@ -267,7 +267,7 @@ cdef class ConsumerRecords:
 
     cdef int member(self, object metadata) except -1:
         if metadata.classic is not None:
-            raise ValueError("a member that speaks the classic protocol has a plain record")
+            raise ValueError("a member that speaks the classic protocol has a reference record")
         self.text(metadata.instance_id)
         self.text(metadata.rack_id)
         self.text(<str?>metadata.client_id)

@@ -15,6 +15,8 @@ def collector() -> Iterator[SteppedCollector]:
     thresholds = gc.get_threshold()
     collector = SteppedCollector()
     collector.start()
+    # Python delays a full collection until the number of new objects is a quarter of those that the last one visited.
+    gc.collect()
     yield collector
     collector.stop()
     gc.unfreeze()

@@ -260,7 +260,7 @@ def test_a_leader_needs_no_election(admin: AdminClient, new_topic: Callable[...,
 
 
 def test_without_an_authorizer_acls_are_refused(admin: AdminClient) -> None:
-    """This client drops the error of a describe; kafka-python's test sees it."""
+    """This client drops the error of DescribeAcls, so the test of kafka-python checks it."""
     everything = AclBindingFilter(
         ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
     )

@@ -215,7 +215,7 @@ def test_wrong_credentials_between_nodes_are_logged(caplog: pytest.LogCaptureFix
         response = await cluster.ask(2, create("t"), 7)
         assert response.topics[0].error_code == ErrorCode.NOT_CONTROLLER
         for node in cluster.nodes.values():
-            node.ended.set()  # without its peers a node has nobody to hand over to
+            node.ended.set()  # a node without peers cannot hand its partitions over
 
     run(test, settings=settings, listener="INTERNAL")
     [refused, *_] = [record for record in caplog.records if "EnvelopeRequest to node 1 failed" in record.getMessage()]

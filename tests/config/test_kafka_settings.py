@@ -89,7 +89,7 @@ def test_kafkas_own_file_starts_a_server(tmp_path: Path) -> None:
 
 
 def test_the_warning_names_every_documented_setting_without_effect() -> None:
-    """Both are made from the table of settings; those of a listener that does not exist have no effect either."""
+    """Both are made from the table of settings. Settings of a missing listener have no effect either."""
     documented = re.findall(
         r"^\| `([a-z.]+)` .*\| Kept for Kafka's tools",
         (Path(__file__).parents[2] / "docs" / "settings.md").read_text(),

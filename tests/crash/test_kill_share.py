@@ -25,7 +25,7 @@ SETTINGS = {
 @pytest.mark.crash
 @pytest.mark.timeout(600)
 def test_acknowledgements_survive_every_kill(tmp_path: Path, rounds: int, seed: int) -> None:
-    """Four members of one share group, killed again and again; then one member takes what is left."""
+    """Four members of one share group are killed again and again; then one member takes the remaining records."""
     rng = random.Random(seed)
     ledger = Ledger("jobs")
     members = [ShareMember(f"member-{number}", random.Random(rng.randrange(1 << 32)), ledger) for number in range(4)]

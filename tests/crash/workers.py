@@ -76,7 +76,7 @@ class Worker(ABC):
         except BaseException as error:
             self.failure = error
 
-    def prepare(self, connection: Connection) -> None:  # noqa: B027  # not everybody has to
+    def prepare(self, connection: Connection) -> None:  # noqa: B027  # only some workers need it
         """Prepares the worker before the first round."""
 
     @abstractmethod

@@ -77,7 +77,7 @@ def test_a_difference_names_the_field_and_both_values(sides: list[Side]) -> None
 
 
 def test_documented_differences_are_told_from_others(sides: list[Side]) -> None:
-    """The same lines are a documented difference after one call, and none after another."""
+    """Equal lines may be a documented difference after one call, and an unknown one after another call."""
     rows = [("t", 0, -3, -1)]
     arguments: dict[str, Any] = {"rows": rows, "version": 7, "isolation": 0}
     lines = [

@@ -45,14 +45,14 @@ def run(reopen: Reopen, prepare: Callable[[FaultInjectingEngine], None]) -> tupl
 
 @pytest.fixture(scope="module")
 def undisturbed() -> tuple[dict[str, Any], int]:
-    """The state after the workload where nothing failed, and how many commits it took."""
+    """Returns the state after the workload without failures, and the number of its commits."""
     found, refused, commits = run(memory(Path()), lambda _: None)
     assert refused == []
     return found, commits
 
 
 def test_the_workload_writes_what_it_says(undisturbed: tuple[dict[str, Any], int]) -> None:
-    """The reference itself, once in full."""
+    """Compares the whole result of the undisturbed run, with which the other tests compare."""
     found, commits = undisturbed
     assert commits >= len(WORKLOAD)
     assert found["topics"] == {"t": 1, "u": 3, "deleted-from": 1}

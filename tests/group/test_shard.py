@@ -359,7 +359,7 @@ def test_heartbeat_responses_are_shared() -> None:
 
 
 def test_other_kinds_of_groups_refuse_classic_requests() -> None:
-    """Classic requests to a group of another type get 23 for joins, 25 for members, not found for DescribeGroups."""
+    """Joins of a group of another type get 23, requests of members 25. DescribeGroups does not find the group."""
     world = World().build(EMPTY)
     machine = world.context.machine
     share: Any = object.__new__(_ShareGroup)

@@ -468,7 +468,7 @@ def test_uuids_are_distinguished_and_repeated_ones_are_the_same_object(ids: list
 
 
 def test_an_error_names_its_field_with_a_cold_type_cache() -> None:
-    """An exception of a conversion is still set then; a look-up of the class's name during it used to fail."""
+    """The exception of a conversion is still set then, and must not make a look-up of the class's name fail."""
     for _ in range(20):
         sys._clear_type_cache()
         with pytest.raises(EncodeError, match=r"HeartbeatRequest\.group_id"):

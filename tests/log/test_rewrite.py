@@ -151,7 +151,7 @@ def test_timestamps_are_found_in_what_is_left(engine: LogEngine) -> None:
     engine.commit()
     assert log.find_by_timestamp(150) == (1, 200)
     empty = bytearray(reaching(2, 4, 0, 900))
-    empty[57:61] = bytes(4)  # no records: their timestamp is nobody's
+    empty[57:61] = bytes(4)  # no records, so there is no timestamp of one
     log.rewrite({1: None, 2: bytes(empty), 3: None}, 4)
     engine.commit()
     assert log.find_by_timestamp(150) == (4, 500)

@@ -109,7 +109,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(partition=PARTITIONS, first=st.integers(0, 8), count=st.integers(1, 4), merge=st.booleans())
     def rewrite(self, partition: int, first: int, count: int, merge: bool) -> None:
-        """Some committed batches go, or become one that reaches over them all."""
+        """Removes some committed batches, or merges them into one."""
         log = self.engine.get(key(partition))
         staged, committed = self.staged.partitions.get(partition), self.committed.partitions.get(partition)
         if log is None or staged is None or committed is None or log.high_watermark == 0:

@@ -77,7 +77,7 @@ def test_a_call_fails_after_its_time_limit(operation: str, monkeypatch: pytest.M
 
 async def test_a_server_that_stays_unreachable_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # nobody listens
+        taken.bind(("127.0.0.1", 0))  # no process listens
         port = taken.getsockname()[1]
         cluster = AsyncCluster(f"127.0.0.1:{port}")
         with caplog.at_level(logging.WARNING, "kcore.client"):

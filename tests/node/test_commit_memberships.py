@@ -77,7 +77,7 @@ async def consumed(node: kcore.AsyncNode, consumer: kcore.AsyncConsumer) -> Any:
 def test_a_member_that_joined_again_since_its_poll_commits_nothing(
     kcore_node: VirtualNode, protocol: Protocol, commit: Commit
 ) -> None:
-    """Its successor may have committed further. The next poll returns the records after the committed offsets."""
+    """Another member may have committed more. The next poll returns the records after the committed offsets."""
 
     async def scenario(node: kcore.AsyncNode) -> tuple[Any, ...]:
         group = node.group("g")

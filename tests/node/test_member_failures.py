@@ -240,7 +240,7 @@ def test_the_type_of_the_state_names_every_state() -> None:
 
 
 def test_a_member_of_a_closed_node_does_not_start(name: str) -> None:
-    """It waited for its whole time limit, because no coordinator could be found."""
+    """The start fails at once, although a search for the coordinator would last for the whole time limit."""
     node = kcore.open()
     group = node.group(name)
     node.close()

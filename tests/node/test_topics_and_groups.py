@@ -102,7 +102,7 @@ async def test_records_without_a_key_take_the_partitions_in_turn_on_a_loop(anode
 def test_an_existing_topic_with_other_partitions_is_returned_with_a_warning(
     node: kcore.Node, name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It does not wait for partitions that nothing creates."""
+    """`create` does not wait for the missing partitions, because nothing creates them."""
 
     def sleep(seconds: float) -> None:
         raise AssertionError("waits for partitions that do not exist")

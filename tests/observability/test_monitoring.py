@@ -81,7 +81,7 @@ def test_every_metric_of_the_files_is_exported(scrape: str) -> None:
 
 
 def test_every_label_of_the_files_belongs_to_its_metrics() -> None:
-    """Also those in legends and in the texts of alerts: a label that is missing shows an empty text."""
+    """Labels in legends and in texts of alerts are checked, too: a missing label would show an empty text."""
     for expression in EXPRESSIONS:
         names = {base_name(name) for name in METRIC.findall(expression)}
         for label in labels_used(expression) - OF_PROMETHEUS:

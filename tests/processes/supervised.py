@@ -128,7 +128,7 @@ class Supervised:
 
 
 def lives(pid: int) -> bool:
-    """Returns True if a process of a node has this id. A dead one that no parent has waited for has no command line."""
+    """Returns True if a process of a node has this id. A zombie process has no command line."""
     try:
         return "serve_process" in Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:

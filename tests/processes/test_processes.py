@@ -162,7 +162,7 @@ def test_unusable_arguments_are_refused(arguments: list[str], message: str) -> N
 
 
 def test_a_process_killed_before_it_served_starts_again(tmp_path: Path) -> None:
-    """It ended the whole cluster, as if it could not start."""
+    """A process that was killed is started again; only one that cannot start ends the cluster."""
     cluster = Supervised(tmp_path, 2, SETTINGS)
     cluster.ports = next(free_ports(2))
     cluster.launch()

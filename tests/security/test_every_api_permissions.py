@@ -266,8 +266,8 @@ ROWS: list[tuple[Any, int | None, list[Need]]] = [
         [cluster(Op.ALTER)]),
 ]  # fmt: skip
 OPEN = {
-    "API_VERSIONS", "SASL_HANDSHAKE", "SASL_AUTHENTICATE",  # everybody may ask
-    "DESCRIBE_CLUSTER", "LIST_GROUPS", "LIST_TRANSACTIONS",  # they show less to who may see less
+    "API_VERSIONS", "SASL_HANDSHAKE", "SASL_AUTHENTICATE",  # need no permission
+    "DESCRIBE_CLUSTER", "LIST_GROUPS", "LIST_TRANSACTIONS",  # omit what the principal may not see
     "CREATE_DELEGATION_TOKEN", "RENEW_DELEGATION_TOKEN", "EXPIRE_DELEGATION_TOKEN", "DESCRIBE_DELEGATION_TOKEN",  # none
     "OFFSET_FETCH", "WRITE_TXN_MARKERS",  # tests of their own below
 }  # fmt: skip
@@ -312,7 +312,7 @@ def test_an_api_needs_each_of_its_permissions(
         others = [other[0] for at, (_, other) in enumerate(needs) if at != index]
         for entry in enough:
             assert codes(*others, entry) & DENIED == set(), entry
-            # What it did is undone: the topic is there, the new one is not.
+            # Undo the request: create the deleted topic, and delete the created one.
             engine.send(create("t"), who=ADMIN)
             engine.send(dt.DeleteTopicsRequest(topic_names=["new"], timeout_ms=1000), 5, ADMIN)
 

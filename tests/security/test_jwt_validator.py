@@ -303,7 +303,7 @@ class SlowIssuer:
     [b"HTTP/1.1 200 ", b"HTTP/1.1 200 OK\r\nX-Name: ", b"HTTP/1.1 200 OK\r\nContent-Length: 900000\r\n\r\n"],
 )
 def test_an_issuer_that_never_ends_its_response(beginning: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit is one of the whole read: each single byte arrives in time."""
+    """The time limit covers the whole read, even if each single byte arrives in time."""
     monkeypatch.setattr(jwt_validator, "READ_TIMEOUT_S", 0.3)
     with SlowIssuer(beginning) as issuer, pytest.raises(TimeoutError, match=r"has not responded within 0\.3 s"):
         jwt_validator._read(issuer.url)

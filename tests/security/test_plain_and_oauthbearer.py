@@ -196,7 +196,7 @@ def test_random_tokens_are_refused(token: bytes) -> None:
     ],
 )
 def test_plain_with_users_of_the_settings(token: bytes, fits: bool) -> None:
-    """The same checks as with stored users."""
+    """The passwords of these users are checked like those of stored users."""
     one = PlainOfSettings({"alice": "secret", "böb": "päss"})
     if fits:
         assert (one.evaluate(token), one.complete, one.user) == (b"", True, token.split(b"\0")[1].decode())

@@ -45,7 +45,7 @@ class Way:
         self.protocol = ("SASL_" if self.mechanism else "") + ("SSL" if self.tls else "PLAINTEXT")
         self.certificate = secure.client if self.listener == "MUTUAL" else None
         self.topic = f"t{next(_numbers)}"
-        self.patience_ms = 30_000  # how long a client tries that is not told why it fails
+        self.patience_ms = 30_000  # the time for which a client retries if it gets no reason
 
     @property
     def bootstrap(self) -> str:

@@ -176,7 +176,7 @@ def test_frames_are_small_before_and_large_behind_the_exchange(secure: Secure) -
 
 
 def test_sasl_requests_of_an_authenticated_client(secure: Secure) -> None:
-    """Both are ILLEGAL_SASL_STATE if sessions have no end, and the connection stays usable."""
+    """If sessions have no end, both SASL requests get ILLEGAL_SASL_STATE, and the connection stays usable."""
     with secure.raw("SASL_PLAINTEXT") as raw:
         come_in(raw)
         assert handshake(raw, "PLAIN") == SaslHandshakeResponse(error_code=34)

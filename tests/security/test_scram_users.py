@@ -102,7 +102,7 @@ def test_a_password_needs_a_terminal_or_a_file(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        start_new_session=True,  # without a terminal, whoever runs this
+        start_new_session=True,  # without a terminal, also if the tests have one
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (

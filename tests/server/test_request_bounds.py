@@ -59,7 +59,7 @@ def test_tagged_fields_count_as_elements(serve: Any) -> None:
 
 
 def test_unfinished_requests_of_all_connections_together_are_bounded(serve: Any, log_lines: list[str]) -> None:
-    """They were held without a limit, as in Kafka. Another address keeps its connection."""
+    """The address with the most unfinished bytes loses a connection; another address keeps its connection."""
     live: LiveServer = serve({"kcore.max.request.memory.bytes": "200000"})
     held = live.server.unserved
     with (

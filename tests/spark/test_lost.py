@@ -117,7 +117,7 @@ def test_a_front_that_is_missing(logs: Path, tmp_path: Path) -> None:
 
 
 def test_an_export_that_was_begun_late(logs: Path, tmp_path: Path) -> None:
-    """It remains reported after a resumed run, even for a state that restarts."""
+    """The late start remains reported after a resumed run, even for a state that restarts."""
     for start in (30, 30, 0):
         with open_source(logs) as source:
             report = export(source, tmp_path / "events", start=start)

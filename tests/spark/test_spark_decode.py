@@ -38,7 +38,7 @@ KAFKA_DDL = (
 
 @pytest.mark.seeded
 def test_frames_of_spark_s_own_kafka_source(spark: Any, kafka_logs: Path) -> None:
-    """They are decoded and rebuilt from, with rows in any order and repeated."""
+    """Rows of that source, in any order and repeated, are decoded, and the state is rebuilt from them."""
     (part,) = find_partitions(kafka_logs / "moment-1" / "__share_group_state-3")
     rows = [row for row in read_rows(part) if not row.control]
     noise = [EventRow(b"k", None, "orders", 0, 1, 0), EventRow(None, b"v", "__share_group_state", 9, 0, 0)]

@@ -76,7 +76,10 @@ def test_every_job_reads_segments_at_a_uri(spark: Any, logs: Path, tmp_path: Pat
 def test_a_run_that_fails_leaves_no_checkpoints(
     spark: Any, kafka_logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither those of an earlier run, which do not fit its tables, nor its own. A run keeps those that it reads."""
+    """The run deletes its own checkpoints, and those of an earlier run, which do not fit its tables.
+
+    A run keeps the checkpoints that it reads.
+    """
     events, state = kafka_logs / "moment-1" / "__transaction_state-3", tmp_path / "state"
     rebuild_with_doubts(spark, events, state, checkpoint=True)
     with pytest.raises(KcoreError, match="is also the output, which would replace the checkpoints"):

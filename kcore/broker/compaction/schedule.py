@@ -151,7 +151,7 @@ class Cleaner:
                     yield
             except (LogError, CorruptBatchError) as error:
                 self.failures += 1
-                logger.warning("compaction of partition %r failed and will be tried again: %s", partition, error)
+                logger.warning("compaction: partition %r failed; a later check tries again: %s", partition, error)
             until_pause -= 1
             if not until_pause:
                 until_pause = PARTITIONS_A_SLICE

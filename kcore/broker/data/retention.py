@@ -173,7 +173,7 @@ class Housekeeping:
                 try:
                     yield from self._retain(partition)
                 except LogError as error:
-                    logger.warning("retention of partition %r failed and will be tried again: %s", partition, error)
+                    logger.warning("retention: partition %r failed; the next check tries again: %s", partition, error)
             until_pause -= 1
             if not until_pause:
                 until_pause = PARTITIONS_A_SLICE

@@ -200,7 +200,7 @@ class GroupMemberMachine(ABC):
         follow, self._event_done = self._event_done, None
         event, self.event = self.event, None
         if self._interrupted and event is not None and not isinstance(event, Assigned):
-            self.assignment -= frozenset(event.partitions)  # given up, though the rebalance that wanted it has ended
+            self.assignment -= frozenset(event.partitions)  # given up, although the rebalance has ended
         self._interrupted = False
         if error is not None and self.error is None:
             self.error = error

@@ -45,7 +45,7 @@ UNJOINED, PREPARING, JOINING = ClassicState.UNJOINED, ClassicState.PREPARING, Cl
 SYNCING, COMPLETING, STABLE = ClassicState.SYNCING, ClassicState.COMPLETING, ClassicState.STABLE
 FATAL, LEAVING, CLOSED = ClassicState.FATAL, ClassicState.LEAVING, ClassicState.CLOSED
 
-JOIN_MARGIN_MS = 5_000  # the coordinator answers a join at the latest after the rebalance timeout
+JOIN_MARGIN_MS = 5_000  # a join gets its response within the rebalance timeout
 MAX_REASON = 255
 BEATING: Final = frozenset({PREPARING, SYNCING, COMPLETING, STABLE})
 """States in which a member with a generation sends heartbeats."""

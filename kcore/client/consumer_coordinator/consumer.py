@@ -261,7 +261,7 @@ class ConsumerMember(GroupMemberMachine):
                 },
             )
             if any(topic_id not in previous for topic_id in self._unresolved()):
-                # Looked up now: the last lookup, of other topics, was perhaps answered less than its age ago.
+                # Looked up now, also if the last lookup, of other topics, is not old yet.
                 self._metadata_at_ms, self._metadata_attempts = now_ms, 0
             if self._target != self._owned_ids:
                 if self.state is not RECONCILING:

@@ -1,6 +1,6 @@
 """The records of consumer groups, as pure functions: types 3 to 8 and 16 of `__consumer_offsets`.
 
-The records of a join and of the steps after it share the objects in memory; `plain_records` defines their contents.
+The records of a join and of the steps after it share the objects in memory; `reference_records` defines their contents.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from kcore.group.consumer import plain_records
+from kcore.group.consumer import reference_records
 from kcore.group.consumer.assignment import CurrentAssignment, Target
 from kcore.protocol.records.consumer_group_current_member_assignment import ConsumerGroupCurrentMemberAssignmentKey
 from kcore.protocol.records.consumer_group_member_metadata import ConsumerGroupMemberMetadataKey
@@ -49,7 +49,7 @@ in_one: Final[Callable[[list[Record]], Any]] = consumer_records.in_one
 def member_metadata(group_id: str, member_id: str, metadata: MemberMetadata) -> Record:
     """Returns the record of a member's metadata (type 5)."""
     if metadata.classic is not None:
-        return plain_records.member_metadata(group_id, member_id, metadata)
+        return reference_records.member_metadata(group_id, member_id, metadata)
     record: Record = consumer_records.member_metadata(group_id, member_id, metadata)
     return record
 

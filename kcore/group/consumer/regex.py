@@ -138,7 +138,7 @@ def _matching(regex: str, names: list[str]) -> Iterator[list[str]]:
         pattern = _compiled(regex)
     except KafkaError as error:
         logger.error(
-            "a pattern from the log does not compile, so its subscribers get no topics: %s",
+            "consumer groups: a pattern in the log is not valid, so its subscribers get no topics: %s",
             error.message,
         )
         return

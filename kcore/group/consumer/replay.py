@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kcore.group.consumer.assignment import CurrentAssignment, from_current_topics, from_target_topics
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.member import ClassicMetadata, MemberMetadata
-from kcore.group.consumer.plain_records import PLAIN
+from kcore.group.consumer.reference_records import REFERENCE_RECORDS
 from kcore.group.consumer.states import STATE_OF_BYTE, UNKNOWN
 from kcore.group.consumer.subscriptions import ResolvedRegex
 from kcore.group.replay import (
@@ -223,10 +223,10 @@ REPLAY: dict[type, Callable[[GroupShard, int, int, Any, Any], None]] = {
 }
 """The records of consumer groups, by the class of their key."""
 
-bind_consumer_records(PLAIN, _group, place)
+bind_consumer_records(REFERENCE_RECORDS, _group, place)
 
 
-def apply_to_thought(group: ConsumerGroup, record: Record) -> None:
+def apply_to_tentative(group: ConsumerGroup, record: Record) -> None:
     """Applies a record to a tentative group: one that a decision creates and continues to use."""
     key, value = record.key, record.value
     if isinstance(value, ConsumerGroupMemberMetadataValue) and isinstance(key, ConsumerGroupMemberMetadataKey):

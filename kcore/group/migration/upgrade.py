@@ -15,7 +15,7 @@ from kcore.group.consumer import records as group_records
 from kcore.group.consumer.assignment import CurrentAssignment, Target
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.member import ClassicMetadata, MemberMetadata
-from kcore.group.consumer.replay import apply_to_thought
+from kcore.group.consumer.replay import apply_to_tentative
 from kcore.group.consumer.states import MemberState
 from kcore.group.migration.embedded import read_assignment, read_subscription
 from kcore.group.migration.policy import migration_policy
@@ -61,7 +61,7 @@ def upgraded(group: ClassicGroup, records: list[Record]) -> ConsumerGroup:
     tentative = ConsumerGroup(shard, group_id, live=False, registered=False)
     try:
         for record in records[first:]:
-            apply_to_thought(tentative, record)
+            apply_to_tentative(tentative, record)
     except ValueError as error:
         raise _refused(group, f"its leader assigned a partition to two members: {error}") from error
     return tentative

@@ -48,7 +48,7 @@ def run(shard: GroupShard) -> Iterator[Outcome | None]:
     try:
         yield from expire(shard)
     except Exception:
-        logger.exception("expiration of offsets failed; the next run starts after offsets.retention.check.interval.ms")
+        logger.exception("offsets: the expiration failed; the next begins after offsets.retention.check.interval.ms")
     schedule_expiration(shard)
 
 

@@ -502,7 +502,7 @@ async def offsets_of(
                 read = partial(listed_offsets, total=len(partitions))
                 found |= await calls.call(request, read, broker=broker, repeat=False)
         except (KafkaError, PartitionErrors, ConnectionClosedError, TimeoutError) as error:
-            # The leaders may have changed: group the partitions anew, and take the new leader epochs.
+            # The leaders may have changed: group the partitions again, and take the new leader epochs.
             calls.transport.forget(list_offsets_request(rest, isolation))
             await calls.pause(error, started_s, attempt)
             attempt += 1

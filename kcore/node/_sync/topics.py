@@ -497,7 +497,7 @@ def offsets_of(calls: Calls, timestamps: Mapping[TopicPartition, int], isolation
                 read = partial(listed_offsets, total=len(partitions))
                 found |= calls.call(request, read, broker=broker, repeat=False)
         except (KafkaError, PartitionErrors, ConnectionClosedError, TimeoutError) as error:
-            # The leaders may have changed: group the partitions anew, and take the new leader epochs.
+            # The leaders may have changed: group the partitions again, and take the new leader epochs.
             calls.transport.forget(list_offsets_request(rest, isolation))
             calls.pause(error, started_s, attempt)
             attempt += 1

@@ -337,7 +337,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def parse_partitions(texts: Sequence[str]) -> dict[str, int]:
-    """Parses `TOPIC=N` entries to a mapping. KcoreError for anything else and for topics that are not internal."""
+    """Parses `TOPIC=N` entries to a mapping. Raises KcoreError for other texts and for topics that are not internal."""
     found = {}
     for text in texts:
         topic, _, count = text.partition("=")

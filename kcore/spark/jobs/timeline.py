@@ -128,8 +128,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     defaults = TimelineOptions()
     add_folder_argument(parser)
     parser.add_argument("--out", required=True, metavar="DIR", help="the output folder for tables and timeline.html")
-    parser.add_argument("--from-ms", type=int, metavar="MS", help="skip what ended before, in ms since the epoch")
-    parser.add_argument("--to-ms", type=int, metavar="MS", help="skip what began at this time or later, likewise")
+    parser.add_argument("--from-ms", type=int, metavar="MS", help="skip events that ended before (ms since the epoch)")
+    parser.add_argument("--to-ms", type=int, metavar="MS", help="skip events that began at this time or later")
     parser.add_argument(
         "--window-ms", type=int, metavar="MS", help="window width; default: derived from the covered time"
     )

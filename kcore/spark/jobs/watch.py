@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MS",
         help="the time between two micro-batches, and between two reports of lag and alerts (%(default)s)",
     )
-    parser.add_argument("--once", action="store_true", help="process what is there, report once, and exit")
+    parser.add_argument("--once", action="store_true", help="process the existing records, report once, and exit")
     parser.add_argument(
         "--max-offsets",
         type=int,
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--session-timeout-ms",
         type=int,
         metavar="MS",
-        help="group.consumer.session.timeout.ms, which no log contains: tells members that left from timeouts",
+        help="group.consumer.session.timeout.ms, which no log contains: separates members that left from timeouts",
     )
     for name, default, help_ in (
         ("--gap-ms", limits.gap_ms, "alert on groups with members and lag without a commit for this time"),

@@ -46,7 +46,7 @@ def test_many_unreadable_partitions_prevent_a_session(unreadable: int, session: 
 
 
 def test_many_unreadable_partitions_end_a_session() -> None:
-    """The response to each of its short requests would name them all."""
+    """Otherwise each short request of the session would get a response that names all these partitions."""
     plane = plane_with()
     first = plane.call(found(topic_of("absent", MAX_UNREADABLE)), 12)
     more = plane.call(found(topic_of("absent", 1, MAX_UNREADABLE), epoch=1, session_id=first.session_id), 12)

@@ -254,7 +254,7 @@ def test_session_ids_are_unique() -> None:
 
 
 def test_a_session_belongs_to_the_principal_that_created_it() -> None:
-    """Another principal can neither use nor close it; for that client it does not exist."""
+    """Another principal can neither use nor close the session: it gets the error for a session that does not exist."""
     plane = plane_with()
 
     def ask(principal: str, *entries: Any, **fields: Any) -> FetchResponse:

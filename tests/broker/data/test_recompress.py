@@ -110,7 +110,7 @@ def test_a_batch_that_is_stored_as_it_was_sent_is_appended_at_once(name: str, si
 
 @pytest.mark.parametrize("name", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
 def test_a_large_batch_is_converted_in_slices(name: str) -> None:
-    """It was converted at once: 0.1 to 0.35 s for the largest batches."""
+    """A conversion at once would take 0.1 to 0.35 s for the largest batches."""
     plane = DataPlane()
     plane.topic("t", compression_type=name)
     values = [TEXT[start : start + 1_000] for start in range(0, 700_000, 1_000)]

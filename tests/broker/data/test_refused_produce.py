@@ -331,7 +331,7 @@ def test_a_stranger_does_not_write_into_an_open_transaction(version: int) -> Non
 
 
 def test_a_batch_without_transaction_does_not_lock_a_transactional_producer_out() -> None:
-    """Under a higher epoch: neither before the first transaction in the partition, nor between two of them."""
+    """The batch has a higher epoch, and comes before the first transaction in the partition or between two of them."""
     world = World(topics={"t": 1})
     own = world.begin("own")
     forged = Identity(own.producer_id, own.producer_epoch + 100)

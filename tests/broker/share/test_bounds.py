@@ -13,7 +13,7 @@ from tests.broker.share.world import World
 
 
 def test_a_response_has_a_bounded_size_on_both_paths(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Copying 50 MB of records took 40 ms in one turn of the event loop."""
+    """In one turn of the event loop, copying 50 MB of records would take 40 ms."""
     budget = FetchMemoryBudget(55 << 20)
     assert (budget.most_bytes, budget.most_shared_bytes) == (55 << 20, 16 << 20)
     budget.measure(8 << 20)

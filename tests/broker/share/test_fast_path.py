@@ -188,7 +188,7 @@ def share_fetch(world: World) -> Any:
 
 
 class Reference(Script):
-    """The same script without the compiled paths."""
+    """Runs the script of `Script` without the compiled paths."""
 
     def observe(self, step: int, kind: str) -> None:
         share_fetch(self.world).fast = None  # a restart makes it again

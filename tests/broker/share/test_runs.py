@@ -189,7 +189,7 @@ class ShareRunsMachine(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """Loads what was written; the rest is forgotten, and no timer of the lost state fires."""
+        """Loads the written state; unwritten changes are lost, and none of their timers fires."""
         self.changes.clear()
         self.runs.drop_locks()
         self.runs = Runs()

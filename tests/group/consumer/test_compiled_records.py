@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcore.group.consumer import plain_records, records
+from kcore.group.consumer import records, reference_records
 from kcore.group.consumer.assignment import CurrentAssignment
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.member import ClassicMetadata, MemberMetadata
@@ -62,7 +62,7 @@ def made(case: tuple[str, tuple[Any, ...]]) -> tuple[Record, Record]:
     """Returns the same record from the compiled and from the reference implementation."""
     name, arguments = case
     one: Callable[..., Record] = getattr(records, name)
-    other: Callable[..., Record] = getattr(plain_records, name)
+    other: Callable[..., Record] = getattr(reference_records, name)
     return one(*arguments), other(*arguments)
 
 
@@ -75,24 +75,24 @@ def reference_batch(listed: list[Record]) -> bytes:
 
 
 @given(st.lists(ANY, min_size=1, max_size=6))
-def test_a_block_writes_the_bytes_of_its_plain_records(cases: list[tuple[str, tuple[Any, ...]]]) -> None:
+def test_a_block_writes_the_bytes_of_its_reference_records(cases: list[tuple[str, tuple[Any, ...]]]) -> None:
     """The records of a decision equal the reference ones, also byte for byte in the batch, within the block's size
     bound."""
     pairs = [made(case) for case in cases]
     block = records.in_one([compiled for compiled, _ in pairs])
-    plain = [record for _, record in pairs]
+    references = [record for _, record in pairs]
     assert type(block) is ConsumerRecords
-    assert (list(block), len(block)) == (plain, len(plain))
-    assert [(record.key, record.value, record.version) for record in block.records] == plain
+    assert (list(block), len(block)) == (references, len(references))
+    assert [(record.key, record.value, record.version) for record in block.records] == references
     builder = BatchBuilder(1 << 20, base_timestamp_ms=WALL_MS)
     assert block.append_to(builder, WALL_MS)
     written = bytes(builder.build())
-    assert written == reference_batch(plain)
+    assert written == reference_batch(references)
     assert len(written) - 61 <= block.size_bytes
 
 
 @given(CASES["member_metadata"], TARGETS, OWNED, st.integers(1, 1 << 30), INT64)
-def test_a_block_is_replayed_like_its_plain_records(
+def test_a_block_is_replayed_like_its_reference_records(
     said: tuple[str, str, MemberMetadata], target: Any, owned: Any, epoch: int, metadata_hash: int
 ) -> None:
     """Two shards, one of which replays reference records, have the same group after the records of a join."""
@@ -110,8 +110,8 @@ def test_a_block_is_replayed_like_its_plain_records(
     pairs = [made(case) for case in cases]
     fast, slow = GroupContext(), GroupContext()
     fast.machine.replay_block(0, -1, records.in_one([compiled for compiled, _ in pairs]))
-    for offset, (_, plain) in enumerate(pairs):
-        slow.machine.replay(offset, -1, plain.key, plain.value)
+    for offset, (_, reference) in enumerate(pairs):
+        slow.machine.replay(offset, -1, reference.key, reference.value)
     assert known_of(fast) == known_of(slow)
 
 
@@ -147,13 +147,13 @@ def test_a_classic_member_has_a_codec_record() -> None:
     """The codec writes its protocols."""
     metadata = MemberMetadata(classic=ClassicMetadata(10_000, (("range", b"\x00"),)))
     record = records.member_metadata("g", "m", metadata)
-    assert record == plain_records.member_metadata("g", "m", metadata)
+    assert record == reference_records.member_metadata("g", "m", metadata)
     assert type(record) is Record
 
 
 def test_compiled_records_compare_by_value() -> None:
     """Compiled records equal reference records and each other."""
-    one, other = records.group_epoch("g", 1, 0), plain_records.group_epoch("g", 1, 0)
+    one, other = records.group_epoch("g", 1, 0), reference_records.group_epoch("g", 1, 0)
     assert type(one) is ConsumerRecord
     assert (one == other, other == one, one == records.group_epoch("g", 1, 0)) == (True, True, True)
     assert (one == records.group_epoch("g", 2, 0), repr(one)) == (False, repr(other))
@@ -162,4 +162,6 @@ def test_compiled_records_compare_by_value() -> None:
 def test_every_record_type_must_be_bound() -> None:
     """The reference functions are bound once, for all record types."""
     with pytest.raises(ValueError, match=r"not the record types of consumer groups: \[3\]"):
-        bind_consumer_records({3: plain_records.PLAIN[3]}, lambda shard, group_id: None, lambda *_: None)
+        bind_consumer_records(
+            {3: reference_records.REFERENCE_RECORDS[3]}, lambda shard, group_id: None, lambda *_: None
+        )

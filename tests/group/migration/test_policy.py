@@ -95,7 +95,7 @@ def test_the_last_consumer_member_leaves(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_empty_groups_convert_under_every_policy(policy: str) -> None:
-    """Both conversions work."""
+    """An empty classic group becomes a consumer group, and an empty consumer group a classic one."""
     world = world_with(policy)
     client = classic_alone(world)
     client.leave()

@@ -102,7 +102,7 @@ def test_joins_reuse_the_last_result(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Authorizer:
-    """Allows what a test allows."""
+    """Allows the operations that a test has granted."""
 
     def __init__(self) -> None:
         self.allows = True

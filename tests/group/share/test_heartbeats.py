@@ -143,7 +143,7 @@ def test_a_failed_initialization_is_tried_again_by_the_next_heartbeat() -> None:
 
 
 def test_an_unconfirmed_initialization_is_requested_again_after_the_retry_interval() -> None:
-    """Before that, heartbeats neither write nor ask; a late result of the first request is harmless."""
+    """During the interval heartbeats neither write nor request it. A late result of the first request is ignored."""
     world = World({"t": 1})
     world.persister.hold = True
     member = Member(world, "m")
@@ -238,7 +238,7 @@ def test_a_full_group_refuses_new_members() -> None:
 
 @pytest.mark.parametrize("by_timeout", [False, True])
 def test_a_member_that_leaves_or_expires_is_removed(by_timeout: bool) -> None:
-    """Both write the same records: three tombstones and a new group epoch."""
+    """A leave and an expiry write the same records: three tombstones and a new group epoch."""
     world = World({"t": 1})
     Member(world, "m").join("t")
     world.records()

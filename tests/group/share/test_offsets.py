@@ -101,7 +101,7 @@ def test_a_refused_initialization_is_the_error_of_the_partitions() -> None:
 
 
 def test_unknown_topics_and_partitions_have_errors_of_their_own() -> None:
-    """The others of the same request succeed."""
+    """The other topics and partitions of the request succeed."""
     world = World({"t": 1})
     response = world.alter({"t": {0: 3, 1: 3, -1: 3}, "none": {0: 1}})
     assert codes(response) == {("t", 0): 0, ("t", 1): UNKNOWN, ("t", -1): UNKNOWN, ("none", 0): UNKNOWN}
@@ -527,7 +527,7 @@ class Counting:
 
 @pytest.mark.parametrize("hidden", ["-", "t1"])
 def test_the_topics_of_a_described_group_are_authorized_in_slices(hidden: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The decisions about 10,000 topics took 25 ms of one slice."""
+    """In one slice, the decisions about 10,000 topics would take 25 ms."""
     monkeypatch.setattr(describe_share_group_offsets, "NAME_COST", 2_000)
     monkeypatch.setattr(describe_share_group_offsets, "PARTITION_COST", 2_000)
     names = [f"t{number}" for number in range(60)]
@@ -560,7 +560,7 @@ class Unsearched(list[bytes]):
 
 
 def test_the_deletion_of_many_topics_is_linear() -> None:
-    """The second decision took 4 s for 10,000 topics, because it searched their list for each of them."""
+    """A search of the list for each of 10,000 topics would take 4 s."""
     topics = {bytes([number]) * 16: StateTopic(f"t{number}", frozenset({0})) for number in range(3)}
     first, second, third = topics
     state = StatePartitions({}, topics, {}).delete(Unsearched([first, second]))
@@ -569,7 +569,7 @@ def test_the_deletion_of_many_topics_is_linear() -> None:
 
 
 def test_topics_that_are_deleted_together_are_removed_by_one_record() -> None:
-    """One record for each topic, with all other topics of the group, took minutes for 10,000 of them."""
+    """One record for each of 10,000 topics, with all other topics of the group, would take minutes."""
     names = [f"t{number}" for number in range(40)]
     world = World(dict.fromkeys([*names, "kept"], 1))
     Member(world, "m").join(*names, "kept")

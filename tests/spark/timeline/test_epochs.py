@@ -202,7 +202,7 @@ def test_member_without_revocation_times_out(world: World) -> None:
 
 
 def test_a_static_member_comes_back_or_does_not(world: World) -> None:
-    """A replacement needs no epoch. Without one, the removal is a timeout, which the log shows."""
+    """A replacement has no new epoch. Without a replacement the log shows that the session timed out."""
     a, old, new = Member(world, "a"), Member(world, "old", "i"), Member(world, "new", "i")
     a.join(["t"])
     old.join(["t"])

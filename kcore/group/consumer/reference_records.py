@@ -96,7 +96,7 @@ def current_assignment(group_id: str, member_id: str, current: CurrentAssignment
     )
 
 
-PLAIN: Final[dict[int, Callable[[ConsumerRecord], Record]]] = {
+REFERENCE_RECORDS: Final[dict[int, Callable[[ConsumerRecord], Record]]] = {
     3: lambda record: group_epoch(record.group_id, record.epoch, record.number),
     5: lambda record: member_metadata(record.group_id, record.member_id or "", record.content),
     6: lambda record: assignment_epoch(record.group_id, record.epoch, record.number),
