@@ -159,6 +159,18 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(event)
 
 
+_LOST_WRITES: Final = frozenset({"socket.send() raised exception.", "SSL connection is closed"})
+"""What asyncio and uvloop warn of at each further write to a connection that was lost, which clients can cause."""
+
+
+def _quieten(record: logging.LogRecord) -> bool:
+    """Lowers the level of asyncio's warnings about lost connections; returns True if the line is written."""
+    if record.msg not in _LOST_WRITES:
+        return True
+    record.levelno, record.levelname = logging.DEBUG, "DEBUG"
+    return logging.getLogger().isEnabledFor(logging.DEBUG)
+
+
 def configure(stream: IO[str], level: str, form: str = "text") -> None:
     """Sends the log of the whole process to a stream.
 
@@ -170,6 +182,7 @@ def configure(stream: IO[str], level: str, form: str = "text") -> None:
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+    logging.getLogger("asyncio").addFilter(_quieten)  # adding it again changes nothing
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from kcore.broker.acl.authorizer import ENTRY_BYTES, MAX_CACHED_BYTES, MAX_CACHED_CHARACTERS, AclAuthorizer
 from kcore.broker.acl.entries import Acl, AclFilter, AclTable, PatternType, Permission, covers, implies
+from kcore.broker.apis.delete_acls import DESCRIPTION_COST, STEP_ENTRIES
 from kcore.errors import CloseConnectionError, ConfigError
+from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation as Op
 from kcore.protocol.authorizer import ResourceType as Kind
 from kcore.protocol.messages.create_acls import AclCreation, CreateAclsRequest
@@ -391,3 +393,19 @@ def test_the_log_of_denied_operations_is_limited(caplog: pytest.LogCaptureFixtur
     assert denied(100, 5) == []
     node.engine.advance(1)
     assert denied(105, 1) == [omitted, lines[105]]
+
+
+def test_the_entries_of_many_acls_are_compared_in_small_steps() -> None:
+    """DeleteAcls of 80,000 entries holds the loop no longer than that of a few; each step is a part of a slice."""
+    node = Guarded()
+    count = 3 * STEP_ENTRIES
+    for first in range(0, count, 1_000):
+        node.create(*(acl(Op.READ, name=f"t{number}") for number in range(first, first + 1_000)))
+    api = node.engine.apis[ApiKey.DELETE_ACLS]
+    every = DeleteAclsFilter(
+        resource_type_filter=1, resource_name_filter=None, pattern_type_filter=1, principal_filter=None,
+        host_filter=None, operation=1, permission_type=1,
+    )  # fmt: skip
+    costs = list(api._select(node.engine.control.shard.machine, DeleteAclsRequest(filters=[every])))
+    assert max(costs) == DESCRIPTION_COST * STEP_ENTRIES
+    assert sum(costs) > count * (2 + DESCRIPTION_COST)

@@ -15,6 +15,8 @@ from tools.request_costs.state import WIDE_PARTITIONS, State
 LIMIT_BYTES = 1_000_000
 MAX_ELEMENTS = Config().kcore_max_request_elements - 10
 """Entries of a request; its other array elements are a few."""
+MANY_ACLS = 80_000
+MANY_QUOTAS = 29_000
 
 
 class Case(NamedTuple):
@@ -33,6 +35,12 @@ class Case(NamedTuple):
     version: int
     requests: list[Any]
     earlier_version: int = -1
+
+
+def _parts(items: list[Any], size: int) -> Iterator[list[Any]]:
+    """Yields the items in lists of at most `size`."""
+    for first in range(0, len(items), size):
+        yield items[first : first + size]
 
 
 def struct_of(request: type, path: str) -> Any:
@@ -89,6 +97,7 @@ class Cases:
             self.control,
             self.settings,
             self.acls,
+            self.quotas,
             self.small,
         ):
             yield from build()
@@ -489,6 +498,52 @@ class Cases:
                 chosen(resource_name_filter=name, principal_filter=None, host_filter=None, **all_of)
                 for name in self.names[:n]
             ]), 200_000,
+        )  # fmt: skip
+
+        yield from self._of_many_acls(create, describe, delete, all_of)
+
+    def _of_many_acls(self, create: type, describe: type, delete: type, all_of: dict[str, int]) -> Iterator[Case]:
+        """Yields requests about the largest number of ACLs: clients that may write them can reach it."""
+        entry, chosen = struct_of(create, "creations"), struct_of(delete, "filters")
+        creations = [
+            entry(resource_type=2, resource_name=name, resource_pattern_type=3, principal="User:v", host="*",
+                  operation=3, permission_type=3) for name in self.names[:MANY_ACLS]
+        ]  # fmt: skip
+        filled = [create(creations=part) for part in _parts(creations, MAX_ELEMENTS - 100)]
+        every = {"resource_name_filter": None, "principal_filter": None, "host_filter": None, **all_of}
+        yield Case(ApiKey.DESCRIBE_ACLS, f"{MANY_ACLS:,} entries", 3, [*filled, describe(**every)])
+        yield Case(
+            ApiKey.DELETE_ACLS, f"a filter that matches {MANY_ACLS:,}", 3, [*filled, delete(filters=[chosen(**every)])]
+        )
+        most = [
+            chosen(resource_name_filter=creation.resource_name, principal_filter="User:v", host_filter="*",
+                   resource_type_filter=2, pattern_type_filter=3, operation=3, permission_type=3)
+            for creation in creations[: MAX_ELEMENTS - 100]
+        ]  # fmt: skip
+        yield Case(
+            ApiKey.DELETE_ACLS, f"{len(most):,} of {MANY_ACLS:,}, one by one", 3, [*filled, delete(filters=most)]
+        )
+
+    def quotas(self) -> Iterator[Case]:
+        """Yields requests about many quotas."""
+        describe, alter = request_class(ApiKey.DESCRIBE_CLIENT_QUOTAS), request_class(ApiKey.ALTER_CLIENT_QUOTAS)
+        entry = struct_of(alter, "entries")
+        entity, op = struct_of(entry, "entity"), struct_of(entry, "ops")
+
+        def change(names: list[str], remove: bool) -> Any:
+            return alter(entries=[
+                entry(entity=[entity(entity_type="user", entity_name=name)],
+                      ops=[op(key="producer_byte_rate", value=1000.0, remove=remove)]) for name in names
+            ])  # fmt: skip
+
+        names = self.names[:MANY_QUOTAS]
+        filled = [change(part, False) for part in _parts(names, MAX_ELEMENTS // 3 - 10)]
+        yield Case(
+            ApiKey.DESCRIBE_CLIENT_QUOTAS, f"all of {MANY_QUOTAS:,} entities", 1, [*filled, describe(components=[])]
+        )
+        yield Case(
+            ApiKey.ALTER_CLIENT_QUOTAS, f"most removed, of {MANY_QUOTAS:,}", 1,
+            [*filled, change(names[: MAX_ELEMENTS // 3 - 10], True)],
         )  # fmt: skip
 
     def small(self) -> Iterator[Case]:

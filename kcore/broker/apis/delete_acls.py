@@ -111,9 +111,11 @@ class DeleteAclsApi(AclApi[DeleteAclsRequest, DeleteAclsResponse]):
         acls = machine.image.acls
         entries = list(acls.by_id.items())
         by_name: dict[str, list[tuple[bytes, Acl]]] = {}
-        for entry in entries:
-            by_name.setdefault(entry[1].resource_name, []).append(entry)
-        yield len(entries)
+        for first in range(0, len(entries), STEP_ENTRIES):
+            some = entries[first : first + STEP_ENTRIES]
+            for entry in some:
+                by_name.setdefault(entry[1].resource_name, []).append(entry)
+            yield len(some)
         known: dict[AclFilter, DeleteAclsFilterResult] = {}
         deleted: dict[bytes, None] = {}
         results = []
@@ -135,10 +137,10 @@ class DeleteAclsApi(AclApi[DeleteAclsRequest, DeleteAclsResponse]):
                         some = candidates[first : first + STEP_ENTRIES]
                         matching += [entry for entry in some if acl_filter.matches(entry[1])]
                         yield len(some)
-                    deleted.update((acl_id, None) for acl_id, _ in matching)
                     described: list[DeleteAclsMatchingAcl] = []
                     for first in range(0, len(matching), STEP_ENTRIES):
                         some = matching[first : first + STEP_ENTRIES]
+                        deleted.update((acl_id, None) for acl_id, _ in some)
                         described += [_described(acl) for _, acl in some]
                         yield DESCRIPTION_COST * len(some)
                     result.matching_acls = described
