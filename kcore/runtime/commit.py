@@ -246,7 +246,10 @@ class CommitPipeline(PipelineCore):
             # the log's `commit`. Staged records are dropped, and memory is read from the log again.
             self._log_interrupted = True
             with contextlib.suppress(Exception):  # `_fail` then keeps the round undecided
-                self._log.rollback()
+                try:
+                    self._log.rollback()
+                except Exception:
+                    self._log.recover()
                 self._log_interrupted = False
             self._fail(participants, responses, error)
             if not isinstance(error, Exception):
@@ -331,7 +334,10 @@ class CommitPipeline(PipelineCore):
                 return True
         self._log_interrupted = True
         with contextlib.suppress(Exception):  # `_fail` then keeps the round undecided
-            self._log.fail(background_commit.write_set, error)
+            try:
+                self._log.fail(background_commit.write_set, error)
+            except Exception:
+                self._log.recover()
             self._log_interrupted = False
         participants, responses = self._take_round()
         self._abort_error = None

@@ -14,7 +14,7 @@ import kcore
 from kcore.log import CorruptLogError, LmdbLogEngine, LogError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime import ShardState
-from tests.kit import commit, committed, make_topic
+from tests.kit import batch, commit, committed, fetch, make_topic, produce
 from tests.log.test_failures import break_commit
 from tests.runtime.machines import Bench
 from tools.interrupting.ledger import SETTINGS
@@ -72,6 +72,38 @@ def test_memory_that_runs_out_in_the_handler_of_a_durable_commit_does_not_stop_t
         assert committed(engine, "g") == {("t", 0): 6}
     with kcore.open(tmp_path / "data", config=SETTINGS) as engine:
         assert committed(engine, "g") == {("t", 0): 6}
+
+
+def test_a_batch_of_a_failed_round_is_no_duplicate_before_the_result_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log has discarded the batch; an exception at the end of that keeps the producer's state in memory."""
+    records = batch([b"a"], producer_id=7, epoch=0, sequence=0)
+    with kcore.open(tmp_path / "data", config=SETTINGS, clock=kcore.ManualClock()) as engine:
+        make_topic(engine, "t")
+
+        def no_memory_after(call: Any) -> Any:
+            def run(log: LmdbLogEngine) -> None:
+                call(log)
+                raise MemoryError
+
+            return run
+
+        def no_memory(log: LmdbLogEngine) -> None:
+            raise MemoryError
+
+        with monkeypatch.context() as patch:
+            patch.setattr(LmdbLogEngine, "commit", no_memory)
+            patch.setattr(LmdbLogEngine, "rollback", no_memory_after(LmdbLogEngine.rollback))
+            patch.setattr(LmdbLogEngine, "recover", no_memory_after(LmdbLogEngine.recover))
+            failed = [engine.send(produce("t", records), 9) for _ in range(3)]
+        failed.append(engine.send(produce("t", records), 9))
+        stored = engine.send(produce("t", records), 9)
+        rows = [response.responses[0].partition_responses[0] for response in (*failed, stored)]
+        assert [(row.error_code, row.base_offset) for row in rows] == [(56, -1)] * 4 + [(0, 0)]
+    with kcore.open(tmp_path / "data", config=SETTINGS) as engine:
+        row = engine.send(fetch("t"), 12).responses[0].partitions[0]
+        assert row.high_watermark == 1
 
 
 class Unreadable:

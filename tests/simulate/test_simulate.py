@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
+from kcore.broker.data.retention import Housekeeping
 from kcore.clock import ManualClock
 from kcore.config.node import Config
 from kcore.engine import Engine
@@ -89,6 +91,17 @@ def test_the_engine_reaches_the_objects_of_its_requests() -> None:
     engine.commit()
     assert leaked(engine) == {}
     engine.close()
+
+
+def test_an_error_that_kcore_handles_and_logs_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*arguments: object) -> None:
+        raise TypeError("planted")
+
+    monkeypatch.setattr(Housekeeping, "_retain", fails)
+    result = run_plan(draw_plan(4))
+    line = "logged: slices: Periodic._run failed, and its rest is dropped: TypeError('planted')"
+    assert str(result.failure) == f"exceptions: {line}"
+    assert logging.getLogger("kcore").propagate
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)

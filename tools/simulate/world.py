@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import logging
 import random
 import time
 from collections.abc import Callable, Iterable
@@ -24,6 +23,7 @@ from tools.simulate.checkers.checks import Checks
 from tools.simulate.checkers.failure import SimulationFailure
 from tools.simulate.checkers.final import FinalChecks
 from tools.simulate.checkers.heap import leaked
+from tools.simulate.checkers.logged import collected
 from tools.simulate.checkers.observer import Observer
 from tools.simulate.clients.admin import Admin
 from tools.simulate.clients.breaker import RuleBreaker
@@ -176,17 +176,16 @@ class World:
         Raises:
             SimulationFailure: a rule was broken.
         """
-        level = logging.root.manager.disable
-        logging.disable(logging.CRITICAL)
         collects = gc.isenabled()
         gc.disable()
         try:
-            self._set_up()
-            self._trouble_phase()
-            self._rest_phase()
-            self._end_phase()
+            with collected(self.checks.logged):
+                self._set_up()
+                self._trouble_phase()
+                self._rest_phase()
+                self._end_phase()
+                self.checks.logs()
         finally:
-            logging.disable(level)
             self.store.close()
             if collects:
                 gc.enable()

@@ -354,6 +354,9 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
     ) -> ProduceResponse | Pending | None:
         """Returns the response at once if all partitions are durable, else a response that waits for the commit.
 
+        While the pipeline is uncertain, the producers in memory may have batches of a failed round that the log has
+        discarded. A repeated batch looks like a duplicate then, so the response waits for the next commit, too.
+
         Raises:
             CloseConnectionError: an error in a request with acks=0, which has no response.
         """
@@ -362,7 +365,9 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         self.throttle(context, request, response)
         if failed and context.api_version >= FIRST_VERSION_WITH_LEADER:
             response.node_endpoints = self._endpoints(context, response)
-        if not any(partition is not None and partition.dirty for partition in partitions):
+        if not self._pipeline.uncertain and not any(
+            partition is not None and partition.dirty for partition in partitions
+        ):
             return response
         pending = Pending(self, context, request)
         self._pipeline.respond_after_commit(pending, response)

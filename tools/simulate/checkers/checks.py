@@ -10,6 +10,7 @@ from kcore.log.interface import PartitionKey
 from kcore.protocol.topic_partition import TopicPartition
 from tools.simulate.batches import decode
 from tools.simulate.checkers.failure import SimulationFailure
+from tools.simulate.checkers.logged import LoggedErrors
 from tools.simulate.checkers.observer import summary
 from tools.simulate.clients.member import Member
 from tools.simulate.clients.streams import StreamsMember
@@ -25,6 +26,7 @@ class Checks:
     Attributes:
         counts: the number of checks by checker.
         repeating: the client that sends requests without a pause, or None.
+        logged: the errors that kcore has logged.
     """
 
     def __init__(self, world: World) -> None:
@@ -36,6 +38,7 @@ class Checks:
         self._ends: dict[PartitionKey, tuple[int, int]] = {}
         self.counts: dict[str, int] = {}
         self.repeating: str | None = None
+        self.logged = LoggedErrors()
 
     def require(self, condition: bool, checker: str, message: str) -> None:
         """Raises SimulationFailure unless the condition holds."""
@@ -114,10 +117,15 @@ class Checks:
     def regular(self) -> None:
         """Runs the cheap checks of one moment."""
         self.require(self.repeating is None, "pauses", f"{self.repeating} repeats requests without a pause")
+        self.logs()
         self._ownership()
         if self._world.node.running:
             self._positions()
             self._group_epochs()
+
+    def logs(self) -> None:
+        """Checks that kcore has logged no exception that no fault explains."""
+        self.require(self.logged.first is None, "exceptions", str(self.logged.first))
 
     def _ownership(self) -> None:
         """Checks that no partition has two owners that the coordinator would both accept."""
