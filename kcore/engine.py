@@ -397,7 +397,6 @@ class Engine:
             wheel=self.wheel,
             slices=self.slices,
             now=self.now,
-            allows_background_commit=False,  # other components read the state of transactions outside its decisions
         )
 
     def share_groups_enabled(self) -> bool:

@@ -55,6 +55,10 @@ _CODES: Any = _Codes()
 _CONTEXT = RequestContext(0)
 
 
-def pending_code() -> Pending:
-    """Returns a `Pending` whose response will be an error code."""
-    return Pending(_CODES, _CONTEXT, None, parked=True)
+def pending_code(parked: bool = True) -> Pending:
+    """Returns a `Pending` whose response will be an error code: NOT_COORDINATOR if a commit that it waits for fails.
+
+    Args:
+        parked: True if the response waits for something other than a commit.
+    """
+    return Pending(_CODES, _CONTEXT, None, parked=parked)

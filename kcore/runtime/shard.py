@@ -92,7 +92,7 @@ class Shard(ShardCore, Generic[M]):
         now: the time of the round.
         max_batch_bytes: the topic's max.message.bytes; the records of one decision must fit in one batch.
         codec: the codec of the batches, 0 for none. The limit above is that of the batch before compression.
-        allows_background_commit: see `Participant`; True if the machine is read only by decisions of this shard.
+        allows_background_commit: see `Participant`; True if no response shows the machine's state before it is durable.
 
     Attributes:
         state: LOADING shards return COORDINATOR_LOAD_IN_PROGRESS, all others but ACTIVE ones NOT_COORDINATOR.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kcore.errors import KafkaError
 from kcore.protocol.error_codes import NO_ERROR, ErrorCode
 from kcore.runtime.late_shards import LateShards
+from kcore.runtime.peers import pending_code
 from kcore.runtime.shard import ShardState
 from kcore.transaction import adding
 from kcore.transaction.shard import TOPIC_NAME, TransactionShard
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from kcore.protocol.topic_partition import PartitionTuple
     from kcore.runtime.api import Api, RequestContext
     from kcore.runtime.commit import CommitPipeline
+    from kcore.runtime.pending import Pending
     from kcore.runtime.shard import Shard
     from kcore.runtime.shards import Shards
     from kcore.transaction.markers import Results
@@ -110,6 +112,24 @@ class TransactionCoordinator(CoordinatorCore, LateShards[TransactionShard]):
     def refused(self, code: int) -> ErrorCode:
         """Returns the code for an addition that was refused, or that had nothing to write."""
         return ErrorCode.NOT_COORDINATOR if code == ErrorCode.KAFKA_STORAGE_ERROR else ErrorCode(code)
+
+    def when_durable(self, transactional_id: str, code: ErrorCode) -> ErrorCode | Pending:
+        """Returns a code that `add` or `verify` returned, once it depends on nothing but durable decisions.
+
+        Until then the result is a `Pending` of the code. If the commit fails, its response is NOT_COORDINATOR.
+        """
+        try:
+            shard = self.of(transactional_id)
+        except KafkaError:
+            return code
+        if not (shard.dirty or shard.committing):
+            return code
+        pending = pending_code(parked=False)
+        if shard.dirty:
+            self._pipeline.respond_after_commit(pending, code)
+        else:
+            self._pipeline.respond_after_background(pending, code)
+        return pending
 
     def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Iterable[PartitionTuple]

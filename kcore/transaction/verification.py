@@ -1,7 +1,8 @@
 """Verification of transactional writes for partitions and groups (KIP-890).
 
-The coordinator and the writer are in one process and in one round, so the verification completes at once. The addition
-of a partition and the first batch in it become durable together, or not at all.
+The coordinator and the writer are in one process. A verification that succeeds completes at once: the addition of a
+partition and the first batch in it become durable together, or not at all. A refusal waits until the decision that it
+follows from is durable, for example the new epoch that fences the producer.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kcore.protocol.error_codes import NO_ERROR
+from kcore.runtime.pending import Pending
 from kcore.transaction.ending import EPOCH_BUMPS_SINCE
 
 if TYPE_CHECKING:
     from kcore.protocol.error_codes import ErrorCode
     from kcore.protocol.topic_partition import PartitionTuple
-    from kcore.runtime.pending import Pending
     from kcore.transaction.coordinator import TransactionCoordinator
     from kcore.transaction.markers import Results
 
@@ -43,22 +45,45 @@ class TransactionVerifier:
         add: bool,
         done: Callable[[Results], None],
     ) -> None:
-        """Verifies that partitions are in a transaction, or adds them (Produce v12+); calls `done` with the codes."""
+        """Verifies that partitions are in a transaction, or adds them (Produce v12+); calls `done` with the codes.
+
+        It calls `done` at once, unless a code refuses a partition because of a decision that is not durable yet.
+        """
+        results: Results
         if add:
             code = self._coordinator.add(transactional_id, producer_id, producer_epoch, partitions, EPOCH_BUMPS_SINCE)
-            done(dict.fromkeys(partitions, code))
+            results = dict.fromkeys(partitions, code)
         else:
-            done(self._coordinator.verify(transactional_id, producer_id, producer_epoch, partitions))
+            results = self._coordinator.verify(transactional_id, producer_id, producer_epoch, partitions)
+            code = next((code for code in results.values() if code is not NO_ERROR), NO_ERROR)
+        waiting = self._refused(transactional_id, code)
+        if isinstance(waiting, Pending):
+            waiting.on_complete(
+                lambda durable: done(results if durable is code else dict.fromkeys(partitions, durable))
+            )
+        else:
+            done(results)
 
     def verify_group(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, add: bool
     ) -> ErrorCode | Pending:
-        """Verifies that a group's partition is in a transaction, or adds it (TxnOffsetCommit v5)."""
+        """Verifies that a group's partition is in a transaction, or adds it (TxnOffsetCommit v5).
+
+        The code comes later if it refuses the partition because of a decision that is not durable yet.
+        """
         group_partition = (topic, partition)
+        code: ErrorCode
         if add:
-            code: ErrorCode = self._coordinator.add(
+            code = self._coordinator.add(
                 transactional_id, producer_id, producer_epoch, (group_partition,), EPOCH_BUMPS_SINCE
             )
-            return code
-        codes = self._coordinator.verify(transactional_id, producer_id, producer_epoch, (group_partition,))
-        return codes[group_partition]
+        else:
+            codes = self._coordinator.verify(transactional_id, producer_id, producer_epoch, (group_partition,))
+            code = codes[group_partition]
+        return self._refused(transactional_id, code)
+
+    def _refused(self, transactional_id: str, code: ErrorCode) -> ErrorCode | Pending:
+        """Returns an error code once it is durable, and NONE at once: what the producer writes next fails, too, if the
+        commit of the decision fails.
+        """
+        return code if code is NO_ERROR else self._coordinator.when_durable(transactional_id, code)

@@ -201,8 +201,8 @@ async def test_a_new_topic_is_durable_before_any_client_sees_it() -> None:
     node.close()
 
 
-async def test_the_end_of_a_transaction_is_durable_before_any_request_is_refused_for_it() -> None:
-    """Produce and offset commits read a transaction's state outside of its shard's decisions."""
+async def test_rounds_of_the_transaction_coordinator_are_written_on_the_thread() -> None:
+    """They were written inline, and delayed every heartbeat beside transactions."""
     node = Node()
     await node.begin()
     begin = InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000)
@@ -215,7 +215,7 @@ async def test_the_end_of_a_transaction_is_durable_before_any_request_is_refused
     node.log.threads.clear()
     response = await node.send(begin, 4)
     assert response.error_code == 0
-    assert set(node.log.threads) == {threading.current_thread().name}
+    assert set(node.log.threads) == {"kcore-log"}
     node.close()
 
 
