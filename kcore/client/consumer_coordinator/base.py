@@ -10,6 +10,7 @@ from typing import Any
 
 from kcore.client import versions
 from kcore.client.aio.broker import Broker
+from kcore.client.consumer_coordinator.commit_errors import COMMIT_RETRIED, MEMBERSHIP_ERRORS, partition_error
 from kcore.client.consumer_coordinator.interface import (
     Assigned,
     Commit,
@@ -34,15 +35,6 @@ from kcore.protocol.messages.offset_commit import (
 from kcore.protocol.topic_partition import TopicPartition
 
 NO_COORDINATOR = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
-COMMIT_RETRIED = frozenset(
-    {
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.REQUEST_TIMED_OUT,
-    }
-)
 UNSETTLED_TOPIC = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 """Errors of a topic that may soon be gone."""
 HANDLER_GRACE_MS = 5_000
@@ -181,10 +173,13 @@ class GroupMemberMachine(ABC):
         if not self.closed and not self._closing:
             self._polled(now_ms)
 
-    def received(self, outgoing: Outgoing, response: Any, now_ms: int) -> None:
-        """Handles the response to a request."""
-        if not self.closed:
-            outgoing.handle(response, now_ms)
+    def received(self, outgoing: Outgoing, response: Any, now_ms: int) -> bool:
+        """Handles the response to a request.
+
+        Returns:
+            False if no `advance` is necessary before the time that `wake_ms` has returned last.
+        """
+        return not self.closed and not outgoing.handle(response, now_ms)
 
     def failed(self, outgoing: Outgoing, error: Exception, now_ms: int) -> None:
         """Handles the failure of a request: no connection, no response in time, or no common version."""
@@ -322,7 +317,7 @@ class GroupMemberMachine(ABC):
     def _send(
         self,
         request: Any,
-        handle: Callable[[Any, int], None],
+        handle: Callable[[Any, int], bool | None],
         refuse: Callable[[Exception, int], None],
         *,
         anywhere: bool = False,
@@ -439,6 +434,17 @@ class GroupMemberMachine(ABC):
 
     # ---- commits
 
+    def take_commit(self, commit: Commit, now_ms: int) -> list[Outgoing]:
+        """Returns the request of a new commit; none if it cannot be sent before the next `advance`.
+
+        It has the effect of `advance` and `take_requests`, for a commit that follows no other one.
+        """
+        alone = len(self._commits) == 1 and self._commits[0] is commit
+        if not alone or self._outgoing or self._committing is not None or self._closing:
+            return []
+        self._send_commits(now_ms)
+        return [] if self._committing is not commit else self.take_requests()
+
     def _auto_commit(self, now_ms: int) -> None:
         interval_ms = self.settings.auto_commit_ms
         if interval_ms is None or now_ms < self._auto_commit_at_ms or self._closing:
@@ -523,8 +529,14 @@ class GroupMemberMachine(ABC):
             topics=[OffsetCommitRequestTopic(name=name, partitions=rows) for name, rows in topics.items()],
         )
 
-        def handle(response: OffsetCommitResponse, now_ms: int) -> None:
-            self._committed(commit, identity, response, now_ms)
+        def handle(response: OffsetCommitResponse, now_ms: int) -> bool:
+            try:
+                self._committed(commit, identity, response, now_ms)
+            except Exception as error:  # of the system, for example MemoryError: its caller waits
+                self._committing = None
+                commit.complete(error)
+                return False
+            return commit.error is None and self._committing is None and not self._commits and not self._closing
 
         def refuse(error: Exception, now_ms: int) -> None:
             if isinstance(error, ConnectionClosedError | TimeoutError):
@@ -558,7 +570,7 @@ class GroupMemberMachine(ABC):
             else:
                 self._end_commit(commit, error, now_ms)
         else:
-            self._end_commit(commit, _partition_error(codes), now_ms)
+            self._end_commit(commit, partition_error(codes), now_ms)
 
     def _retry_commit(self, commit: Commit, error: Exception, now_ms: int) -> None:
         self._committing = None
@@ -575,28 +587,6 @@ class GroupMemberMachine(ABC):
         if error is None and self.on_committed is not None:
             self.on_committed(commit.offsets)
         commit.complete(error)
-
-
-MEMBERSHIP_ERRORS = frozenset(
-    {
-        ErrorCode.ILLEGAL_GENERATION,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.REBALANCE_IN_PROGRESS,
-        ErrorCode.FENCED_INSTANCE_ID,
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        ErrorCode.STALE_MEMBER_EPOCH,
-    }
-)
-
-
-def _partition_error(codes: Mapping[TopicPartition, int]) -> Exception:
-    from kcore.errors import PartitionErrors, raise_partition_errors  # noqa: PLC0415 - only after a failure
-
-    try:
-        raise_partition_errors("commit", codes, len(codes))
-    except (KafkaError, PartitionErrors) as error:
-        return error
-    raise AssertionError("a partition has an error code")
 
 
 def sorted_partitions(partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
