@@ -209,11 +209,13 @@ class Connection:
 
 def body_position(key: int, version: int, frame: bytes | memoryview) -> int:
     """Returns the position of a response's body, after the correlation id and the header's tags."""
-    return 4 if response_header_version(key, version) == 0 else _behind_tags(frame, 4)
+    return 4 if response_header_version(key, version) == 0 else end_of_tags(frame, 4)
 
 
-def _behind_tags(frame: bytes | memoryview, position: int) -> int:
+def end_of_tags(frame: bytes | memoryview, position: int) -> int:
     """Returns the end of a tag section that begins at `position` (KIP-482). Servers may send tags in headers."""
+    if not frame[position]:
+        return position + 1
     count, position = _uvarint(frame, position)
     for _ in range(count):
         _, position = _uvarint(frame, position)

@@ -7,6 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from kcore.client import versions
@@ -63,6 +64,7 @@ class AsyncCluster:
         self._timeout_s = timeout_s
         self._security = security
         self._connections: dict[tuple[str, int, str], asyncio.Future[AsyncConnection]] = {}
+        self._unsent: dict[tuple[Broker | None, str], set[object]] = {}  # started requests that are not sent yet
         self._brokers: dict[int, Broker] = {}
         self._controller_id = -1
         self._leaders: dict[TopicPartition, Broker] = {}
@@ -109,16 +111,31 @@ class AsyncCluster:
             ConnectionClosedError: the broker is unreachable, or closed the connection.
             TimeoutError: no response arrived in time.
         """
+        broker, future = await self._begin(request, version, at_most, broker, channel, timeout_s)
+        return await self._response(broker, future)
+
+    async def _begin(
+        self,
+        request: Any,
+        version: int | None,
+        at_most: int | None,
+        broker: Broker | None,
+        channel: str,
+        timeout_s: float | None,
+    ) -> tuple[Broker, asyncio.Future[Any]]:
+        """Sends a request, and returns its broker and the future of its response; see `send`."""
         if broker is None:
             broker = await self._route(route_of(request))
         if request.API_KEY in SETTLED and not channel:
             channel = "fetch"
-        connection = await self._connection(broker, channel)
+        connection = self._opened(broker, channel) or await self._connection(broker, channel)
         if version is None:
             version = connection.newest(type(request), at_most)
         try:
-            return await connection.send(request, version, self._timeout_s if timeout_s is None else timeout_s)
-        except (ConnectionClosedError, TimeoutError):
+            if not connection.writable:
+                await connection.wait_writable()
+            return broker, connection.start(request, version, self._timeout_s if timeout_s is None else timeout_s)
+        except ConnectionClosedError:
             self._forget_broker(broker)
             raise
 
@@ -128,15 +145,61 @@ class AsyncCluster:
         on_done: OnDone,
         *,
         at_most: int | None = None,
-        broker: Broker,
+        broker: Broker | None,
         channel: str = "",
+        timeout_s: float | None = None,
     ) -> None:
-        """Sends a request as `send` does, in a task of its own, which calls `on_done` with the result.
+        """Sends a request as `send` does, and calls `on_done` with the result.
 
-        Requests that are started one after another on a channel are sent in this order.
+        Requests that are started one after another on a channel are sent in this order. On an open connection, a
+        request is sent before this returns, and needs no task. `on_done` is called later.
         """
-        task = asyncio.ensure_future(self.send(request, at_most=at_most, broker=broker, channel=channel))
+        if request.API_KEY in SETTLED and not channel:
+            channel = "fetch"
+        if broker is not None and not (self._unsent and (broker, channel) in self._unsent):
+            connection = self._opened(broker, channel)
+            if connection is not None and connection.writable:
+                limit_s = self._timeout_s if timeout_s is None else timeout_s
+                done = partial(self._report, broker, on_done)
+                try:
+                    connection.call(request, connection.newest(type(request), at_most), limit_s, done)
+                except Exception as error:
+                    asyncio.get_running_loop().call_soon(done, None, error)
+                return
+        sent = _Sent(self._unsent, (broker, channel))
+        task = asyncio.ensure_future(self._send_started(sent, request, at_most, broker, channel, timeout_s))
+        task.add_done_callback(sent.release)  # a task that is cancelled before it begins releases nothing itself
         report_result(task, on_done)
+
+    async def _send_started(
+        self,
+        sent: _Sent,
+        request: Any,
+        at_most: int | None,
+        broker: Broker | None,
+        channel: str,
+        timeout_s: float | None,
+    ) -> Any:
+        """Sends a request in a task of its own; later ones on its channel follow it until it is sent."""
+        try:
+            broker, future = await self._begin(request, None, at_most, broker, channel, timeout_s)
+        finally:
+            sent.release()
+        return await self._response(broker, future)
+
+    async def _response(self, broker: Broker, future: asyncio.Future[R]) -> R:
+        """Awaits a response; forgets a broker that does not send it."""
+        try:
+            return await future
+        except (ConnectionClosedError, TimeoutError):
+            self._forget_broker(broker)
+            raise
+
+    def _report(self, broker: Broker, on_done: OnDone, response: Any, error: BaseException | None) -> None:
+        """Passes on the result of a request that needed no task."""
+        if isinstance(error, ConnectionClosedError | TimeoutError):
+            self._forget_broker(broker)
+        on_done(response, error)
 
     async def newest(self, request_type: Any, at_most: int | None = None) -> int:
         """Returns the newest version of a request that a broker of the cluster and this client know."""
@@ -166,9 +229,10 @@ class AsyncCluster:
 
     async def _any(self) -> Broker:
         """Returns a broker that is connected, or that can be connected to."""
-        for key, future in self._connections.items():
-            if future.done() and not future.cancelled() and future.exception() is None and not future.result().closed:
-                return Broker(-1, key[0], key[1])
+        for host, port, channel in self._connections:
+            known = Broker(-1, host, port)
+            if self._opened(known, channel) is not None:
+                return known
         candidates = [*self._brokers.values()]
         random.shuffle(candidates)
         last: Exception | None = None
@@ -184,15 +248,15 @@ class AsyncCluster:
         raise last
 
     async def _connection(self, broker: Broker, channel: str) -> AsyncConnection:
+        opened = self._opened(broker, channel)
+        if opened is not None:
+            return opened
         if self._closed:
             raise ConnectionClosedError("the node is closed")
         key = (broker.host, broker.port, channel)
         future = self._connections.get(key)
-        if future is not None:
-            if not future.done():
-                return await asyncio.shield(future)
-            if not future.cancelled() and future.exception() is None and not future.result().closed:
-                return future.result()
+        if future is not None and not future.done():
+            return await asyncio.shield(future)
         opening = AsyncConnection.open(broker.host, broker.port, self._client_id, self._timeout_s, self._security)
         future = self._connections[key] = asyncio.ensure_future(opening)
         try:
@@ -204,6 +268,14 @@ class AsyncCluster:
             raise
         self._unreachable.reached(broker)
         return connection
+
+    def _opened(self, broker: Broker, channel: str) -> AsyncConnection | None:
+        """Returns an open connection; None if there is none yet."""
+        future = self._connections.get((broker.host, broker.port, channel))
+        if future is None or not future.done() or future.cancelled() or future.exception() is not None:
+            return None
+        connection = future.result()
+        return None if connection.closed else connection
 
     def close_channel(self, channel: str) -> None:
         """Closes the connections of a channel that is no longer used."""
@@ -331,6 +403,30 @@ class AsyncCluster:
         address = broker[1:]
         self._leaders = {key: value for key, value in self._leaders.items() if value[1:] != address}
         self._coordinators = {key: value for key, value in self._coordinators.items() if value[1:] != address}
+
+
+class _Sent:
+    """A started request that later ones on its channel must follow until it is sent.
+
+    Args:
+        unsent: the started requests by channel; this one is added.
+        channel: its broker and channel.
+    """
+
+    def __init__(
+        self, unsent: dict[tuple[Broker | None, str], set[object]], channel: tuple[Broker | None, str]
+    ) -> None:
+        self._unsent = unsent
+        self._channel = channel
+        unsent.setdefault(channel, set()).add(self)
+
+    def release(self, *_: object) -> None:
+        """Lets later requests overtake this one; more calls do nothing."""
+        requests = self._unsent.get(self._channel)
+        if requests is not None:
+            requests.discard(self)
+            if not requests:
+                del self._unsent[self._channel]
 
 
 class _UnreachableBrokers:

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
-from typing import Any, TypeVar, cast
+import ssl
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple, TypeVar, cast
 
 from kcore.client.aio.receive_buffer import ReceiveBuffer
+from kcore.client.aio.results import OnDone, call_with_result
+from kcore.client.aio.socket_transport import SocketTransport, connect
 from kcore.client.connection import (
     API_VERSIONS_VERSION,
     AUTHENTICATE_VERSION,
     HANDSHAKE_VERSION,
     SOFTWARE_NAME,
     SOFTWARE_VERSION,
-    body_position,
+    end_of_tags,
 )
 from kcore.client.sasl import MECHANISMS
 from kcore.client.security import ClientSecurity
 from kcore.errors import ConnectionClosedError, KafkaError
-from kcore.protocol.api_keys import ApiKey, response_class
+from kcore.protocol.api_keys import response_class, response_header_version
 from kcore.protocol.error_codes import ErrorCode, code_name
 from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -28,6 +34,44 @@ from kcore.security.mechanism import AuthenticationError
 from kcore_ext.codec.frames import encode_request
 
 R = TypeVar("R")
+
+OVERDUE_S = 0.001  # timers of an event loop may fire this much early
+
+
+class _Waiting(NamedTuple):
+    """A request without a response.
+
+    Attributes:
+        future: gets the response; None if `on_done` does.
+        on_done: see `future`.
+        request_type: the request's class.
+        version: its version.
+        deadline_s: the time of the loop at which the response is overdue; infinite: never.
+        timeout_s: the time limit that ends then.
+    """
+
+    future: asyncio.Future[Any] | None
+    on_done: OnDone | None
+    request_type: Any
+    version: int
+    deadline_s: float
+    timeout_s: float
+
+    @property
+    def abandoned(self) -> bool:
+        """True if the caller was cancelled."""
+        return self.future is not None and self.future.done()
+
+    def complete(self, response: Any, error: Exception | None) -> None:
+        """Passes the response or the error to the caller."""
+        if self.on_done is not None:
+            call_with_result(self.on_done, response, error)
+        elif self.future is not None and not self.future.done():
+            if error is None:
+                self.future.set_result(response)
+            else:
+                self.future.set_exception(error)
+                self.future.exception()  # an abandoned request is no reason for a warning at exit
 
 
 class AsyncConnection(asyncio.BufferedProtocol):
@@ -42,12 +86,15 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._host = host
         self._port = port
         self._client_id = client_id
-        self._transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | SocketTransport | None = None
         self._received = ReceiveBuffer()
         self._correlation_id = 0
-        self._waiting: dict[int, tuple[asyncio.Future[Any], int, int]] = {}
+        self._waiting: dict[int, _Waiting] = {}
+        self._timer: asyncio.TimerHandle | None = None  # of the earliest deadline, or an earlier one
         self._error: Exception | None = None
-        self._writable: asyncio.Future[None] | None = None
+        self._full = False  # the socket's buffer
+        self._writers: list[asyncio.Future[None]] = []  # of callers that wait until it is not; in their order
         self.versions: dict[int, tuple[int, int]] = {}
         self.features: dict[str, int] = {}
 
@@ -63,12 +110,9 @@ class AsyncConnection(asyncio.BufferedProtocol):
         """
         self = cls(host, port, client_id)
         tls = None if security is None else security.tls
-        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_s):
-                await loop.create_connection(
-                    lambda: self, host, port, ssl=tls, server_hostname=host if tls is not None else None
-                )
+                await self._connect(tls)
         except TimeoutError:
             raise ConnectionClosedError(f"cannot connect to {host}:{port} within {timeout_s:g} s") from None
         except (OverflowError, ValueError) as error:  # a port or a host name that cannot be, from a broker's response
@@ -86,6 +130,22 @@ class AsyncConnection(asyncio.BufferedProtocol):
             self.close()
             raise
         return self
+
+    async def _connect(self, tls: ssl.SSLContext | None) -> None:
+        if tls is None:
+            connected = await connect(self._host, self._port)
+            try:
+                connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._transport = SocketTransport(self._loop, connected, self)
+            except NotImplementedError:
+                await self._loop.create_connection(lambda: self, sock=connected)
+            except BaseException:
+                connected.close()
+                raise
+        else:
+            await self._loop.create_connection(
+                lambda: self, self._host, self._port, ssl=tls, server_hostname=self._host
+            )
 
     async def _authenticate(self, security: ClientSecurity, timeout_s: float) -> None:
         handshake = SaslHandshakeRequest(mechanism=security.mechanism)
@@ -138,38 +198,89 @@ class AsyncConnection(asyncio.BufferedProtocol):
         """
         if self._error is not None:
             raise ConnectionClosedError(str(self._error))
-        if self._writable is not None:
-            await self._writable
-        future = self.start(request, version)
-        timer = asyncio.get_running_loop().call_later(timeout_s, self._expire, future, type(request), timeout_s)
-        try:
-            response: R = await future
-            return response
-        finally:
-            timer.cancel()
+        await self.wait_writable()
+        response: R = await self.start(request, version, timeout_s)
+        return response
 
-    def _expire(self, future: asyncio.Future[Any], request_type: type, timeout_s: float) -> None:
-        """Fails a request whose response is overdue, and closes the connection."""
-        if not future.done():
-            address = f"{self._host}:{self._port}"
-            future.set_exception(
-                TimeoutError(f"{address}: no response to {request_type.__name__} within {timeout_s:g} s")
-            )
-            self._close(ConnectionClosedError(f"{address}: a response is overdue"))
+    def start(self, request: Any, version: int, timeout_s: float = math.inf) -> asyncio.Future[Any]:
+        """Sends a request; the returned future gets the response, or the error as described at `send`."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._start(request, version, timeout_s, future, None)
+        return future
 
-    def start(self, request: Any, version: int) -> asyncio.Future[Any]:
-        """Sends a request; the returned future gets the response."""
+    def call(self, request: Any, version: int, timeout_s: float, on_done: OnDone) -> None:
+        """Sends a request; `on_done` gets the response or the error, while the response is being received.
+
+        Raises:
+            ConnectionClosedError: the connection is closed.
+            EncodeError: the request cannot be encoded. In both cases, `on_done` is not called.
+        """
+        self._start(request, version, timeout_s, None, on_done)
+
+    def _start(
+        self, request: Any, version: int, timeout_s: float, future: asyncio.Future[Any] | None, on_done: OnDone | None
+    ) -> None:
         if self._error is not None or self._transport is None:
             raise ConnectionClosedError(str(self._error))
         self._correlation_id = number = (self._correlation_id + 1) & 0x7FFFFFFF
         data = encode_request(request, version, number, self._client_id)
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if request.API_KEY == 0 and not request.acks:
-            future.set_result(None)  # Produce with acks=0 has no response
-        else:
-            self._waiting[number] = (future, request.API_KEY, version)
-        self._transport.write(data)
-        return future
+        deadline_s = self._loop.time() + timeout_s
+        if self._timer is None or deadline_s < self._timer.when():
+            self._set_timer(deadline_s)
+        waiting = _Waiting(future, on_done, type(request), version, deadline_s, timeout_s)
+        try:
+            if request.API_KEY == 0 and not request.acks:  # Produce with acks=0 has no response
+                self._loop.call_soon(waiting.complete, None, None)
+            else:
+                self._waiting[number] = waiting
+            self._transport.write(data)
+        except BaseException:
+            self._waiting.pop(number, None)
+            raise
+
+    def _set_timer(self, deadline_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if deadline_s < math.inf:
+            self._timer = self._loop.call_at(deadline_s, self._check_deadlines)
+
+    def _check_deadlines(self) -> None:
+        """Fails a request whose response is overdue, and closes the connection."""
+        self._timer = None
+        now_s = self._loop.time()
+        earliest: _Waiting | None = None
+        for waiting in self._waiting.values():
+            if not waiting.abandoned and (earliest is None or waiting.deadline_s < earliest.deadline_s):
+                earliest = waiting
+        if earliest is None:
+            return
+        if earliest.deadline_s > now_s + OVERDUE_S:
+            self._set_timer(earliest.deadline_s)
+            return
+        address = f"{self._host}:{self._port}"
+        self._waiting = {number: each for number, each in self._waiting.items() if each is not earliest}
+        try:
+            earliest.complete(
+                None,
+                TimeoutError(
+                    f"{address}: no response to {earliest.request_type.__name__} within {earliest.timeout_s:g} s"
+                ),
+            )
+        finally:
+            self._close(ConnectionClosedError(f"{address}: a response is overdue"))
+
+    @property
+    def writable(self) -> bool:
+        """True if the socket takes more requests; otherwise `wait_writable` waits until it does."""
+        return not self._full
+
+    async def wait_writable(self) -> None:
+        """Waits until the socket takes more requests, or the connection is closed."""
+        if self._full:
+            writer: asyncio.Future[None] = self._loop.create_future()
+            self._writers.append(writer)
+            await writer
 
     @property
     def closed(self) -> bool:
@@ -183,14 +294,16 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def _close(self, error: Exception) -> None:
         if self._error is None:
             self._error = error
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._transport is not None:
             self._transport.abort()
-        waiting, self._waiting = self._waiting, {}
-        for future, _, _ in waiting.values():
-            if not future.done():
-                future.set_exception(error)
-                future.exception()  # an abandoned request is no reason for a warning at exit
-        self.resume_writing()
+        try:
+            while self._waiting:
+                self._waiting.pop(next(iter(self._waiting))).complete(None, error)
+        finally:
+            self.resume_writing()
 
     # ---- called by asyncio
 
@@ -208,14 +321,15 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """Holds new requests back while the socket's buffer is full."""
-        if self._writable is None:
-            self._writable = asyncio.get_running_loop().create_future()
+        self._full = True
 
     def resume_writing(self) -> None:
         """Lets waiting requests continue."""
-        writable, self._writable = self._writable, None
-        if writable is not None and not writable.done():
-            writable.set_result(None)
+        self._full = False
+        writers, self._writers = self._writers, []
+        for writer in writers:
+            if not writer.done():
+                writer.set_result(None)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Returns the memory for the next bytes."""
@@ -230,18 +344,29 @@ class AsyncConnection(asyncio.BufferedProtocol):
                 self._complete(frame)
         except Exception as error:
             self._close(ConnectionClosedError(f"{self._host}:{self._port}: malformed response {error}"))
+        except BaseException:
+            self.close()  # an interrupt: nothing else would read the other responses that have arrived
+            raise
 
     def _complete(self, frame: memoryview) -> None:
         number = int.from_bytes(frame[:4], "big", signed=True)
         waiting = self._waiting.get(number)
         if waiting is None:
             raise ValueError(f"with the correlation id {number}, which no request has")
-        future, key, version = waiting
-        if not future.done():  # it is not cancelled
+        if not waiting.abandoned:
+            version = waiting.version
+            decode, tagged = _decoder(waiting.request_type, version)
             # If this fails, the request still waits, and fails with the connection.
             try:
-                response = response_class(key).decode(frame, version, body_position(key, version, frame))
+                response = decode(frame, version, end_of_tags(frame, 4) if tagged else 4)
             except (IndexError, ValueError) as error:
-                raise ValueError(f"to {ApiKey(key).name} in version {version}: {error}") from error
-            future.set_result(response)
-        del self._waiting[number]
+                raise ValueError(f"to {waiting.request_type.API_KEY.name} in version {version}: {error}") from error
+            waiting.complete(response, None)
+        self._waiting.pop(number, None)  # closing the connection has removed it already
+
+
+@cache
+def _decoder(request_type: Any, version: int) -> tuple[Callable[[memoryview, int, int], Any], bool]:
+    """Returns the function that decodes responses, and True if tags precede their body (KIP-482)."""
+    key = request_type.API_KEY
+    return response_class(key).decode, response_header_version(key, version) > 0

@@ -18,6 +18,7 @@ class ReceiveBuffer:
 
     def __init__(self) -> None:
         self._memory = bytearray(SMALLEST_BYTES)
+        self._view = memoryview(self._memory)
         self._start = 0
         self._end = 0
 
@@ -28,15 +29,18 @@ class ReceiveBuffer:
     def space(self) -> memoryview:
         """Returns memory for at least one more byte. Frames that `next_frame` returned become invalid."""
         start, end = self._start, self._end
+        if start == end and len(self._view) <= LARGEST_KEPT_BYTES:
+            self._start = self._end = 0
+            return self._view
         capacity = self._capacity()
         if capacity != len(self._memory):  # resizing would fail while a caller still holds a view
             memory = bytearray(capacity)
-            memory[: end - start] = memoryview(self._memory)[start:end]
-            self._memory = memory
+            memory[: end - start] = self._view[start:end]
+            self._memory, self._view = memory, memoryview(memory)
         elif start:
             self._memory[: end - start] = self._memory[start:end]
         self._start, self._end = 0, end - start
-        return memoryview(self._memory)[self._end :]
+        return self._view[self._end :]
 
     def _capacity(self) -> int:
         """Returns the size of the memory for the next bytes.
@@ -75,11 +79,12 @@ class ReceiveBuffer:
         Raises:
             ValueError: the frame is too long.
         """
-        if self._end - self._start < 4:
+        start = self._start
+        received = self._end - start
+        if received < 4:
             return None
         size = self._frame_size()
-        if size > self._end - self._start:
+        if size > received:
             return None
-        start = self._start
-        self._start += size
-        return memoryview(self._memory)[start + 4 : self._start]
+        self._start = start + size
+        return self._view[start + 4 : start + size]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from kcore.errors import ConnectionClosedError
+
+logger = logging.getLogger(__name__)
 
 OnDone = Callable[[Any, BaseException | None], None]
 """Gets the response of a request, or None and the error."""
@@ -20,11 +23,19 @@ def report_result(task: asyncio.Future[Any], on_done: OnDone) -> None:
     def done(ended: asyncio.Future[Any]) -> None:
         _running.discard(ended)
         if ended.cancelled():
-            on_done(None, ConnectionClosedError("the node was closed"))
+            call_with_result(on_done, None, ConnectionClosedError("the node was closed"))
         elif (error := ended.exception()) is not None:
-            on_done(None, error)
+            call_with_result(on_done, None, error)
         else:
-            on_done(ended.result(), None)
+            call_with_result(on_done, ended.result(), None)
 
     _running.add(task)  # asyncio itself holds tasks weakly
     task.add_done_callback(done)
+
+
+def call_with_result(on_done: OnDone, response: Any, error: BaseException | None) -> None:
+    """Calls a function with a result, and logs its exception: the connection has other requests to complete."""
+    try:
+        on_done(response, error)
+    except Exception:
+        logger.exception("client: the handler of a response failed")

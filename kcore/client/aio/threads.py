@@ -89,11 +89,13 @@ class Cluster:
         on_done: OnDone,
         *,
         at_most: int | None = None,
-        broker: Broker,
+        broker: Broker | None,
         channel: str = "",
+        timeout_s: float | None = None,
     ) -> None:
         """Sends a request after those that were started before; the loop's thread calls `on_done` with the result."""
-        start = partial(self._cluster.start, request, on_done, at_most=at_most, broker=broker, channel=channel)
+        options: dict[str, Any] = {"at_most": at_most, "broker": broker, "channel": channel, "timeout_s": timeout_s}
+        start = partial(self._cluster.start, request, on_done, **options)
         try:
             self._loop.call_soon_threadsafe(start)
         except RuntimeError:  # the loop is closed

@@ -172,18 +172,23 @@ class GroupMemberMachine(ABC):
         if not self.closed and not self._closing:
             self._polled(now_ms)
 
-    def received(self, outgoing: Outgoing, response: Any, now_ms: int) -> None:
-        """Handles the response to a request. One that cannot be used is an error for the user, and counts as lost."""
+    def received(self, outgoing: Outgoing, response: Any, now_ms: int) -> bool:
+        """Handles the response to a request. One that cannot be used is an error for the user, and counts as lost.
+
+        Returns:
+            False if no `advance` is necessary before the time that `wake_ms` has returned last.
+        """
         if self.closed:
-            return
+            return False
         try:
-            outgoing.handle(response, now_ms)
+            return not outgoing.handle(response, now_ms)
         except MALFORMED as error:
             failure = malformed(outgoing.broker, outgoing.request, error)
             failure.__cause__ = error
             if self.error is None:
                 self.error = failure
             outgoing.refuse(failure, now_ms)
+            return True
 
     def failed(self, outgoing: Outgoing, error: Exception, now_ms: int) -> None:
         """Handles the failure of a request: no connection, no response in time, or no common version."""
@@ -321,7 +326,7 @@ class GroupMemberMachine(ABC):
     def _send(
         self,
         request: Any,
-        handle: Callable[[Any, int], None],
+        handle: Callable[[Any, int], bool | None],
         refuse: Callable[[Exception, int], None],
         *,
         anywhere: bool = False,
@@ -438,6 +443,17 @@ class GroupMemberMachine(ABC):
 
     # ---- commits
 
+    def take_commit(self, commit: Commit, now_ms: int) -> list[Outgoing]:
+        """Returns the request of a new commit; none if it cannot be sent before the next `advance`.
+
+        It has the effect of `advance` and `take_requests`, for a commit that follows no other one.
+        """
+        alone = len(self._commits) == 1 and self._commits[0] is commit
+        if not alone or self._outgoing or self._committing is not None or self._closing:
+            return []
+        self._send_commits(now_ms)
+        return [] if self._committing is not commit else self.take_requests()
+
     def _auto_commit(self, now_ms: int) -> None:
         interval_ms = self.settings.auto_commit_ms
         if interval_ms is None or now_ms < self._auto_commit_at_ms or self._closing:
@@ -505,8 +521,16 @@ class GroupMemberMachine(ABC):
             commit.offsets = commit.newest() or commit.offsets
         request = commit_request(self.settings.group_id, identity, commit.offsets)
 
-        def handle(response: OffsetCommitResponse, now_ms: int) -> None:
-            self._committed(commit, identity, response, now_ms)
+        def handle(response: OffsetCommitResponse, now_ms: int) -> bool:
+            try:
+                self._committed(commit, identity, response, now_ms)
+            except MALFORMED:
+                raise  # `received` refuses it
+            except Exception as error:  # of the system, for example MemoryError: its caller waits
+                self._committing = None
+                commit.complete(error)
+                return False
+            return commit.error is None and self._committing is None and not self._commits and not self._closing
 
         def refuse(error: Exception, now_ms: int) -> None:
             if isinstance(error, ConnectionClosedError | TimeoutError):

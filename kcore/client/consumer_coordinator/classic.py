@@ -166,9 +166,8 @@ class ClassicMember(GroupMemberMachine):
             self._leave_late(now_ms)
         elif now_ms >= self._heartbeat_at_ms:
             self._heartbeat_at_ms = now_ms + self.settings.heartbeat_interval_ms
-            generation = self.generation
-            request = heartbeat_request(self.settings, generation)
-            self._send(request, lambda response, at_ms: self._beat(response, generation, at_ms), self._heartbeat_unsent)
+            request = heartbeat_request(self.settings, self.generation)
+            self._send(request, partial(self._beat, self.generation), self._heartbeat_unsent)
 
     def _leave_late(self, now_ms: int) -> None:
         """Leaves because the user's code did not poll in time; the next poll joins again."""
@@ -462,19 +461,20 @@ class ClassicMember(GroupMemberMachine):
                 return
         self._unjoin(now_ms, pause_ms)
 
-    def _beat(self, response: HeartbeatResponse, sent: Generation, now_ms: int) -> None:
+    def _beat(self, sent: Generation, response: HeartbeatResponse, now_ms: int) -> bool:
         code = response.error_code
         if not code or code == ErrorCode.REBALANCE_IN_PROGRESS:
             self._heartbeats_failed = 0
             self._session_deadline_ms = now_ms + self.settings.session_timeout_ms
             if code and self.state is STABLE and self.generation == sent:
                 self.rejoin("group is already rebalancing")
-            return
+            return not code
         if code in NO_COORDINATOR:
             self._lose_coordinator(now_ms)
         if self.generation == sent:
             self._membership_lost(code, now_ms)
         self._heartbeat_failed(now_ms)
+        return False
 
     def _membership_lost(self, code: int, now_ms: int) -> bool:
         """Resets the generation after a fencing error; returns False for any other error."""

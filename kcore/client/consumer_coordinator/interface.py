@@ -144,14 +144,14 @@ class Outgoing:
         broker: the broker; None: any.
         timeout_ms: the time limit of its response.
         at_most: the newest version to use; None: the newest that both sides know.
-        handle: called with the response.
+        handle: called with the response; returns True if the machine has nothing more to do before its next timer.
         refuse: called with the error if no response arrived.
     """
 
     request: Any
     broker: Broker | None
     timeout_ms: int
-    handle: Callable[[Any, int], None]
+    handle: Callable[[Any, int], bool | None]
     refuse: Callable[[Exception, int], None]
     at_most: int | None = None
 

@@ -17,6 +17,7 @@ __all__ = [
     "CancelledError",
     "EmbeddedEngine",
     "Event",
+    "Stepper",
     "Task",
     "call_and_report",
     "caller",
@@ -27,6 +28,7 @@ __all__ = [
     "no_wait",
     "sleep",
     "spawn",
+    "start_request",
 ]
 
 T = TypeVar("T")
@@ -87,6 +89,81 @@ class Event:
 def _complete(future: asyncio.Future[bool], result: bool) -> None:
     if not future.done():
         future.set_result(result)
+
+
+class Stepper:
+    """Runs the steps of a state machine: at their times, and after its inputs. It needs no task.
+
+    Args:
+        step: makes one step; returns the seconds until the next one, None for no limit, or END after the last one.
+        ended: called once: after the last step, or after a step that raised.
+    """
+
+    END = -1.0
+
+    def __init__(self, step: Callable[[], float | None], ended: Callable[[], None]) -> None:
+        self._step = step
+        self._ended = ended
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._woken = False
+        self._done = False
+
+    def start(self) -> None:
+        """Makes the first step soon."""
+        self.wake()
+
+    def wake(self) -> None:
+        """Makes a step soon, because an input of the machine has changed."""
+        if not self._woken and not self._done:
+            self._woken = True
+            self._loop.call_soon(self._wake)
+
+    def run(self) -> None:
+        """Makes a step now. The caller is not itself a step."""
+        if self._done:
+            return
+        try:
+            pause_s = self._step()
+            if pause_s is None or pause_s >= 0:
+                self._set_timer(pause_s)
+                return
+        except Exception:
+            logger.exception("client: a background task failed")
+        except BaseException:
+            self._end()
+            raise
+        self._end()
+
+    def _wake(self) -> None:
+        self._woken = False
+        self.run()
+
+    def _set_timer(self, pause_s: float | None) -> None:
+        """Sets the timer of the next step. An earlier timer stays: its step sets the next one."""
+        timer = self._timer
+        if pause_s is None:
+            if timer is not None:
+                self._timer = None
+                timer.cancel()
+            return
+        at_s = self._loop.time() + pause_s
+        if timer is not None:
+            if timer.when() <= at_s:
+                return
+            timer.cancel()
+        self._timer = self._loop.call_at(at_s, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        self.run()
+
+    def _end(self) -> None:
+        self._done = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._ended()
 
 
 class AsyncLock(asyncio.Lock):
@@ -157,6 +234,18 @@ async def invoke(callback: Callable[..., Any], *args: Any) -> Any:
 async def no_wait() -> None:
     """Does nothing; for the end of a loop that must let other tasks run."""
     await asyncio.sleep(0)
+
+
+def start_request(transport: Any, request: Any, on_done: OnDone, **options: Any) -> None:
+    """Sends a request, and has the event loop call `on_done` with the result.
+
+    Args:
+        transport: sends the request; see `AsyncTransport`.
+        request: the request.
+        on_done: gets the result.
+        options: those of `AsyncTransport.start`.
+    """
+    transport.start(request, on_done, **options)
 
 
 def call_and_report(call: Callable[[], Awaitable[Any]], on_done: OnDone) -> None:

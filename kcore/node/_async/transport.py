@@ -52,7 +52,14 @@ class AsyncTransport(Protocol):
         ...
 
     def start(
-        self, request: Any, on_done: OnDone, *, at_most: int | None = None, broker: Broker, channel: str = ""
+        self,
+        request: Any,
+        on_done: OnDone,
+        *,
+        at_most: int | None = None,
+        broker: Broker | None,
+        channel: str = "",
+        timeout_s: float | None = None,
     ) -> None:
         """Sends a request after those that were started before. Any thread may give `on_done` the result."""
         ...
@@ -121,7 +128,14 @@ class AsyncEmbeddedTransport(EmbeddedBase):
         return await self._engine.send(request, at_most if version is None else version, client_id=self._client_id)
 
     def start(
-        self, request: Any, on_done: OnDone, *, at_most: int | None = None, broker: Broker, channel: str = ""
+        self,
+        request: Any,
+        on_done: OnDone,
+        *,
+        at_most: int | None = None,
+        broker: Broker | None,
+        channel: str = "",
+        timeout_s: float | None = None,
     ) -> None:
         """Has the engine decide a request; on threads, the result is reported before this returns."""
         call_and_report(partial(self.send, request, at_most=at_most), on_done)

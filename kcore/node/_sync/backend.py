@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 from kcore.client.aio.results import OnDone
@@ -17,6 +18,7 @@ __all__ = [
     "EmbeddedEngine",
     "Event",
     "Lock",
+    "Stepper",
     "Task",
     "call_and_report",
     "caller",
@@ -27,6 +29,7 @@ __all__ = [
     "no_wait",
     "sleep",
     "spawn",
+    "start_request",
 ]
 
 T = TypeVar("T")
@@ -64,6 +67,45 @@ class Event:
     def wait(self, timeout_s: float | None = None) -> bool:
         """Waits until the flag is set; returns False if `timeout_s` passed before."""
         return self._event.wait(None if timeout_s is None else max(timeout_s, 0))
+
+
+class Stepper:
+    """Runs the steps of a state machine in a thread of their own: at their times, and after its inputs.
+
+    Args:
+        step: makes one step; returns the seconds until the next one, None for no limit, or END after the last one.
+        ended: called once: after the last step, or after a step that raised.
+    """
+
+    END = -1.0
+
+    def __init__(self, step: Callable[[], float | None], ended: Callable[[], None]) -> None:
+        self._step = step
+        self._ended = ended
+        self._wakeup = Event()
+
+    def start(self) -> None:
+        """Starts the thread."""
+        spawn(self._drive)
+
+    def wake(self) -> None:
+        """Makes a step soon, because an input of the machine has changed."""
+        self._wakeup.set()
+
+    def run(self) -> None:
+        """Makes a step soon: user threads do not run steps themselves."""
+        self._wakeup.set()
+
+    def _drive(self) -> None:
+        try:
+            while True:
+                pause_s = self._step()
+                if pause_s is not None and pause_s < 0:
+                    return
+                self._wakeup.wait(pause_s)
+                self._wakeup.clear()
+        finally:
+            self._ended()
 
 
 class Lock:
@@ -141,6 +183,18 @@ def invoke(callback: Callable[..., Any], *args: Any) -> Any:
 
 def no_wait() -> None:
     """Does nothing: threads take turns by themselves."""
+
+
+def start_request(transport: Any, request: Any, on_done: OnDone, **options: Any) -> None:
+    """Sends a request in a thread of its own, which calls `on_done` with the result: it may run the user's code.
+
+    Args:
+        transport: sends the request; see `Transport`.
+        request: the request.
+        on_done: gets the result.
+        options: those of `Transport.send`.
+    """
+    spawn(call_and_report, partial(transport.send, request, **options), on_done)
 
 
 def call_and_report(call: Callable[[], Any], on_done: OnDone) -> None:

@@ -231,7 +231,7 @@ class Consumer:
                 self._machine.poll(at_ms)
                 wake_ms = self._machine.wake_ms()
             if wake_ms is not None and wake_ms <= at_ms:  # a join or a rebalance that waited for this call
-                self.member._wakeup.set()
+                self.member._stepper.wake()
             while True:
                 self._arrived.clear()
                 self.member._raise_error()

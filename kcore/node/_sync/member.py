@@ -7,6 +7,7 @@ import logging
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -24,7 +25,7 @@ from kcore.client.consumer_coordinator.interface import (
 )
 from kcore.client.consumer_coordinator.ownership import NOT_IN_GROUP
 from kcore.errors import CommitFailedError, KafkaError, KcoreError, MemberClosedError
-from kcore.node._sync.backend import CancelledError, Event, guard, invoke, monotonic, spawn
+from kcore.node._sync.backend import Event, Stepper, guard, invoke, monotonic, spawn, start_request
 from kcore.node._sync.calls import Calls
 from kcore.node._sync.missing_topics import Subscription
 from kcore.node.membership import MemberState
@@ -83,7 +84,7 @@ class Member:
         self._subscription = Subscription(calls, settings.topics, f"a member of group {settings.group_id!r}")
         self._internal: Callable[[MemberEvent, bool], None] | None = None  # the consumer's own listener
         self._guard = guard()
-        self._wakeup = Event()
+        self._stepper = Stepper(self._step, self._ended)
         self._joined = Event()
         self._closed = Event()
         self._handling = False
@@ -205,7 +206,7 @@ class Member:
         if not self._started:
             self._started = True
             self._calls.resources[self] = None
-            spawn(self._drive)
+            self._stepper.start()
         if timeout == 0:
             return
         try:
@@ -228,7 +229,7 @@ class Member:
             self._iterating = False
             self._release()
             self._machine.close(now_ms(), CLOSE_TIMEOUT_MS)
-        self._wakeup.set()
+        self._stepper.wake()
         self._closed.wait(CLOSE_TIMEOUT_MS / 1000 + 10)
         self._calls.transport.close_channel(self._channel)
 
@@ -308,12 +309,13 @@ class Member:
         def completed(commit: Commit) -> None:
             done.set()
             if on_done is not None:
-                on_done(commit.error)
+                _call_back(on_done, commit.error)
 
+        at_ms = now_ms()
         with self._guard:
             commit = self._machine.commit(
                 given,
-                now_ms(),
+                at_ms,
                 retry=wait,
                 timeout_ms=round(self._calls.timeout_s * 1000),
                 on_done=completed,
@@ -321,11 +323,26 @@ class Member:
             )
             if commit.done and not done.is_set():
                 completed(commit)
-        self._wakeup.set()
+        if not self._send_at_once(commit, at_ms) and not commit.done:
+            self._stepper.run()
         if wait:
             done.wait()
             if commit.error is not None:
                 raise commit.error
+
+    def _send_at_once(self, commit: Commit, at_ms: int) -> bool:
+        """Sends a commit that follows no other one; the next step stays at its time, because nothing else changes."""
+        try:
+            with self._guard:
+                requests = self._machine.take_commit(commit, at_ms)
+            for outgoing in requests:
+                self._send(outgoing)
+        except BaseException:
+            with self._guard:
+                self._machine.abandon()  # it would wait for a response to a request that may not have been sent
+            self._stepper.run()
+            raise
+        return bool(requests)
 
     # ---- events
 
@@ -350,7 +367,7 @@ class Member:
             with self._guard:
                 self._iterating = False
                 self._release()
-            self._wakeup.set()
+            self._stepper.wake()
             if owns:
                 self.close()
 
@@ -385,7 +402,7 @@ class Member:
         with self._guard:
             self._release()
             self._polls = True
-        self._wakeup.set()
+        self._stepper.wake()
         while True:
             self._queued.clear()
             if self._queue:
@@ -421,48 +438,49 @@ class Member:
 
     # ---- the driver
 
-    def _drive(self) -> None:
-        try:
-            while True:
-                with self._guard:
-                    at_ms = now_ms()
-                    machine = self._machine
-                    if self._polls:
-                        machine.poll(at_ms)
-                    machine.advance(at_ms)
-                    requests = machine.take_requests()
-                    event = None if self._handling else machine.event
-                    self._handling = self._handling or event is not None
-                    error = machine.take_error()
-                    wake_ms = machine.wake_ms()
-                    closed = machine.closed
-                for outgoing in requests:
-                    spawn(self._carry, outgoing)
-                if error is not None:
-                    self._fail(error)
-                if event is not None:
-                    spawn(self._handle, event)
-                if closed:
-                    return
-                if self._subscription.begin():
-                    spawn(self._look_for_topics)
-                pauses_s = [] if wake_ms is None else [max(0.001, (wake_ms - now_ms()) / 1000)]
-                if (check_s := self._subscription.wait_s) is not None:
-                    pauses_s.append(max(0.001, check_s))
-                self._wakeup.wait(min(pauses_s, default=None))
-                self._wakeup.clear()
-        except CancelledError:
-            self._machine.abandon()
-            raise
-        finally:
-            self._closed.set()
-            self._joined.set()
-            self._queued.set()
-            self._failed.set()
+    def _step(self) -> float | None:
+        """Moves the machine, and carries out what it wants; returns the seconds until the next step."""
+        with self._guard:
+            at_ms = now_ms()
+            machine = self._machine
+            if self._polls:
+                machine.poll(at_ms)
+            machine.advance(at_ms)
+            requests = machine.take_requests()
+            event = None if self._handling else machine.event
+            self._handling = self._handling or event is not None
+            error = machine.take_error()
+            wake_ms = machine.wake_ms()
+            closed = machine.closed
+        for outgoing in requests:
+            self._send(outgoing)
+        if error is not None:
+            self._fail(error)
+        if event is not None:
+            spawn(self._handle, event)
+        if closed:
+            return Stepper.END
+        if self._subscription.begin():
+            spawn(self._look_for_topics)
+        pause_s = None if wake_ms is None else max(0.001, (wake_ms - now_ms()) / 1000)
+        check_s = self._subscription.wait_s
+        if check_s is not None:
+            pause_s = max(0.001, check_s) if pause_s is None else max(0.001, min(pause_s, check_s))
+        return pause_s
+
+    def _ended(self) -> None:
+        """Ends every wait: the machine is closed, or a step failed."""
+        with self._guard:
+            if not self._machine.closed:
+                self._machine.abandon()
+        self._closed.set()
+        self._joined.set()
+        self._queued.set()
+        self._failed.set()
 
     def _look_for_topics(self) -> None:
         self._subscription.look_up()
-        self._wakeup.set()
+        self._stepper.wake()
 
     def _fail(self, error: BaseException) -> None:
         self._log_error(error)
@@ -489,25 +507,30 @@ class Member:
             exc_info=None if isinstance(error, KafkaError) else error,
         )
 
-    def _carry(self, outgoing: Outgoing) -> None:
+    def _send(self, outgoing: Outgoing) -> None:
         """Sends a request, and passes its response to the machine."""
-        response, failure = None, None
+        start_request(
+            self._calls.transport,
+            outgoing.request,
+            partial(self._receive, outgoing),
+            at_most=outgoing.at_most,
+            broker=outgoing.broker,
+            channel="" if outgoing.broker is None else self._channel,
+            timeout_s=outgoing.timeout_ms / 1000,
+        )
+
+    def _receive(self, outgoing: Outgoing, response: Any, error: BaseException | None) -> None:
+        """Passes a response or an error to the machine."""
+        changed = True
         try:
-            response = self._calls.transport.send(
-                outgoing.request,
-                at_most=outgoing.at_most,
-                broker=outgoing.broker,
-                channel="" if outgoing.broker is None else self._channel,
-                timeout_s=outgoing.timeout_ms / 1000,
-            )
-        except Exception as error:
-            failure = error
-        with self._guard:
-            if failure is None:
-                self._machine.received(outgoing, response, now_ms())
-            else:
-                self._machine.failed(outgoing, failure, now_ms())
-        self._wakeup.set()
+            with self._guard:
+                if error is None:
+                    changed = self._machine.received(outgoing, response, now_ms())
+                elif isinstance(error, Exception):
+                    self._machine.failed(outgoing, error, now_ms())
+        finally:
+            if changed:
+                self._stepper.run()
 
     @property
     def _informs_of_losses(self) -> bool:
@@ -539,4 +562,12 @@ class Member:
             self._machine.event_done(failure, now_ms())
         if isinstance(event, Assigned) and failure is None:
             self._joined.set()
-        self._wakeup.set()
+        self._stepper.wake()
+
+
+def _call_back(on_done: Callable[[Exception | None], Any], error: Exception | None) -> None:
+    """Calls a function of the user, and logs its exception, because the member continues."""
+    try:
+        on_done(error)
+    except Exception:
+        logger.exception("client: the callback of a commit failed")

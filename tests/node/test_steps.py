@@ -1,0 +1,246 @@
+"""The steps of a member on an event loop: their number, their times, and the ends of waits when one of them fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+import kcore
+from kcore.errors import MemberClosedError
+from kcore.node._async.backend import Stepper
+from kcore.node.types import OffsetAndMetadata
+from kcore.protocol.messages.heartbeat import HeartbeatResponse
+
+
+class Steps:
+    """A machine whose steps return what the test says."""
+
+    def __init__(self, *results: float | BaseException | None) -> None:
+        self.results = list(results)
+        self.made = 0
+        self.ends = 0
+        self.stepper = Stepper(self.step, self.end)
+
+    def step(self) -> float | None:
+        self.made += 1
+        result = self.results.pop(0) if self.results else None
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    def end(self) -> None:
+        self.ends += 1
+
+
+async def turn() -> None:
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+async def test_several_inputs_of_one_turn_make_one_step() -> None:
+    steps = Steps()
+    steps.stepper.start()
+    steps.stepper.wake()
+    await turn()
+    assert steps.made == 1
+    steps.stepper.wake()
+    await turn()
+    assert (steps.made, steps.ends) == (2, 0)
+
+
+async def test_a_later_step_keeps_the_timer_and_an_earlier_one_replaces_it() -> None:
+    steps = Steps(60.0, 90.0, 30.0, None)
+    steps.stepper.run()
+    first = steps.stepper._timer
+    steps.stepper.run()
+    assert steps.stepper._timer is first
+    steps.stepper.run()
+    second = steps.stepper._timer
+    assert first is not None
+    assert first.cancelled()
+    assert second is not None
+    assert second.when() < first.when()
+    steps.stepper.run()
+    assert second.cancelled()
+    assert steps.stepper._timer is None
+
+
+async def test_a_due_timer_makes_a_step() -> None:
+    steps = Steps(0.001, None)
+    steps.stepper.run()
+    while steps.made < 2:
+        await asyncio.sleep(0.001)
+    assert steps.stepper._timer is None
+
+
+@pytest.mark.parametrize("last", [Stepper.END, MemoryError("injected")], ids=["last", "failed"])
+async def test_after_its_last_step_or_a_failed_one_it_makes_no_more(
+    last: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    steps = Steps(60.0, last)
+    steps.stepper.run()
+    steps.stepper.run()
+    steps.stepper.run()
+    steps.stepper.wake()
+    await turn()
+    assert (steps.made, steps.ends) == (2, 1)
+    assert steps.stepper._timer is None
+    messages = [record.message for record in caplog.records]
+    assert messages == (["client: a background task failed"] if isinstance(last, MemoryError) else [])
+
+
+async def test_an_interrupted_step_ends_the_waits_before_it_is_raised() -> None:
+    steps = Steps(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        steps.stepper.run()
+    assert steps.ends == 1
+
+
+# ---- members
+
+
+@asynccontextmanager
+async def joined(bootstrap: str, name: str, **options: Any) -> AsyncIterator[kcore.AsyncMember]:
+    async with kcore.connect_async(bootstrap) as node:
+        await node.topics.create(name, 1)
+        async with node.group(name).join([name], **options) as member:
+            yield member
+
+
+class Created:
+    """Counts the tasks that the running loop makes."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        asyncio.get_running_loop().set_task_factory(self._make)
+
+    def _make(self, loop: Any, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
+        self.count += 1
+        return asyncio.Task(coroutine, loop=loop, **options)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_commits_and_heartbeats_need_no_tasks(bootstrap: str, name: str, protocol: str) -> None:
+    interval = {"heartbeat_interval": 0.02} if protocol == "classic" else {}
+    async with joined(bootstrap, name, protocol=protocol, **interval) as member:
+        await member.commit({(name, 0): 1})
+        beats = 0
+        machine = member._machine
+        receive = machine.received
+
+        def received(outgoing: Any, response: Any, now_ms: int) -> bool:
+            nonlocal beats
+            beats += "Heartbeat" in type(outgoing.request).__name__
+            return receive(outgoing, response, now_ms)
+
+        machine.received = received  # type: ignore[method-assign]
+        created = Created()
+        for offset in range(2, 12):
+            await member.commit({(name, 0): offset})
+        while beats < 3:
+            await asyncio.sleep(0.01)
+        assert created.count == 0
+        asyncio.get_running_loop().set_task_factory(None)
+
+
+async def test_a_cancelled_commit_is_decided_before_the_next_one(bootstrap: str, name: str) -> None:
+    async with joined(bootstrap, name) as member:
+        outcomes: list[Exception | None] = []
+        first = asyncio.ensure_future(member.commit({(name, 0): 1}, on_done=outcomes.append))
+        await turn()
+        first.cancel()
+        await member.commit({(name, 0): 2}, on_done=outcomes.append)
+        assert outcomes == [None, None]
+        assert first.cancelled()
+
+
+async def test_a_callback_that_fails_is_logged_and_later_commits_succeed(
+    bootstrap: str, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(error: Exception | None) -> None:
+        raise ValueError("injected")
+
+    async with joined(bootstrap, name) as member:
+        with caplog.at_level(logging.ERROR):
+            await member.commit({(name, 0): 1}, on_done=fail)
+            await member.commit({(name, 0): 2})
+        assert [record.message for record in caplog.records] == ["client: the callback of a commit failed"]
+
+
+@pytest.mark.parametrize("method", ["advance", "take_requests", "wake_ms"])
+async def test_a_failed_step_ends_the_member_and_every_wait(
+    bootstrap: str, name: str, method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with joined(bootstrap, name) as member:
+        machine = member._machine
+
+        def fail(*_: Any) -> Any:
+            raise MemoryError("injected")
+
+        machine._broker = None  # so that the commit waits for a step
+        setattr(machine, method, fail)
+        with pytest.raises(MemberClosedError):
+            await member.commit({(name, 0): OffsetAndMetadata(1)})
+        assert await member.wait(60.0) is True
+    assert [record.message for record in caplog.records] == ["client: a background task failed"]
+
+
+@pytest.mark.parametrize("error", [MemoryError("injected"), KeyboardInterrupt()], ids=["memory", "interrupt"])
+@pytest.mark.parametrize("owner", ["machine", "request", "transport"])
+async def test_a_commit_that_cannot_be_sent_ends_the_member_and_every_wait(
+    bootstrap: str, name: str, owner: str, error: BaseException
+) -> None:
+    async with joined(bootstrap, name) as member:
+
+        def fail(*_: Any, **__: Any) -> Any:
+            raise error
+
+        holder: Any = member._calls.transport if owner == "transport" else member._machine
+        attribute = {"machine": "_send_commit", "request": "_send", "transport": "start"}[owner]
+        setattr(holder, attribute, fail)
+        with pytest.raises(type(error)):
+            member.commit({(name, 0): 1}).send(None)
+        delattr(holder, attribute)
+        assert await member.wait(60.0) is True
+        with pytest.raises(MemberClosedError):
+            await member.commit({(name, 0): 2})
+
+
+async def test_a_commit_whose_response_cannot_be_handled_fails_and_the_next_one_succeeds(
+    bootstrap: str, name: str
+) -> None:
+    async with joined(bootstrap, name) as member:
+        machine: Any = member._machine
+
+        def fail(*_: Any) -> Any:
+            raise MemoryError("injected")
+
+        machine._committed = fail
+        with pytest.raises(MemoryError, match="injected"):
+            await member.commit({(name, 0): 1})
+        del machine._committed
+        await member.commit({(name, 0): 2})
+
+
+async def test_a_heartbeat_without_an_error_needs_no_further_step(bootstrap: str, name: str) -> None:
+    async with joined(bootstrap, name, protocol="classic", heartbeat_interval=0.05, assignors=["range"]) as member:
+        machine: Any = member._machine
+        handled: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        receive = machine.received
+
+        def received(outgoing: Any, response: Any, now_ms: int) -> bool:
+            changed = bool(receive(outgoing, response, now_ms))
+            if isinstance(response, HeartbeatResponse) and not handled.done():
+                handled.set_result(changed)
+            return changed
+
+        machine.received = received
+        assert await handled is False
+        assert machine._beat(machine.generation, HeartbeatResponse(error_code=27), 0) is False
+        assert machine._rejoin
+        machine._rejoin = False
