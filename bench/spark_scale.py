@@ -37,11 +37,18 @@ from bench.spark_scale_report import (
     COUNT,
     DAY,
     DAY_WITH_CHECKPOINTS,
+    EMPTY_DAY,
+    EMPTY_DAY_WITH_CHECKPOINTS,
     FIRST,
     LOCAL,
+    ONE_PROCESS,
     PEER,
+    READING,
+    REPLAYING,
+    ROWS,
     START,
     THROUGH_SPARK,
+    WRITING,
 )
 from kcore.demo.spark_cluster import HOST, Cluster, in_environment
 from kcore.protocol.records import CONSUMER_OFFSETS, decode_key, decode_value
@@ -49,10 +56,13 @@ from kcore.runtime.partitioner import partition_for
 from kcore.spark.events.arrow import EVENT_SCHEMA, filled_array, from_batch
 from kcore.spark.events.event import EventRow
 from kcore.spark.events.sources import Part, Source, Span
-from kcore.spark.export.exporter import export
+from kcore.spark.export.exporter import ExportSource, export
 from kcore.spark.jobs.rebuild import END, Moment, rebuild, rebuild_with_doubts
 from kcore.spark.jobs.session import prepare_local_workers
+from kcore.spark.state.batch_replay import REPLAYED, BatchReplay
 from kcore.spark.state.live_records import COMMITTED
+from kcore.spark.state.table_batches import TableBatch, all_tables
+from kcore.spark.state.table_files import write_tables
 from kcore.testing import ServerProcess
 from kcore_ext.group.offsets import OffsetAndMetadata
 from kcore_ext.spark.offset_columns import OffsetRecords
@@ -66,6 +76,7 @@ VARIANTS = 4
 WALL_MS = 1_700_000_000_000
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 DAY_PERCENT = 1
+FOLDERS = ("out", "previous", "following")
 START_EVENTS = 20_000
 """The size of the log whose rebuild shows the costs of the start: a hundred events per partition on average."""
 
@@ -186,7 +197,9 @@ def _ticks(pid: int) -> int:
 def _peak(pid: int) -> tuple[str, int]:
     """Returns the program of a process, and its peak memory in kB."""
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
-    return status["Name"].strip(), int(status.get("VmHWM", "0 kB").split()[0])
+    # Not the name of the process: a new one has that of the thread that started it.
+    program = Path(f"/proc/{pid}/exe").readlink().name.rstrip("0123456789.")
+    return "driver" if pid == os.getpid() else program, int(status.get("VmHWM", "0 kB").split()[0])
 
 
 def _read(function: Callable[[int], Any], pid: int, missing: Any) -> Any:
@@ -203,7 +216,7 @@ def measured(job: Callable[[], Any]) -> Usage:
 
     def sample() -> None:
         while True:
-            for pid in _read(lambda own: list(_children(own)), os.getpid(), []):
+            for pid in [os.getpid(), *_read(lambda own: list(_children(own)), os.getpid(), [])]:
                 name, peak_kb = _read(_peak, pid, ("", 0))
                 peaks[name] = max(peaks.get(name, 0), peak_kb)
             if done.wait(0.1):
@@ -225,8 +238,16 @@ def measured(job: Callable[[], Any]) -> Usage:
     return Usage(wall_s, used / TICKS_PER_S, {name: kb >> 10 for name, kb in sorted(peaks.items()) if kb >= 1 << 14})
 
 
-def report(name: str, events: int, usage: Usage, where: str) -> None:
-    """Prints a line of the output."""
+def report(name: str, events: int, usage: Usage, where: str, shares: Mapping[str, float] | None = None) -> None:
+    """Prints a line of the output.
+
+    Args:
+        name: the job.
+        events: the number of events.
+        usage: its resources.
+        where: the place of the run.
+        shares: processor seconds by the parts of the work, if known.
+    """
     line = {
         "job": name,
         "where": where,
@@ -235,6 +256,7 @@ def report(name: str, events: int, usage: Usage, where: str) -> None:
         "cpu_s": round(usage.cpu_s, 2),
         "events_per_cpu_s": round(events / usage.cpu_s) if usage.cpu_s else None,
         "peak_mb": usage.peak_mb,
+        **({} if shares is None else {"shares": {part: round(seconds, 2) for part, seconds in shares.items()}}),
     }
     print(json.dumps(line), flush=True)
 
@@ -263,7 +285,7 @@ def jobs(spark: SparkSession, log: Path, folder: Path, events: int, clustered: b
         events: the number of events.
         clustered: True to pass all data through Spark's readers and writers.
     """
-    uri, out, previous = log.absolute().as_uri(), (folder / "out").absolute(), (folder / "previous").absolute()
+    uri, (out, previous, following) = log.absolute().as_uri(), ((folder / name).absolute() for name in FOLDERS)
     before = Moment(GeneratedSource(events * (100 - DAY_PERCENT) // 100).sizes())
     small = generated(folder, START_EVENTS).absolute()
 
@@ -286,9 +308,43 @@ def jobs(spark: SparkSession, log: Path, folder: Path, events: int, clustered: b
         START: run(small, out),
         BEFORE: run(log, previous, before, checkpoint=True),
         DAY: run(log, out, since=place(previous)),
-        DAY_WITH_CHECKPOINTS: run(log, out, since=place(previous), checkpoint=True),
+        DAY_WITH_CHECKPOINTS: run(log, following, since=place(previous), checkpoint=True),
+        EMPTY_DAY: run(log, out, since=place(following)),
+        EMPTY_DAY_WITH_CHECKPOINTS: run(log, out, since=place(following), checkpoint=True),
     }
     return found
+
+
+def without_spark(log: Path, folder: Path) -> dict[str, float]:
+    """Does the work of all tasks of a local rebuild in this process; returns processor seconds by its parts."""
+    shares = dict.fromkeys((READING, REPLAYING, ROWS, WRITING), 0.0)
+
+    def timed(part: str, iterator: Iterator[Any]) -> Iterator[Any]:
+        while True:
+            begin_s = time.process_time()
+            try:
+                one = next(iterator)
+            except StopIteration:
+                return
+            finally:
+                shares[part] += time.process_time() - begin_s
+            yield one
+
+    def tables() -> Iterator[TableBatch]:
+        source = ExportSource(log)
+        for part in source.parts():
+            replay = BatchReplay(*part[:2], cleaned_to=part.cleaned_to)
+            columns = [name for name, _ in REPLAYED]
+            for batch in timed(READING, source.batches(part, columns=columns)):
+                begin_s = time.process_time()
+                replay.add(batch)
+                shares[REPLAYING] += time.process_time() - begin_s
+            yield from timed(ROWS, all_tables([replay.end(part.active_offset, part.log_start)]))
+
+    begin_s = time.process_time()
+    list(write_tables(tables(), folder))
+    shares[WRITING] = time.process_time() - begin_s - sum(shares.values())
+    return shares
 
 
 # ---- the peer
@@ -371,9 +427,15 @@ def main() -> None:
         spark = session(master, settings)
         for name, job in jobs(spark, log, folder, options.events, options.cluster).items():
             report(name, options.events, measured(job), where)
-            shutil.rmtree(folder / "out", ignore_errors=True)
-        shutil.rmtree(folder / "previous", ignore_errors=True)
+            shutil.rmtree(folder / FOLDERS[0], ignore_errors=True)
+        for name in FOLDERS:
+            shutil.rmtree(folder / name, ignore_errors=True)
         spark.stop()
+    if not options.cluster:
+        shares: dict[str, float] = {}
+        usage = measured(lambda: shares.update(without_spark(log, folder / FOLDERS[0])))
+        report(ONE_PROCESS, options.events, usage, where, shares)
+        shutil.rmtree(folder / FOLDERS[0])
     if options.peer:
         report(PEER, options.events // 100, read_with_pandas(options.events // 100, folder), where)
 

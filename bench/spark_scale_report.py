@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from math import log10
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 COUNT = "count (Spark SQL)"
@@ -23,13 +24,21 @@ START = "rebuild of a small log"
 BEFORE = "rebuild to 99 %, with checkpoints"
 DAY = "rebuild of the last 1 %"
 DAY_WITH_CHECKPOINTS = "rebuild of the last 1 %, with checkpoints"
+EMPTY_DAY = "rebuild of an empty day"
+EMPTY_DAY_WITH_CHECKPOINTS = "rebuild of an empty day, with checkpoints"
+ONE_PROCESS = "the work of all tasks, without Spark"
 PEER = "kafka-python and pandas"
+
+READING, REPLAYING, ROWS, WRITING = "reading Parquet", "decoding and replaying", "rows of tables", "writing Parquet"
+"""The parts of `ONE_PROCESS`."""
 
 DOCS = Path(__file__).parents[1] / "docs"
 BEGIN = "<!-- bench.spark_scale_report: begin -->\n"
 END = "<!-- bench.spark_scale_report: end -->\n"
 PLOT = "spark-scale.svg"
-ROWS = (COUNT, FIRST, THROUGH_SPARK, LOCAL, START, BEFORE, DAY, DAY_WITH_CHECKPOINTS)
+DAYS = {DAY: EMPTY_DAY, DAY_WITH_CHECKPOINTS: EMPTY_DAY_WITH_CHECKPOINTS}
+"""A run that continues -> the same run without new events."""
+JOBS = (COUNT, FIRST, THROUGH_SPARK, LOCAL, ONE_PROCESS, BEFORE, *DAYS, *DAYS.values(), START)
 COLOURS = ("#3465a4", "#4e9a06", "#cc0000", "#75507b", "#c17d11", "#555753")
 WIDTH, HEIGHT, LEFT, FOOT, TOP, RIGHT = 760, 380, 60, 40, 16, 16
 
@@ -43,6 +52,7 @@ class Line(NamedTuple):
     wall_s: float
     cpu_s: float
     peak_mb: dict[str, int]
+    shares: Mapping[str, float] = MappingProxyType({})
 
 
 Results = dict[tuple[str, str, int], Line]
@@ -55,7 +65,7 @@ def results_of(texts: Iterable[str]) -> Results:
     for text in texts:
         if text.startswith("{"):
             fields: dict[str, Any] = json.loads(text)
-            line = Line(*(fields[name] for name in Line._fields))
+            line = Line(**{name: fields[name] for name in Line._fields if name in fields})
             found[line.job, line.where, line.events] = line
     return found
 
@@ -80,13 +90,13 @@ def tables(results: Results) -> str:
         lines = [results.get((job, where, events)) for events in sizes]
         return ["" if line is None else show(line) for line in lines]
 
-    def table(show: Any, jobs: Sequence[str] = ROWS) -> str:
+    def table(show: Any, jobs: Sequence[str] = JOBS) -> str:
         head = ["job", "where", *map(millions, sizes)]
         rows = [[job, where, *cells(job, where, show)] for where in places for job in jobs]
         return rows_of(head, [row for row in rows if any(row[2:])])
 
     def cpu(line: Line) -> str:
-        rate = "" if line.job in (START, DAY, DAY_WITH_CHECKPOINTS) else f" ({line.events / line.cpu_s / 1e6:.2f})"
+        rate = "" if line.job in (START, *DAYS, *DAYS.values()) else f" ({line.events / line.cpu_s / 1e6:.2f})"
         return f"{line.cpu_s:.1f}{rate}"
 
     def memory(line: Line) -> str:
@@ -101,10 +111,12 @@ def tables(results: Results) -> str:
         "\nPeak memory of the largest process of each program, in MB:\n\n",
         table(memory, (THROUGH_SPARK, LOCAL)),
     ]
-    days = [(events, share) for events in sizes if (share := day_share(results, events)) is not None]
-    if days:
-        shares = "; ".join(f"{share:.1f} % at {millions(events)}" for events, share in days)
-        parts.append(f"\nA day of 1 %, less the start, costs this share of a whole local run: {shares}.\n")
+    for line in sorted(results.values(), key=lambda line: line.events):
+        if line.shares:
+            texts = [f"{part} {100 * cpu_s / sum(line.shares.values()):.0f} %" for part, cpu_s in line.shares.items()]
+            parts.append(f"\nThe work of all tasks at {millions(line.events)}, without Spark: {', '.join(texts)}.\n")
+    for events in sizes:
+        parts += day_shares(results, events)
     peers = [line for line in results.values() if line.job == PEER]
     parts += [
         f"\nkafka-python with pandas reads {line.events:,} events (1 %) in {line.cpu_s:.1f} CPU seconds: "
@@ -114,13 +126,22 @@ def tables(results: Results) -> str:
     return "".join(parts)
 
 
-def day_share(results: Results, events: int) -> float | None:
-    """Returns the CPU time of a day without that of the start, in percent of a whole run without it."""
-    lines = {job: line for (job, where, size), line in results.items() if size == events and where != "cluster"}
-    if not {DAY, START, LOCAL} <= lines.keys():
-        return None
-    start_s = lines[START].cpu_s
-    return 100 * (lines[DAY].cpu_s - start_s) / (lines[LOCAL].cpu_s - start_s)
+def day_shares(results: Results, events: int) -> Iterator[str]:
+    """Yields sentences: the CPU time of a day in percent of a whole run, each without a start.
+
+    There are two measures of the start: a rebuild of a small log, which also counts the state of a day as work, and
+    the same job over an empty day, whose work is the state alone.
+    """
+    lines = {job: line.cpu_s for (job, where, size), line in results.items() if size == events and where != "cluster"}
+    if not {LOCAL, START, *DAYS, *DAYS.values()} <= lines.keys():
+        return
+    whole_s = lines[LOCAL] - lines[START]
+    for day, empty in DAYS.items():
+        small, same = (100 * (lines[day] - start_s) / whole_s for start_s in (lines[START], lines[empty]))
+        yield (
+            f"\nAt {millions(events)}, the *{day}* costs {small:.1f} % of a whole local run more than the rebuild of a "
+            f"small log, and {same:.1f} % more than the same job over an empty day.\n"
+        )
 
 
 def plot(results: Results) -> str:

@@ -59,6 +59,7 @@ def test_a_rebuild_through_sparks_readers_and_writers_equals_the_local_one(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_every_job_reads_segments_at_a_uri(spark: Any, logs: Path, tmp_path: Path) -> None:
     uri, out = logs.as_uri(), tmp_path.as_uri()
     assert rebuild(spark, uri, f"{out}/state") == rebuild(spark, logs, tmp_path / "local-state")
@@ -127,12 +128,14 @@ def check_continued(spark: Any, kafka_logs: Path, tmp_path: Path, as_place: Call
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_a_rebuild_continues_from_checkpoints(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
     """A partition without a checkpoint, which appeared meanwhile, is replayed from its start."""
     check_continued(spark, kafka_logs, tmp_path, str)
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_a_rebuild_continues_from_checkpoints_at_uris(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
     check_continued(spark, kafka_logs, tmp_path, Path.as_uri)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow.dataset import dataset
 
 from kcore.spark.events.arrow import EVENT_DDL
 from kcore.spark.events.sources import SegmentSource
@@ -110,6 +111,28 @@ def test_a_stream_continues_with_more_events_and_late_partitions(spark: Any, kaf
     watch = run_once(spark, events, out, with_events=False)
     check_state(spark, watch.tables, events, tmp_path / "state", ["transactions", "producers"])
     check_growing(watch.tables, logs, names, ["timeline/transactions"])
+
+
+@pytest.mark.long
+def test_a_worker_that_starts_too_late_is_started_again(kafka_logs: Path, tmp_path: Path) -> None:
+    """Spark waits ten seconds for the worker of a Python source. On a busy machine that may be too short."""
+    export(SegmentSource(kafka_logs / "moment-1" / "__transaction_state-3"), tmp_path / "events", stop=50)
+    python = tmp_path / "python"
+    python.write_text(
+        "#!/bin/sh\n"
+        f'case "$*" in *python_streaming_source_runner*) [ -e {tmp_path}/late ] || '
+        f"{{ touch {tmp_path}/late; sleep 12; }};; esac\n"
+        f'exec {sys.executable} "$@"\n'
+    )
+    python.chmod(0o755)
+    command = [sys.executable, "-c", RUN, "spark", "watch", str(tmp_path / "events"), "--out", str(tmp_path / "out")]
+    command += ["--once", "--without-events", "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
+    environment = {**os.environ, "PYSPARK_PYTHON": str(python)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr[-4_000:]
+    assert "did not start within ten seconds: starting the stream again" in done.stderr
+    assert (tmp_path / "late").exists()
+    assert dataset(tmp_path / "out" / "state" / "transactions").count_rows() > 0
 
 
 @pytest.mark.long

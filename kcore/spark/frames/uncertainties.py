@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from kcore.spark.frames.transforms import table_of
@@ -23,11 +23,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def placed_ids_of(state: DataFrame) -> Iterator[PlacedId]:
-    """Yields ids of a state with their partitions: two of each partition, and a sample of all."""
+def placed_ids_of(state: DataFrame, counts: Mapping[str, int]) -> Iterator[PlacedId]:
+    """Yields ids of a state with their partitions: two of each partition, and a sample of all.
+
+    Args:
+        state: the state.
+        counts: table -> number of its rows.
+    """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     for name, (topic, column) in ID_COLUMNS.items():
+        if not counts[name]:
+            continue
         ids = table_of(state, name).select("coordinator_partition", column)
         bounds = ids.groupBy("coordinator_partition").agg(f.min(column), f.max(column)).collect()
         for partition, least, most in bounds:
@@ -45,18 +52,25 @@ def with_absent(spark: SparkSession, table: DataFrame, name: str, absent: Iterab
     return table.unionByName(spark.createDataFrame([tuple(row.values()) for row in rows], table_ddl(name)))
 
 
-def doubts_of_frames(partitions: DataFrame, faults: DataFrame) -> Uncertainties:
-    """Returns the uncertainties that the tables `partitions` and `faults` show."""
+def doubts_of_frames(partitions: DataFrame, faults: DataFrame | None) -> tuple[int, Uncertainties]:
+    """Returns the number of partitions, and the uncertainties that the tables `partitions` and `faults` show.
+
+    Args:
+        partitions: the table.
+        faults: the table; None if it has no rows.
+    """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    counted = partitions.selectExpr(
+    count, lost, compacted, holes = partitions.selectExpr(
+        "count(*) as partitions",
         "count_if(lost) as lost",
         "count_if(not complete and not lost) as compacted",
         "count_if(holes_to is not null and not lost) as holes",
     ).collect()[0]
+    if faults is None:
+        return count, uncertainties(DoubtCounts(lost, compacted, holes, 0, 0), [])
     of_files = faults.where(f.col("kind").isin(*NAMED))
     columns = ("topic", "coordinator_partition", "offset", "detail")
     named = [tuple(row) for row in of_files.select(*columns).orderBy(*columns).limit(SHOWN).collect()]
-    lost, compacted, holes = counted
     counts = DoubtCounts(lost, compacted, holes, faults.count(), of_files.count())
-    return uncertainties(counts, named)
+    return count, uncertainties(counts, named)

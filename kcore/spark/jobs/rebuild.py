@@ -31,7 +31,7 @@ from kcore.spark.state.data_folder import WrittenFolder, check_empty, write_data
 from kcore.spark.state.partition_state import COORDINATOR_TOPICS
 from kcore.spark.state.rebuild_report import Uncertainties, absent_rows, doubts_of, placed_ids
 from kcore.spark.state.table_files import WrittenFile, put_tables, staging_folder, write_tables
-from kcore.spark.state.table_schemas import CHECKPOINT, TABLES
+from kcore.spark.state.table_schemas import CHECKPOINT, TABLES, table_ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -180,12 +180,17 @@ def _written_by_spark(
     state = state.persist(StorageLevel.DISK_ONLY)
     try:
         counts = {**dict.fromkeys(TABLES, 0), **{row[0]: row[1] for row in state.groupBy("table").count().collect()}}
-        absent = absent_partitions(_present(logs), placed_ids_of(state), partitions)
-        tables = {name: with_absent(spark, table_of(state, name), name, absent) for name in TABLES}
+        absent = absent_partitions(_present(logs), placed_ids_of(state, counts), partitions)
+        # Most logs leave many tables empty, and a scan of the state costs more than writing an empty table.
+        found = {
+            name: table_of(state, name) if counts[name] else spark.createDataFrame([], table_ddl(name))
+            for name in TABLES
+        }
         for name in ("partitions", "faults"):
             counts[name] += sum(len(one.partitions) for one in absent)
-        written = {name: target.write(name, table) for name, table in tables.items()}
-        if written["partitions"].count() != counts["partitions"]:
+        written = {name: target.write(name, with_absent(spark, found[name], name, absent)) for name in TABLES}
+        count, doubts = doubts_of_frames(written["partitions"], written["faults"] if counts["faults"] else None)
+        if count != counts["partitions"]:
             raise KcoreError(
                 f"the driver does not find the rows that executors wrote to {target.table('partitions')}: "
                 "name a folder that all of them share"
@@ -193,7 +198,7 @@ def _written_by_spark(
         if checkpoint:
             write_checkpoints(target, table_of(state, CHECKPOINT))
         counts.pop(CHECKPOINT, None)
-        return counts, absent, doubts_of_frames(written["partitions"], written["faults"])
+        return counts, absent, doubts
     finally:
         state.unpersist()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,11 @@ SHUFFLE = "spark.sql.shuffle.partitions"
 RETAINED = "spark.sql.streaming.minBatchesToRetain"
 RETAINED_BATCHES = "10"
 """Spark keeps the states of a hundred micro-batches by default. Each has the live records of its partitions."""
+
+WORKER_TIMEOUT = "Python worker failed to connect back"
+"""A part of Spark's message. Spark waits ten seconds for the worker of a Python source, and has no setting for it."""
+RESTARTS = 5
+"""The maximum number of consecutive restarts after this failure, which a busy machine causes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -117,6 +123,10 @@ def prepare(spark: SparkSession, given: set[str]) -> None:
         spark.conf.set(RETAINED, RETAINED_BATCHES)
 
 
+class WorkerStartError(KcoreError):
+    """A query failed because Spark waits only ten seconds for a Python worker to start."""
+
+
 def run(options: argparse.Namespace) -> int:
     """Runs the job in its own session until it is stopped, or to the end of the present content with `--once`.
 
@@ -127,17 +137,32 @@ def run(options: argparse.Namespace) -> int:
     with session(options, "watch") as spark:
         prepare(spark, set(parse_settings(options.conf)))
         watch = Watch(spark, source, options.out, wanted)
-        queries = watch.start()
+        queries, failures = watch.start(), 0
         try:
             while True:
-                running = wait(queries, None if wanted.once else wanted.trigger_ms / 1000)
+                try:
+                    running = wait(queries, None if wanted.once else wanted.trigger_ms / 1000)
+                except WorkerStartError as error:
+                    failures += 1
+                    if failures > RESTARTS:
+                        raise
+                    print(f"kcore: {error}: starting the stream again", file=sys.stderr, flush=True)
+                    stop(queries)
+                    queries = watch.start()
+                    continue
+                failures = 0
                 for alert in watch.report(time.time_ns() // 1_000_000):
                     print(clean(f"{alert['kind']}: {alert['subject']}: {alert['detail']}"), flush=True)
                 if not running:
                     return 0
         finally:
-            for query in queries:
-                query.stop()
+            stop(queries)
+
+
+def stop(queries: list[StreamingQuery]) -> None:
+    """Stops queries, also those that have ended."""
+    for query in queries:
+        query.stop()
 
 
 def wait(queries: list[StreamingQuery], timeout_s: float | None) -> bool:
@@ -148,6 +173,7 @@ def wait(queries: list[StreamingQuery], timeout_s: float | None) -> bool:
         timeout_s: the time, or None for no limit.
 
     Raises:
+        WorkerStartError: a query failed because a Python worker started too late. It can be started again.
         KcoreError: a query failed.
     """
     from pyspark.errors import StreamingQueryException  # noqa: PLC0415
@@ -160,7 +186,10 @@ def wait(queries: list[StreamingQuery], timeout_s: float | None) -> bool:
             else:
                 query.awaitTermination(max(1, round(until_s - time.monotonic())))
     except StreamingQueryException as error:
-        raise KcoreError(f"the stream failed: {cause_in(str(error))}") from error
+        text = str(error)
+        if WORKER_TIMEOUT in text:
+            raise WorkerStartError("the stream failed: a Python worker did not start within ten seconds") from error
+        raise KcoreError(f"the stream failed: {cause_in(text)}") from error
     return any(query.isActive for query in queries)
 
 
