@@ -112,7 +112,7 @@ class ConsumerGroup(Group):
         self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}
         self.targets: dict[str, Target] = {}
-        self.subscriptions = Subscriptions(self._topic_subscribed)
+        self.subscriptions = Subscriptions(self._topic_subscribed, self._topics_subscribed)
         self.owners = PartitionOwners()
         self.has_legacy_metadata = False
         self.reconciled: dict[int, int] = {}
@@ -300,6 +300,10 @@ class ConsumerGroup(Group):
     def _topic_subscribed(self, name: str, subscribed: bool) -> None:
         if self._registered:
             self.shard.topic_subscribed(self.group_id, name, subscribed)
+
+    def _topics_subscribed(self, names: Iterable[str]) -> None:
+        if self._registered:
+            self.shard.topics_subscribed(self.group_id, names)
 
     # ---- timers
 
