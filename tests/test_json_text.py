@@ -100,7 +100,9 @@ def test_a_signed_token_that_is_nested_too_deeply_is_refused() -> None:
     validate = JwtValidator(settings, KeySet(settings, read=lambda url: json.dumps({"keys": [row]}).encode()))
     claims = f'{{"sub":{nested(DEPTHS[-1])}}}'.encode()
     token = jwt.PyJWS().encode(claims, key, "RS256", headers={"kid": "r"})
-    with pytest.raises((TokenRefusedError, jwt.InvalidTokenError)):  # older versions of PyJWT do not handle the recursion
+    with pytest.raises(
+        (TokenRefusedError, jwt.InvalidTokenError)
+    ):  # older versions of PyJWT do not handle the recursion
         validate(token, {})
 
 
