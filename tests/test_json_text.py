@@ -84,7 +84,7 @@ def test_tokens_and_keys_of_oauthbearer_are_refused(caplog: pytest.LogCaptureFix
     settings = Config.of({"sasl.oauthbearer.jwks.endpoint.url": "https://issuer.test/keys"}).for_listener("X")
     deep = base64.urlsafe_b64encode(f'{{"alg":"RS256","kid":{nested(depth)}}}'.encode()).rstrip(b"=").decode()
     validate = JwtValidator(settings, KeySet(settings, read=lambda url: nested(depth).encode()))
-    with pytest.raises((TokenRefusedError, jwt.DecodeError)):
+    with pytest.raises((TokenRefusedError, jwt.InvalidTokenError)):
         validate(f"{deep}.{deep}.AAAA", {})
     key = base64.urlsafe_b64encode(b'{"alg":"RS256","kid":"r"}').rstrip(b"=").decode()
     with pytest.raises(TokenRefusedError):
@@ -100,7 +100,9 @@ def test_a_signed_token_that_is_nested_too_deeply_is_refused() -> None:
     validate = JwtValidator(settings, KeySet(settings, read=lambda url: json.dumps({"keys": [row]}).encode()))
     claims = f'{{"sub":{nested(DEPTHS[-1])}}}'.encode()
     token = jwt.PyJWS().encode(claims, key, "RS256", headers={"kid": "r"})
-    with pytest.raises((TokenRefusedError, jwt.DecodeError)):  # older versions of PyJWT do not handle the recursion
+    with pytest.raises(
+        (TokenRefusedError, jwt.InvalidTokenError)
+    ):  # older versions of PyJWT do not handle the recursion
         validate(token, {})
 
 

@@ -7,7 +7,7 @@ key to the function that applies such a record. Loading a package's state needs 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from kcore.group.classic.group import ClassicGroup
@@ -168,6 +168,16 @@ class GroupShard:
         groups.pop(group_id, None)
         if not groups:
             self._readers.pop(topic, None)
+
+    def topics_subscribed(self, group_id: str, topics: Iterable[str]) -> None:
+        """Registers that a group of a new protocol depends on many topics."""
+        readers = self._readers
+        for topic in topics:
+            groups = readers.get(topic)
+            if groups is None:
+                readers[topic] = {group_id: None}
+            else:
+                groups[group_id] = None
 
     def on_topic_changed(self, topic: str) -> None:
         """Makes the groups that depend on a created, grown or deleted topic check it at their next heartbeat."""

@@ -11,9 +11,12 @@ def utf16_key(str text):
     return text.encode("utf-16-be", "surrogatepass")
 
 
+_SIGNS = 1 << 127 | 1 << 63
+
+
 def uuid_key(bytes topic_id):
     """Returns a sort key that orders like Kafka's Uuid.compareTo: two signed 64-bit halves."""
-    return int.from_bytes(topic_id[:8], "big", signed=True), int.from_bytes(topic_id[8:], "big", signed=True)
+    return int.from_bytes(topic_id, "big") ^ _SIGNS
 
 
 def sorted_keys(keys):
@@ -229,7 +232,13 @@ cdef Subscription _intern(tuple given):
         if not isinstance(topic, str) and not (isinstance(topic, bytes) and len(topic) == 16):
             raise ValueError(f"topic {topic!r}: a name or an id of 16 bytes is needed")
     unique = frozenset(given)
-    canonical = tuple(sorted(unique, key=lambda t: (isinstance(t, bytes), t)))
+    # In the order of the request: most subscriptions are sorted already, and are then sorted in linear time.
+    listed = list(dict.fromkeys(given))
+    if all(isinstance(topic, str) for topic in listed) or all(isinstance(topic, bytes) for topic in listed):
+        listed.sort()
+    else:
+        listed.sort(key=lambda t: (isinstance(t, bytes), t))
+    canonical = tuple(listed)
     identity = (canonical, len(given))
     found = _canonical.get(identity)
     if found is None:

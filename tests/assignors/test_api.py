@@ -397,3 +397,18 @@ def test_measures_of_an_assignment() -> None:
 )
 def test_assignors_by_the_names_of_kafkas_classes(group_type: GroupType, place: str, name: str) -> None:
     assert type(get(place, group_type)) is type(get(name, group_type))
+
+
+@given(st.lists(st.binary(min_size=16, max_size=16), max_size=20))
+def test_ids_sort_as_two_signed_halves(ids: list[bytes]) -> None:
+    def halves(topic_id: bytes) -> tuple[int, int]:
+        return tuple(int.from_bytes(topic_id[at : at + 8], "big", signed=True) for at in (0, 8))  # type: ignore[return-value]
+
+    assert list(Topics(dict.fromkeys(ids, 1))) == sorted(set(ids), key=halves)
+
+
+@given(st.lists(st.text(max_size=3) | st.binary(min_size=16, max_size=16), max_size=20))
+def test_a_subscription_is_sorted_in_any_order_of_its_topics(topics: list[str | bytes]) -> None:
+    expected = tuple(sorted(set(topics), key=lambda topic: (isinstance(topic, bytes), topic)))
+    for given_order in (topics, topics[::-1], expected):
+        assert Member("m", given_order).topics == expected  # type: ignore[arg-type]

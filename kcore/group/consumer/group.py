@@ -113,8 +113,12 @@ class ConsumerGroup(Group):
         self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}
         self.targets: dict[str, Target] = {}
-        # Not a method of this group: it would be in a cycle with its subscriptions.
-        self.subscriptions = Subscriptions(partial(shard.topic_subscribed, group_id) if registered else _ignore)
+        # Not methods of this group: it would be in a cycle with its subscriptions.
+        self.subscriptions = (
+            Subscriptions(partial(shard.topic_subscribed, group_id), partial(shard.topics_subscribed, group_id))
+            if registered
+            else Subscriptions(_ignore, _ignore)
+        )
         self.owners = PartitionOwners()
         self.has_legacy_metadata = False
         self.reconciled: dict[int, int] = {}
@@ -423,7 +427,7 @@ class ConsumerGroup(Group):
             member.stop()
 
 
-def _ignore(name: str, subscribed: bool) -> None:
+def _ignore(*topics: object) -> None:
     """Is called for the topics of a group that is not registered."""
 
 

@@ -70,14 +70,16 @@ class TopicMetadata:
         topics: the topics.
         created_version: the version of the last topic creation; older resolutions of patterns have not seen that
             topic.
+        changes: the number of changes of topics so far. Unlike the version, it changes with the decision.
     """
 
-    __slots__ = ("_created", "_hashes", "_order", "_racks", "created_version", "topics", "version")
+    __slots__ = ("_created", "_hashes", "_order", "_racks", "changes", "created_version", "topics", "version")
 
     def __init__(self, topics: TopicImage, version: Callable[[], int], rack: str | None = None) -> None:
         self.topics = topics
         self.version = version
         self.created_version = version()
+        self.changes = 0
         self._racks = (rack,) if rack else ()
         self._hashes: dict[str, int] = {}
         self._order: list[str] = []
@@ -85,6 +87,7 @@ class TopicMetadata:
 
     def created(self, name: str) -> None:
         """Handles the creation of a topic, which takes effect in the next version."""
+        self.changes += 1
         self._hashes.pop(name, None)
         if self._created is not None:
             self._created.append(name)
@@ -96,6 +99,7 @@ class TopicMetadata:
 
     def changed(self, name: str) -> None:
         """Handles new partitions or the deletion of a topic."""
+        self.changes += 1
         self._hashes.pop(name, None)
 
     def hash_of(self, names: Iterable[str]) -> int:

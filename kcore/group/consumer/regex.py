@@ -7,7 +7,7 @@ record; members read the topics of the record, not those that would match now.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kcore.errors import KafkaError
 from kcore.group.consumer import records as group_records
@@ -123,7 +123,9 @@ def _resolution(shard: GroupShard, group_id: str, visible: Callable[[str], bool]
         for matched in matches.values():
             shard.consumer.matches(frozenset(matched))  # puts many of them in order
             yield None
-        yield _resolved(shard, group_id, matches, version, started_ms)
+        hashed = _hashed(shard, group_id, matches)
+        yield None
+        yield _resolved(shard, group_id, matches, version, started_ms, hashed)
     finally:
         shard.regex_jobs.discard(group_id)
 
@@ -164,8 +166,52 @@ def _consumer_group(shard: GroupShard, group_id: str) -> ConsumerGroup | None:
     return group if isinstance(group, ConsumerGroup) else None
 
 
+class _Hashed(NamedTuple):
+    """The hash of a group's topics, computed in a slice before the decision that needs it.
+
+    Attributes:
+        topics: the topics.
+        changes: `TopicMetadata.changes`; the hash is valid while it is the same.
+        metadata_hash: the hash.
+    """
+
+    topics: frozenset[str]
+    changes: int
+    metadata_hash: int
+
+
+def _hashed(shard: GroupShard, group_id: str, matches: dict[str, list[str]]) -> _Hashed | None:
+    """Returns the hash of the group's topics once its patterns are resolved, as they are subscribed now."""
+    group = _consumer_group(shard, group_id)
+    if group is None:
+        return None
+    topics = _topics_with(group, {regex: _matched(shard, names) for regex, names in matches.items()})
+    metadata = shard.consumer.metadata
+    return _Hashed(topics, metadata.changes, metadata.hash_of(topics))
+
+
+def _matched(shard: GroupShard, names: list[str]) -> frozenset[str]:
+    return shard.consumer.matches(frozenset(names))
+
+
+def _topics_with(group: ConsumerGroup, matches: dict[str, frozenset[str]]) -> frozenset[str]:
+    """Returns the topics of a group with the new matches of its patterns."""
+    subscriptions = group.subscriptions
+    topics = frozenset(subscriptions.names)
+    for regex in subscriptions.regexes:
+        previous = subscriptions.resolved.get(regex)
+        matched = matches.get(regex, NO_NAMES if previous is None else previous.topics)
+        topics = topics | matched if topics else matched
+    return topics
+
+
 def _resolved(
-    shard: GroupShard, group_id: str, matches: dict[str, list[str]], version: int, started_ms: int
+    shard: GroupShard,
+    group_id: str,
+    matches: dict[str, list[str]],
+    version: int,
+    started_ms: int,
+    hashed: _Hashed | None,
 ) -> Outcome | None:
     """Returns a record for each pattern that still has subscribers, and a new group epoch if any match changed."""
     group = _consumer_group(shard, group_id)
@@ -174,21 +220,22 @@ def _resolved(
     subscriptions = group.subscriptions
     records: list[Record] = []
     consumer = shard.consumer
-    topics = frozenset(subscriptions.names)
+    found = {regex: _matched(shard, names) for regex, names in matches.items() if regex in subscriptions.regexes}
     bump = False
     for regex in subscriptions.regexes:
         previous = subscriptions.resolved.get(regex)
-        if regex in matches:
-            matched = consumer.matches(frozenset(matches[regex]))
+        if regex in found:
+            matched = found[regex]
             names = consumer.in_order(matched)
             records.append(group_records.regular_expression(group_id, regex, names, version, started_ms))
             bump = bump or matched != (NO_NAMES if previous is None else previous.topics)
-            topics = topics | matched if topics else matched
-        elif previous is not None:
-            topics = topics | previous.topics
     if not records:
         return None
-    metadata_hash = consumer.metadata.hash_of(topics)
+    topics = _topics_with(group, found)
+    if hashed is not None and hashed.changes == consumer.metadata.changes and hashed.topics == topics:
+        metadata_hash = hashed.metadata_hash
+    else:  # the metadata or the subscriptions have changed since
+        metadata_hash = consumer.metadata.hash_of(topics)
     if bump or metadata_hash != group.metadata_hash:
         records.append(group_records.group_epoch(group_id, group.group_epoch + 1, metadata_hash))
         group.topics_seen(group.group_epoch + 1)

@@ -5,7 +5,7 @@ They are counted, so that the cost of a change depends on the changed member, no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class Subscriptions:
 
     __slots__ = (
         "_on_topic",
+        "_on_topics",
         "assignors",
         "classic_members",
         "classic_protocols",
@@ -65,9 +66,17 @@ class Subscriptions:
         "resolved",
     )
 
-    def __init__(self, on_topic: Callable[[str, bool], None]) -> None:
-        """Calls `on_topic(name, subscribed)` when a topic gets its first or loses its last subscriber."""
+    def __init__(
+        self, on_topic: Callable[[str, bool], None], on_topics: Callable[[Iterable[str]], None] | None = None
+    ) -> None:
+        """Sets the callbacks.
+
+        Args:
+            on_topic: called with (name, subscribed) when a topic gets its first or loses its last subscriber.
+            on_topics: called in place of it with many topics that get their first subscriber together; None: never.
+        """
         self._on_topic = on_topic
+        self._on_topics = on_topics
         self.names: dict[str, int] = {}
         self.regexes: dict[str, int] = {}
         self.resolved: dict[str, ResolvedRegex] = {}
@@ -126,6 +135,11 @@ class Subscriptions:
         if old is new:
             return
         matched, names, on_topic = self.matched, self.names, self._on_topic
+        if not (old or matched or names) and self._on_topics is not None:
+            # The first pattern of a group may match 100,000 topics, and its record is replayed in one piece.
+            matched.update(dict.fromkeys(new, 1))
+            self._on_topics(new)
+            return
         for name in new - old if old else new:
             count = matched.get(name)
             matched[name] = 1 if count is None else count + 1

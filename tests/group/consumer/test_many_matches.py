@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from kcore.group.consumer import metadata, services, target
+from kcore.group.consumer import metadata, regex, services, target
+from kcore.group.consumer.member import MemberMetadata
+from kcore.group.consumer.subscriptions import ResolvedRegex, Subscriptions
 from kcore.protocol.error_codes import ErrorCode as E
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kcore.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kcore.runtime import RequestContext
 from tests.transaction.world import World
 
 COUNT = 120
@@ -158,3 +165,64 @@ def test_names_keep_their_order_over_created_and_deleted_topics(world: World) ->
         metadata.topic_hash(world.engine.topics.by_name(name))  # type: ignore[arg-type]
         for name in existing
     )
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_the_hash_of_matched_topics_is_computed_before_the_decision(
+    world: World, monkeypatch: pytest.MonkeyPatch, changed: bool
+) -> None:
+    """The decision about 60,000 topics computes it only if a topic has changed since, also without a commit."""
+    hash_of = metadata.TopicMetadata.hash_of
+    resolved = regex._resolved
+    deciding: list[bool] = []
+    sizes: list[int] = []
+
+    def counted(self: metadata.TopicMetadata, names: Any) -> int:
+        names = list(names)
+        if deciding:
+            sizes.append(len(names))
+        return hash_of(self, names)
+
+    def decide(shard: Any, *arguments: Any) -> Any:
+        if changed:
+            grow = CreatePartitionsRequest(
+                topics=[CreatePartitionsTopic(name="t007", count=3, assignments=None)], timeout_ms=1_000
+            )
+            world.engine.submit(RequestContext(3), grow)
+        deciding.append(True)
+        outcome = resolved(shard, *arguments)
+        deciding.clear()
+        return outcome
+
+    monkeypatch.setattr(metadata.TopicMetadata, "hash_of", counted)
+    monkeypatch.setattr(regex, "_resolved", decide)
+    start(world, beat("g", "m"))
+    steps(world)
+    (shard,) = world.engine.groups
+    group = shard.machine.groups["g"]
+    assert sizes == ([COUNT] if changed else [])
+    assert group.metadata_hash == hash_of(shard.machine.consumer.metadata, group.subscriptions)
+    assert len(group.subscriptions.matched) == COUNT
+
+
+@given(
+    names=st.frozensets(st.sampled_from("abcdef")),
+    patterns=st.lists(st.tuples(st.sampled_from("xyz"), st.none() | st.frozensets(st.sampled_from("abcdef")))),
+)
+def test_many_matches_are_registered_as_single_ones_are(
+    names: frozenset[str], patterns: list[tuple[str, frozenset[str] | None]]
+) -> None:
+    readers: list[set[str]] = [set(), set()]
+
+    def single(own: set[str]) -> Callable[[str, bool], None]:
+        return lambda topic, subscribed: own.add(topic) if subscribed else own.discard(topic)
+
+    reference = Subscriptions(single(readers[0]))
+    fast = Subscriptions(single(readers[1]), readers[1].update)
+    member = MemberMetadata(instance_id=None, rack_id=None, client_id="", client_host="", names=names)
+    for subscriptions in (reference, fast):
+        if names:
+            subscriptions.change(None, member)
+        for pattern, topics in patterns:
+            subscriptions.resolve(pattern, None if topics is None else ResolvedRegex(topics, 1, 1))
+    assert (fast.matched, readers[1], set(fast)) == (reference.matched, readers[0], set(reference))
