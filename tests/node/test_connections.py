@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,7 +13,6 @@ import pytest
 from kcore.client.aio.broker import Broker
 from kcore.client.aio.cluster import AsyncCluster
 from kcore.client.aio.connection import AsyncConnection
-from kcore.client.aio.socket_transport import SocketTransport, connect
 from kcore.errors import ConnectionClosedError, UnsupportedVersionError
 from kcore.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
@@ -72,7 +71,7 @@ async def connected() -> AsyncIterator[tuple[AsyncConnection, Stub]]:
     server = await asyncio.get_running_loop().create_server(accept, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     connection = AsyncConnection("127.0.0.1", port, "test")
-    await connection._connect(None)
+    await asyncio.get_running_loop().create_connection(lambda: connection, "127.0.0.1", port)
     try:
         stub = await stubs.get()
         while stub.transport is None:
@@ -246,100 +245,27 @@ def reset(stub: Stub) -> None:
     stub.transport.abort()
 
 
-# ---- the transport, with a socket whose calls fail
-
-
-class Failing:
-    """A socket of which one method raises."""
-
-    def __init__(self, real: socket.socket, method: str, error: BaseException) -> None:
-        self._real = real
-        self._method = method
-        self._error = error
-
-    def __getattr__(self, name: str) -> Any:
-        if name != self._method:
-            return getattr(self._real, name)
-
-        def fail(*_: Any) -> None:
-            raise self._error
-
-        return fail
-
-
-class Recorder:
-    """A protocol that counts its calls."""
-
-    def __init__(self) -> None:
-        self.lost: list[Exception | None] = []
-        self.data = bytearray(100)
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return memoryview(self.data)
-
-    def buffer_updated(self, nbytes: int) -> None:
-        raise AssertionError("no bytes arrive")
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.lost.append(exc)
-
-    def pause_writing(self) -> None: ...
-
-    def resume_writing(self) -> None: ...
-
-
-BROKEN, NO_MEMORY, INTERRUPT = BrokenPipeError("injected"), MemoryError("injected"), KeyboardInterrupt()
-
-
-@pytest.mark.parametrize("error", [BROKEN, NO_MEMORY, INTERRUPT], ids=["OSError", "MemoryError", "interrupt"])
-@pytest.mark.parametrize("step", ["send", "write", "recv_into"])
-async def test_a_transport_whose_call_fails_closes_the_socket_and_reports_it_once(
-    step: str, error: BaseException
+@pytest.mark.parametrize("error", [MemoryError("injected"), KeyboardInterrupt()], ids=["memory", "interrupt"])
+async def test_a_request_that_could_not_be_written_closes_the_connection_and_is_not_reported(
+    error: BaseException,
 ) -> None:
-    mine, peer = socket.socketpair()
-    mine.setblocking(False)
-    recorder = Recorder()
-    failing: Any = Failing(mine, "send" if step == "write" else step, error)
-    transport = SocketTransport(asyncio.get_running_loop(), failing, recorder)
-    calls: dict[str, Callable[[], None]] = {
-        "send": lambda: transport.write(b"request"),
-        "write": transport._write,
-        "recv_into": transport._read,
-    }
-    if step == "write":
-        transport._unsent.append(memoryview(b"rest"))
-    reported = error if isinstance(error, OSError) or (step == "recv_into" and isinstance(error, Exception)) else None
-    if reported is None:
-        with pytest.raises(type(error)):
-            calls[step]()
-    else:
-        calls[step]()
-    transport.abort()
-    transport.write(b"ignored")
-    await turns(1)
-    assert recorder.lost == [reported]
-    assert mine.fileno() == -1
-    assert not transport._unsent
-    peer.close()
+    class Failing:
+        """A transport that sends nothing."""
 
+        def __init__(self, real: Any) -> None:
+            self.abort = real.abort
 
-async def test_a_request_that_could_not_be_written_does_not_wait_for_a_response() -> None:
+        def write(self, data: bytes) -> None:
+            raise error
+
     async with connected() as (connection, _):
-        transport: Any = connection._transport
-        transport._socket = Failing(transport._socket, "send", MemoryError("injected"))
-        with pytest.raises(MemoryError):
+        earlier = connection.start(VERSIONS, 0, 60.0)
+        connection._transport = Failing(connection._transport)  # type: ignore[assignment]
+        with pytest.raises(type(error)):
             connection.call(VERSIONS, 0, 60.0, lambda response, error: pytest.fail("reported twice"))
-        await turns()
+        with pytest.raises(ConnectionClosedError):
+            await earlier
         assert connection.closed
-
-
-async def test_a_refused_connection_names_the_address() -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
-        for host in ("127.0.0.1", "localhost"):
-            with pytest.raises(OSError, match="Connect call failed"):
-                await connect(host, port)
 
 
 # ---- requests without a task

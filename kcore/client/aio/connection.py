@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import math
 import socket
-import ssl
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple, TypeVar, cast
 
 from kcore.client.aio.receive_buffer import ReceiveBuffer
 from kcore.client.aio.results import OnDone, call_with_result
-from kcore.client.aio.socket_transport import SocketTransport, connect
 from kcore.client.connection import (
     API_VERSIONS_VERSION,
     AUTHENTICATE_VERSION,
@@ -87,7 +85,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._port = port
         self._client_id = client_id
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | SocketTransport | None = None
+        self._transport: asyncio.Transport | None = None
         self._received = ReceiveBuffer()
         self._correlation_id = 0
         self._waiting: dict[int, _Waiting] = {}
@@ -112,7 +110,9 @@ class AsyncConnection(asyncio.BufferedProtocol):
         tls = None if security is None else security.tls
         try:
             async with asyncio.timeout(timeout_s):
-                await self._connect(tls)
+                await self._loop.create_connection(
+                    lambda: self, host, port, ssl=tls, server_hostname=host if tls is not None else None
+                )
         except TimeoutError:
             raise ConnectionClosedError(f"cannot connect to {host}:{port} within {timeout_s:g} s") from None
         except (OverflowError, ValueError) as error:  # a port or a host name that cannot be, from a broker's response
@@ -130,22 +130,6 @@ class AsyncConnection(asyncio.BufferedProtocol):
             self.close()
             raise
         return self
-
-    async def _connect(self, tls: ssl.SSLContext | None) -> None:
-        if tls is None:
-            connected = await connect(self._host, self._port)
-            try:
-                connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._transport = SocketTransport(self._loop, connected, self)
-            except NotImplementedError:
-                await self._loop.create_connection(lambda: self, sock=connected)
-            except BaseException:
-                connected.close()
-                raise
-        else:
-            await self._loop.create_connection(
-                lambda: self, self._host, self._port, ssl=tls, server_hostname=self._host
-            )
 
     async def _authenticate(self, security: ClientSecurity, timeout_s: float) -> None:
         handshake = SaslHandshakeRequest(mechanism=security.mechanism)
@@ -236,6 +220,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
             self._transport.write(data)
         except BaseException:
             self._waiting.pop(number, None)
+            self.close()  # a part of the request may have been sent
             raise
 
     def _set_timer(self, deadline_s: float) -> None:
