@@ -6,6 +6,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from kcore.errors import KafkaError
+from kcore.log.errors import LogError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.machine import StateMachine
 from kcore.runtime.shards import Shards
@@ -60,9 +61,17 @@ class LateShards(Generic[M]):
                 shards.load(index, leader_epoch)
 
     def stop(self) -> None:
-        """Unloads all shards: the commit that created the topic failed."""
+        """Unloads all shards: the commit that created the topic failed.
+
+        They may have decided requests since then, which cannot be durable: the topic does not exist. The round fails.
+        """
         shards, self.shards = self.shards, None
-        for shard in shards or ():
+        if shards is None:
+            return
+        if any(shard.dirty or shard.committing for shard in shards):
+            self._pipeline.abort_round(LogError(f"{self.TOPIC} was not created"))
+            self._pipeline.commit()
+        for shard in shards:
             shard.unload()
 
     def of(self, key: str) -> Shard[M]:
