@@ -22,7 +22,7 @@ from kcore.client.connection import (
 from kcore.client.sasl import MECHANISMS
 from kcore.client.security import ClientSecurity
 from kcore.errors import ConnectionClosedError, KafkaError
-from kcore.protocol.api_keys import response_class, response_header_version
+from kcore.protocol.api_keys import ApiKey, response_class, response_header_version
 from kcore.protocol.error_codes import ErrorCode, code_name
 from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -345,7 +345,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
             try:
                 response = decode(frame, version, end_of_tags(frame, 4) if tagged else 4)
             except (IndexError, ValueError) as error:
-                raise ValueError(f"to {waiting.request_type.API_KEY.name} in version {version}: {error}") from error
+                name = ApiKey(waiting.request_type.API_KEY).name
+                raise ValueError(f"to {name} in version {version}: {error}") from error
             waiting.complete(response, None)
         self._waiting.pop(number, None)  # closing the connection has removed it already
 
