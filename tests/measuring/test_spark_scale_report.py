@@ -95,8 +95,8 @@ Peak memory of the largest process of each program, in MB:
 
 The work of all tasks at 10 million, without Spark: reading 25 %, replaying 75 %.
 
-At 10 million, the *rebuild of the last 1 %* costs 2.5 % of a whole local run more than the rebuild of a small log, \
-and 1.0 % more than the same job over an empty day.
+At 10 million, the *rebuild of the last 1 %* costs 2.5 % of a whole local run more than the rebuild of a small \
+log, and 1.0 % more than the same job over an empty day.
 
 At 10 million, the *rebuild of the last 1 %, with checkpoints* costs 3.5 % of a whole local run more than the rebuild \
 of a small log, and 1.0 % more than the same job over an empty day.

@@ -45,10 +45,41 @@ SETTINGS = {
 }
 ABOUT_THE_LOG = ("partitions", "faults")
 """Tables about the log, which may lack records that were there at the checkpoint."""
+PRODUCERS = "producers"
+Producers = dict[int, dict[str, Any]]
+"""Producer id -> its row of the table `producers`."""
+EVENT_LAG_MS = 270
+"""The minimum compaction lag by event of the log. The traffic jumps by hours now and then: an event takes 3.6 s on
+average, and a twentieth of the log 180 ms for each event of the whole log. Most times between two cuts are shorter than
+the lag, and some longer."""
 
 
 def state_tables(result: Rebuilt) -> list[str]:
-    return sorted(repr(row) for row in table_rows(result.state, result.cut) if row[0] not in ABOUT_THE_LOG)
+    not_state = (*ABOUT_THE_LOG, PRODUCERS)
+    return sorted(repr(row) for row in table_rows(result.state, result.cut) if row[0] not in not_state)
+
+
+def producers_of(result: Rebuilt) -> Producers:
+    rows = [row for table, row in table_rows(result.state, result.cut) if table == PRODUCERS]
+    return {row["producer_id"]: row for row in rows}
+
+
+def check_producers(found: Producers, whole: Producers, before: Producers) -> None:
+    """Compares the producers of a continued run with those of a whole one.
+
+    A whole run does not see batches and markers that compaction removed below the checkpoint, which had them: it may
+    lack a producer, the sequence number, or the newest epoch. A producer that the continued run has not seen since then
+    is that of the checkpoint.
+
+    Args:
+        found: the producers of the continued run.
+        whole: those of the whole run.
+        before: those of the checkpoint.
+    """
+    assert whole.keys() <= found.keys()
+    for producer_id, row in found.items():
+        if row != before.get(producer_id):
+            assert whole[producer_id] in (row, {**row, "last_sequence": -1})
 
 
 def parts_of(world: World, source: Source) -> Iterator[Part]:
@@ -73,6 +104,7 @@ class DailyRuns:
         self._world = world
         self._folder = folder
         self._checkpoints: dict[tuple[str, int], list[Path]] = {}
+        self._producers: dict[tuple[str, int], Producers] = {}
         self.outcomes: Counter[str] = Counter()
         self.compacted = 0
 
@@ -100,11 +132,13 @@ class DailyRuns:
             self.outcomes["refused"] += 1
             return whole
         assert state_tables(found) == state_tables(whole), part[:2]
+        check_producers(producers_of(found), producers_of(whole), self._producers[part[:2]])
         assert found.state.faults == whole.state.faults == []
         self.outcomes["equal"] += 1
         return found
 
     def _write(self, place: tuple[str, int], result: Rebuilt) -> None:
+        self._producers[place] = producers_of(result)
         written = write_tables(tables_and_checkpoints([result]), self._folder)
         self._checkpoints[place] = [
             self._folder / one.table / one.file for one in written if one.table.startswith(CHECKPOINT)
@@ -147,12 +181,13 @@ def test_continued_runs_equal_whole_ones_over_a_compacting_log(tmp_path: Path) -
 def test_continued_runs_equal_whole_ones_with_real_clients(tmp_path: Path) -> None:
     """Twenty random cuts of a log that real clients began."""
     real_clients(tmp_path / "data")
-    # The time between two cuts grows with the log. Compaction keeps the records of about that time, so that it passes
-    # some checkpoints and not others.
-    lag_ms = 30_000 * max(1, EVENTS // 12_000)
-    settings: dict[str, Any] = {**SETTINGS, "log.cleaner.min.compaction.lag.ms": lag_ms}
+    # The time between two cuts grows with the log. Compaction keeps the records of somewhat more time, and so passes
+    # a few checkpoints.
+    settings: dict[str, Any] = {**SETTINGS, "log.cleaner.min.compaction.lag.ms": EVENT_LAG_MS * EVENTS}
     world = FolderWorld(tmp_path / "data", time.time_ns() // 1_000_000, settings, Traffic.TOPICS)
     runs = check_runs(world, random.Random(SEED), tmp_path / "state", EVENTS, 20)
     world.engine.close()
     print(dict(runs.outcomes), f"{runs.compacted} compacted logs")
-    assert min(runs.outcomes["equal"], runs.outcomes["refused"]) > 10
+    continued = sum(runs.outcomes.values())
+    assert runs.outcomes["equal"] >= 0.6 * continued
+    assert runs.outcomes["refused"] >= 0.04 * continued

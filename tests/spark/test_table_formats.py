@@ -6,13 +6,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from kcore.spark.events.sources import SegmentSource
 from kcore.spark.export.exporter import export
 from kcore.spark.state.table_schemas import TABLES
-from tests.spark.maven_packages import DELTA, ICEBERG, packages
+from tests.spark.maven_packages import DELTA, ICEBERG, interpreter_with, packages
 from tests.spark.test_kafka_source import SPARK
 
 pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(1800)]
@@ -108,23 +109,115 @@ spark.stop()
 """
 
 
-def arguments_of(form: str, tmp_path: Path) -> tuple[str, str]:
+COMMAND = "import sys; from kcore.cli import main; sys.exit(main())"
+
+READ = """
+import json, sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+from kcore.spark.watch.tables import DDLS
+
+form, place, settings, result = sys.argv[1:]
+builder = SparkSession.builder.master("local[2]")
+for name, value in json.loads(settings).items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+
+def table(name):
+    if form == "iceberg":
+        return spark.table(f"{place}.{name.replace('/', '_')}")
+    return spark.read.schema(DDLS[name]).parquet(f"{place}/{name}") if form == "parquet" else (
+        spark.read.format(form).load(f"{place}/{name}"))
+
+names = {name: spark.createDataFrame([], ddl).columns for name, ddl in DDLS.items()}
+found = {name: sorted(map(repr, table(name).select(*columns).collect())) for name, columns in names.items()}
+Path(result).write_text(json.dumps(found))
+spark.stop()
+"""
+
+
+class Interpreter(NamedTuple):
+    """A Python interpreter, and the version of its Spark."""
+
+    path: str
+    spark: str
+
+
+@pytest.fixture(scope="module")
+def iceberg_interpreter(tmp_path_factory: pytest.TempPathFactory) -> Interpreter:
+    """An interpreter with a Spark for which Iceberg has a package."""
+    installed = pytest.importorskip("pyspark").__version__
+    if installed.startswith("4.1."):
+        return Interpreter(sys.executable, installed)
+    path = interpreter_with("==4.1.*", tmp_path_factory.mktemp("iceberg") / "venv")
+    show = [path, "-c", "import pyspark; print(pyspark.__version__)"]
+    return Interpreter(path, subprocess.run(show, capture_output=True, text=True, check=True).stdout.strip())
+
+
+@pytest.fixture(params=CASES)
+def form(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def interpreter(form: str, request: pytest.FixtureRequest) -> Interpreter:
+    if form == "iceberg":
+        found: Interpreter = request.getfixturevalue("iceberg_interpreter")
+        return found
+    return Interpreter(sys.executable, pytest.importorskip("pyspark").__version__)
+
+
+def run(interpreter: Interpreter, script: str, *arguments: str) -> str:
+    """Runs a script in a process of its own; returns its output."""
+    command = [interpreter.path, "-c", script, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1_500, check=False)
+    assert done.returncode == 0, done.stderr[-4_000:]
+    return done.stdout
+
+
+def arguments_of(form: str, interpreter: Interpreter, tmp_path: Path) -> tuple[str, str]:
     """Returns the place of tables, and the settings of the session as JSON."""
     names, settings = CASES[form]
-    given = {**SPARK, **settings, "spark.jars": ",".join(map(str, packages(names)))}
+    given = {**SPARK, **settings, "spark.jars": ",".join(map(str, packages(names, interpreter.spark)))}
     if form == "iceberg":
         given["spark.sql.catalog.lake.warehouse"] = str(tmp_path / "warehouse")
     return "lake.state" if form == "iceberg" else str(tmp_path / "state"), json.dumps(given)
 
 
-@pytest.mark.parametrize("form", CASES)
-def test_a_stream_keeps_tables_of_other_formats(kafka_logs: Path, tmp_path: Path, form: str) -> None:
+def test_the_command_watch_keeps_tables_of_several_topics(
+    kafka_logs: Path, tmp_path: Path, form: str, interpreter: Interpreter
+) -> None:
+    """The second run reads the rest of a topic, and two topics that were created meanwhile."""
+    place, settings = arguments_of(form, interpreter, tmp_path)
+    conf = [f"--conf={name}={value}" for name, value in json.loads(settings).items()]
+    parquet = str(tmp_path / "parquet")
+    transactions, *others = ("__transaction_state-3", "__consumer_offsets-3", "__share_group_state-1")
+    events, logs = tmp_path / "events", kafka_logs / "moment-4"
+    found: list[dict[str, list[str]]] = []
+    for names, stop in (((transactions,), 300), ((transactions, *others), None)):
+        for name in names:
+            export(SegmentSource(logs / name), events, stop=stop)
+        for kind, out in (("parquet", parquet), (form, place)):
+            checkpoint, result = tmp_path / f"checkpoint-{kind}", tmp_path / "result"
+            options = ["--master", "local[2]", "--once", "--format", kind, "--checkpoint", str(checkpoint)]
+            run(interpreter, COMMAND, "spark", "watch", str(events), "--out", out, *options, *conf)
+            run(interpreter, READ, kind, out, settings, str(result))
+            found.append({name: rows for name, rows in json.loads(result.read_text()).items() if name != "alerts"})
+    first_expected, first, expected, second = found
+    assert first == first_expected
+    assert second == expected
+    filled = {name for name in expected if expected[name]}
+    state = {f"state/{name}" for name in ("groups", "offsets", "transactions", "share_states", "producers")}
+    assert {*state, "events", "timeline/commits", "timeline/transactions"} <= filled
+
+
+def test_a_stream_keeps_tables_of_other_formats(
+    kafka_logs: Path, tmp_path: Path, form: str, interpreter: Interpreter
+) -> None:
     """Two runs of a stream leave the rows that they leave in Parquet."""
-    place, settings = arguments_of(form, tmp_path)
+    place, settings = arguments_of(form, interpreter, tmp_path)
     arguments = [form, str(kafka_logs / "moment-1"), place, str(tmp_path), settings, str(tmp_path / "result")]
-    command = [sys.executable, "-c", STREAM, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1_500, check=False)
-    assert done.returncode == 0, done.stderr[-4_000:]
+    run(interpreter, STREAM, *arguments)
     first_expected, first, expected, second = json.loads((tmp_path / "result").read_text())
     assert first == first_expected
     assert second == expected
@@ -132,15 +225,14 @@ def test_a_stream_keeps_tables_of_other_formats(kafka_logs: Path, tmp_path: Path
     assert {"alerts", "events", "state/transactions", "timeline/transactions"} <= filled
 
 
-@pytest.mark.parametrize("form", CASES)
-def test_tables_of_other_formats_have_the_rows_of_parquet(kafka_logs: Path, tmp_path: Path, form: str) -> None:
-    place, settings = arguments_of(form, tmp_path)
+def test_tables_of_other_formats_have_the_rows_of_parquet(
+    kafka_logs: Path, tmp_path: Path, form: str, interpreter: Interpreter
+) -> None:
+    place, settings = arguments_of(form, interpreter, tmp_path)
     for name in ("__consumer_offsets-2", "__transaction_state-3", "__share_group_state-1"):
         export(SegmentSource(kafka_logs / "moment-1" / name), tmp_path / "events")
     arguments = [form, str(tmp_path / "events"), place, str(tmp_path / "parquet"), settings]
-    command = [sys.executable, "-c", JOB, *arguments, str(tmp_path / "result")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1_500, check=False)
-    assert done.returncode == 0, done.stderr[-4_000:]
+    run(interpreter, JOB, *arguments, str(tmp_path / "result"))
     expected, first, replaced, appended = json.loads((tmp_path / "result").read_text())
     assert {"groups", "offsets", "transactions", "share_states"} <= {name for name in TABLES if expected[name]}
     assert first == expected

@@ -175,6 +175,9 @@ def test_files_of_a_session(spark: Any, tmp_path: Path) -> None:
     assert (files.exists("a/b%2Fc d.bin"), files.exists("a/none")) == (True, False)
     with pytest.raises(FileNotFoundError):
         files.read("a/none")
+    odd = "x; isDirectory=false; length=7; ünd so weiter, path=y}"
+    files.write(odd, b"odd")
+    assert files.sizes() == {"a/b%2Fc d.bin": 256, odd: 3}
     files.delete("a/b%2Fc d.bin")
     assert not files.exists("a/b%2Fc d.bin")
     with pytest.raises(KcoreError, match="UnsupportedFileSystemException: No FileSystem for scheme"):

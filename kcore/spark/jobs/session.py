@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import kcore
 from kcore.config.properties import read_properties
@@ -57,6 +57,13 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+JVM_SETTINGS: Final = dict.fromkeys(
+    ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"), "-XX:TieredStopAtLevel=1"
+)
+"""Settings of jobs whose work Python does. The JVM ends before the code of its second compiler saves what that costs:
+for ten million events, a quarter of the job's processor time."""
+
+
 def add_session_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments for the session."""
     parser.add_argument("--master", help="Spark's master (default: that of spark-submit, else local[*])")
@@ -99,7 +106,8 @@ def session(options: argparse.Namespace, job: str) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     builder = SparkSession.builder.appName(f"kcore {job}").config("spark.sql.session.timeZone", "UTC")
-    for name, value in parse_settings(options.conf).items():
+    defaults = JVM_SETTINGS if job == "rebuild" else {}
+    for name, value in {**defaults, **parse_settings(options.conf)}.items():
         builder = builder.config(name, value)
     if options.master is not None:
         builder = builder.master(options.master)
