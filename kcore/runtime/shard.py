@@ -485,6 +485,8 @@ class Shard(ShardCore, Generic[M]):
         self._slices.add(self._read_ahead(log, self._replayed))
 
     def _read_ahead(self, log: ReadableLog, replay: Replay) -> Iterator[None]:
+        if self._replayed is not replay:
+            return  # it was ended, or handed over, before it began
         try:
             for _ in replay.run(log):
                 yield

@@ -63,7 +63,7 @@ KNOWN: Final = (
         "transactions",
         "produce",
         re.compile(r"\..*\.(error_code: Kafka 45, kcore 0|base_offset: Kafka -1, kcore \d+|log_start_offset: .*)"),
-        "A transactional batch that the transaction coordinator refuses leaves nothing behind",
+        "A transactional batch that the transaction coordinator refuses changes no state",
     ),
     Known(
         "share",

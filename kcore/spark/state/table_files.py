@@ -18,6 +18,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kcore.json_text import parse_json
 from kcore.spark.state.offset_rows import table_schema
 from kcore.spark.state.table_batches import TableBatch
 from kcore.spark.state.table_schemas import CHECKPOINT, TABLES
@@ -165,7 +166,7 @@ def index_of(offsets: Mapping[tuple[str, int], int]) -> bytes:
 
 def indexed_offsets(content: bytes) -> dict[tuple[str, int], int]:
     """Returns partition -> the offset of its checkpoint, from the content of an index."""
-    return {(topic, partition): offset for topic, partition, offset in json.loads(content)}
+    return {(topic, partition): offset for topic, partition, offset in parse_json(content)}
 
 
 def read_checkpoint(content: Any) -> pa.Table:
