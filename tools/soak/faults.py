@@ -31,18 +31,27 @@ SETTINGS = {
 }
 
 
+WITHOUT_UVLOOP = (
+    "import sys; sys.modules['uvloop'] = None; from kcore.cli import main; sys.exit(main())"  # its import then fails
+)
+"""The command `kcore`, as if uvloop were not installed. uvloop 0.23 reads a null pointer if there is no memory for the
+traceback of an exception that it handles: the Cython version that compiled it did not check."""
+
+
 class Server:
     """`kcore serve` in its own process, on one folder and one port.
 
     Args:
         folder: contains the data and the server's log.
         ledger: the state of the checker.
+        uvloop: False for asyncio's own event loop.
     """
 
-    def __init__(self, folder: Path, ledger: Ledger) -> None:
+    def __init__(self, folder: Path, ledger: Ledger, uvloop: bool = True) -> None:
         self.data = folder / "data"
         self.log = folder / "server.log"
         self.ledger = ledger
+        self._program = ["-m", "kcore"] if uvloop else ["-c", WITHOUT_UVLOOP]
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = int(probe.getsockname()[1])
@@ -55,7 +64,7 @@ class Server:
 
     def start(self) -> bool:
         """Starts the process and waits until it has recovered; otherwise records a violation and returns False."""
-        command = [sys.executable, "-m", "kcore", "serve", "--data", str(self.data)]
+        command = [sys.executable, *self._program, "serve", "--data", str(self.data)]
         command += ["--listen", f"127.0.0.1:{self.port}"]
         for name, value in SETTINGS.items():
             command += ["-c", f"{name}={value}"]

@@ -70,7 +70,7 @@ def soak(folder: Path, seconds: float, seed: int, kinds: list[str]) -> Ledger:
     """Runs clients and faults for `seconds`, then checks everything. Returns the ledger."""
     ledger = Ledger()
     rng = random.Random(seed)
-    server = Server(folder, ledger)
+    server = Server(folder, ledger, uvloop="memory" not in kinds)
     if not server.start():
         return ledger
     try:
