@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from kcore.cluster.store import Lease
     from kcore.config.node import Config
     from kcore.log.interface import PartitionLog
+    from kcore.log.write_set import StoredPartition
     from kcore.runtime import Api, RequestContext
     from kcore.runtime.api import Guard
     from kcore.runtime.shards import Shards
@@ -303,14 +304,33 @@ class ClusterEngine(Engine):
             if self._deciding and not self.pipeline.uncertain:
                 self.controller.look(sight)
         elif sight.metadata is not None:
-            replayed = self._disown_metadata()
-            if replayed:
-                self.log.show(sight.metadata)
-                replayed = self.follower.catch_up()
+            replayed = self._follow(sight.metadata)
         if not self._opened:
             return True
         self.leadership.apply()
         return replayed and self.leadership.is_applied
+
+    def _follow(self, metadata: StoredPartition) -> bool:
+        """Replays what the controller has written into the metadata log.
+
+        A node under load has decided requests that are not committed at almost every moment. They are committed first,
+        so that no decision of the same round has seen older metadata.
+
+        Args:
+            metadata: the state of the metadata log.
+
+        Returns:
+            False if the next look at the cluster must try again.
+        """
+        if not self._disown_metadata():
+            return False
+        self.log.show(metadata)
+        pipeline = self.pipeline
+        if pipeline.has_uncommitted and self.control.shard.machine.replayed_to < metadata.end_offset:
+            pipeline.commit()
+            if pipeline.has_uncommitted or pipeline.uncertain:
+                return False
+        return self.follower.catch_up()
 
     def _controller_changed(self, elected: bool) -> None:
         if elected:
@@ -320,11 +340,13 @@ class ClusterEngine(Engine):
         self._disown_metadata()
 
     def _disown_metadata(self) -> bool:
-        """Makes the metadata log one that this node follows.
+        """Makes the metadata log one that this node follows, if it is not yet.
 
         Returns:
             False while the result of an own commit is unknown. The next look at the cluster tries again.
         """
+        if not self.log.owns(METADATA):
+            return not self.pipeline.uncertain
         if self.pipeline.has_uncommitted or self.pipeline.uncertain:
             return False
         self.log.disown(METADATA)

@@ -87,9 +87,8 @@ class SharedLogEngine(StagedLogEngine):
         A later call moves the start and the end of the same handle. An adopted partition is returned as it is.
         """
         self._require_open()
-        log = self._logs.get(key)
-        if log is not None and log.owned_epoch >= 0:
-            return log
+        if self.owns(key):
+            return self._logs[key]
         found = self.shared.look_up(key)
         return None if found is None else self._show_stored(found)
 
@@ -101,6 +100,11 @@ class SharedLogEngine(StagedLogEngine):
         if log is not None and (log.owned_epoch >= 0 or found.end_offset < log.high_watermark):
             return log
         return self._show_stored(found)
+
+    def owns(self, key: PartitionKey) -> bool:
+        """Returns True if this node has adopted a partition and may write it."""
+        log = self._logs.get(key)
+        return log is not None and log.owned_epoch >= 0
 
     def disown(self, key: PartitionKey) -> None:
         """Makes an adopted partition a followed one: its handle refuses to be written, but still reads."""

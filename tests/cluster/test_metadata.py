@@ -10,8 +10,10 @@ from kcore.broker.metadata import machine
 from kcore.broker.metadata.brokers import BrokerRegistration, ListenerAddress, fencing_record
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest
 from kcore.protocol.records.metadata import BrokerRegistrationChangeRecord, RegisterBrokerRecord
+from kcore.runtime import Pending, RequestContext
+from kcore.runtime.partitioner import partition_for
 from tests.cluster.world import Client, ClusterWorld, check
-from tests.kit import create
+from tests.kit import COMMIT_VERSION, commit, create
 
 
 @pytest.fixture
@@ -64,6 +66,28 @@ def test_a_node_that_starts_after_a_compaction_has_the_same_metadata(world: Clus
     world.advance(8_000)
     check(world)
     assert client.produce("kept", 2, b"x") == 0
+
+
+def test_a_node_with_uncommitted_decisions_commits_them_and_follows_the_metadata(world: ClusterWorld) -> None:
+    """A node under load is never idle; it must follow the metadata all the same, or planned moves wait for it."""
+    Client(world).create("kept")
+    names = (f"group-{number}" for number in range(1_000))
+    leaders = ((name, world.leader("__consumer_offsets", partition_for(name, 6))) for name in names)
+    group, follower = next(found for found in leaders if found[1] is not world.controller)
+    engine = follower.engine
+    assert engine is not None
+    created = world.controller.send(create("new"))
+    assert created.topics[0].error_code == 0
+    pending = engine.submit(RequestContext(COMMIT_VERSION, "test"), commit(group, {("kept", 0): 7}))
+    assert isinstance(pending, Pending)
+    assert engine.pipeline.has_uncommitted
+    assert engine.topics.by_name("new") is None
+    engine.membership.look()
+    assert engine.topics.by_name("new") is not None
+    assert pending.done
+    assert pending.response.topics[0].partitions[0].error_code == 0
+    world.advance(1_000)
+    check(world)
 
 
 def test_a_registration_survives_its_record() -> None:
