@@ -67,7 +67,7 @@ def check(broker: Broker, program) -> None:
     processed: list[Any] = []
 
     def handle(record: Any) -> None:
-        with contextlib.suppress(AssertionError):  # long work: until the group has given up its member, or LONG_S
+        with contextlib.suppress(AssertionError):  # the long work ends when the member has left, or after LONG_S
             broker.wait_for(lambda b: b.history(GROUP).of("left"), LONG_S)
             _colleague(broker, processed)
         processed.append(record)

@@ -31,7 +31,7 @@ def fixed(bootstrap: str, values: list[bytes]) -> None:
             try:
                 producer.send(TOPIC, value, partition=0).get(5)
                 break
-            except kafka.errors.InvalidRequestError:  # here a refusal that passes
+            except kafka.errors.InvalidRequestError:  # the refusal is temporary: send again
                 continue
     producer.close()
 

@@ -57,7 +57,7 @@ def check(broker: Broker, program) -> None:
     while not any(r.partition() == moved.partition and r.offset() == 1 for r in processed):
         _step(two, processed.append)
     one.close()
-    while len(two.assignment()) != PARTITIONS:  # its last commit is not one amid the rebalance
+    while len(two.assignment()) != PARTITIONS:  # so the last commit of `two` is after the rebalance
         _step(two, processed.append)
     two.close()
     broker.assert_no_double_processing(processed, GROUP)

@@ -67,7 +67,7 @@ def fixed(bootstrap: str, account: Account, count: int, crash: Callable[[int], N
 def check(broker: Broker, program) -> None:
     broker.node.topics[TOPIC].append_many(["1", "2", "3"], partition=0)
     account = Account()
-    crashes = [1]  # the offset after whose processing the process ends
+    crashes = [1]  # the process crashes after it has processed this offset
 
     def crash(offset: int) -> None:
         if offset in crashes:

@@ -38,10 +38,10 @@ async def fixed(bootstrap: str) -> aiokafka.AIOKafkaProducer:
 
 
 async def _take_over(bootstrap: str, program) -> None:
-    zombie = await program(bootstrap)  # and then the process is paused
+    zombie = await program(bootstrap)  # this process is paused from now on
     successor = await program(bootstrap)
     await successor.commit_transaction()
-    with contextlib.suppress(aiokafka.errors.ProducerFenced):  # fenced: this process must end
+    with contextlib.suppress(aiokafka.errors.ProducerFenced):  # fenced: the zombie must end
         await zombie.commit_transaction()
     await successor.stop()
     await zombie.stop()

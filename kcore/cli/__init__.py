@@ -37,7 +37,7 @@ def parser_for(verb: str | None) -> argparse.ArgumentParser:
         prog="kcore", description="Kafka's group coordinator as a Python library, and as a server."
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
-    # With `prog`: to find out what it says anyway, argparse would lay out a usage, for which it imports shutil.
+    # Without `prog`, argparse would format a usage text to derive it, for which it imports shutil.
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", prog="kcore")
     for name, (module, summary) in VERBS.items():
         sub = verbs.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status: 0 success, 1 a finding or a failure, 2 wrong usage."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     verb = next((word for word in arguments if not word.startswith("-")), None)
-    gc.disable()  # imports create no garbage; collections would take a tenth of their time
+    gc.disable()  # imports create no garbage, and collections would take a tenth of the import time
     try:
         parser = parser_for(verb if verb in VERBS else "")
         options = parser.parse_args(arguments)

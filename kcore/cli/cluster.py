@@ -123,7 +123,7 @@ def _state(node: RegisteredNode) -> str:
 
 
 def drain(store: ClusterStore, node_id: int, draining: bool) -> int:
-    """Tells the controller to move leaders away from a node, or not any more."""
+    """Starts or ends a drain, during which the controller moves all leaders away from a node."""
     if not store.set_draining(node_id, draining):
         raise KcoreError(f"no node {node_id} has registered")
     if draining:

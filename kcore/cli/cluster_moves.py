@@ -34,7 +34,7 @@ POLL_S: Final = 0.05
 
 
 def move(store: ClusterStore, partition: str, node_id: int, command_config: str | None) -> int:
-    """Lets a node lead a partition, and waits until it does.
+    """Makes a node the leader of a partition, and waits until it leads.
 
     Args:
         store: knows the addresses of the nodes.
@@ -65,7 +65,7 @@ def move(store: ClusterStore, partition: str, node_id: int, command_config: str 
 
 
 def rebalance(store: ClusterStore, command_config: str | None) -> int:
-    """Spreads the leaders evenly, and waits until they are.
+    """Spreads the leaders evenly over the nodes, and waits for the result.
 
     Raises:
         KcoreError: the cluster refuses it, or the moves take longer than `TIMEOUT_S`.

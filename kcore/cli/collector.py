@@ -21,9 +21,9 @@ class SteppedCollector:
     """Freezes the objects that a full collection has left, so that the next one visits only newer objects.
 
     A full collection of millions of objects would stop the event loop for up to a second, again and again while a
-    client makes the state grow. So frozen objects are never visited again. The collector is not needed for them:
-    deleted state and ended connections are not in cycles, and are freed at once. Cycles that are frozen while they are
-    in use stay.
+    client makes the state grow. So frozen objects are never visited again. They do not need the collector: deleted
+    state and ended connections are not in cycles, so they are freed at once. A cycle that becomes garbage after it was
+    frozen is never freed.
     """
 
     __slots__ = ()
@@ -41,7 +41,7 @@ class SteppedCollector:
         gc.freeze()
 
     def stop(self) -> None:
-        """Ends the collector's part; the thresholds stay."""
+        """Stops freezing objects; the thresholds stay."""
         gc.callbacks.remove(self)
 
     def __call__(self, phase: str, info: Mapping[str, Any]) -> None:

@@ -232,7 +232,7 @@ class Supervisor:
                     self._status = 1
                     self._stop.set()
                     return
-                notify(self._path)  # the others look at once, and find its locks free
+                notify(self._path)  # the other nodes check at once, and find the locks of this process free
                 pause_s = child.next_pause_s()
                 logger.error(
                     "cluster: the process of node %d has ended with status %d; it starts again in %.1f s",

@@ -68,7 +68,7 @@ def check(options: argparse.Namespace) -> None:
         )
     if options.data is None and options.bootstrap is None:
         raise ConfigError("name a data folder, or --bootstrap HOST:PORT of a running server")
-    security(options)  # reports its errors before anything is opened
+    security(options)  # called here so that its errors come before anything is opened
     if options.data is not None:
         require_folder(options.data, "name a node with --bootstrap HOST:PORT")
 

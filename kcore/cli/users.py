@@ -83,7 +83,7 @@ def _password(file: str | None) -> str:
 def _ask() -> tuple[str, str]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", getpass.GetPassWarning)  # else it would read with echo on
+            warnings.simplefilter("error", getpass.GetPassWarning)  # otherwise the password would be echoed
             return getpass.getpass("password: "), getpass.getpass("again: ")
     except (EOFError, getpass.GetPassWarning):
         raise ConfigError(

@@ -66,12 +66,12 @@ class Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if security is not None:
             try:
-                self._come_in(security, host)
+                self._authenticate(security, host)
             except BaseException:
                 self.close()
                 raise
 
-    def _come_in(self, security: ClientSecurity, host: str) -> None:
+    def _authenticate(self, security: ClientSecurity, host: str) -> None:
         """Performs the TLS handshake, then SASL (KIP-43, KIP-152)."""
         if security.tls is not None:
             try:

@@ -87,7 +87,7 @@ class ShareMembership:
         self.heartbeat_at_ms = 0
         self.error: Exception | None = None
         self._sent = False
-        self._lost = False  # a response may be lost, and an assignment with it
+        self._lost = False  # a lost response may have had an assignment
         self._attempts = 0
 
     def request(self) -> ShareGroupHeartbeatRequest:

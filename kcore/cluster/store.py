@@ -253,7 +253,7 @@ class ClusterStore(ABC):
 
     @abstractmethod
     def set_draining(self, node_id: int, draining: bool) -> bool:
-        """Asks the controller to move all leaders away from a node, or not any more. False: the node is unknown."""
+        """Starts or ends a drain: meanwhile the controller moves all leaders away from a node. False: unknown node."""
 
     @abstractmethod
     def leaders(self) -> list[PartitionLeader]:

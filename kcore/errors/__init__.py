@@ -189,7 +189,7 @@ class ConnectionClosedError(KcoreError, ConnectionError):
 
 
 class CommitFailedError(KcoreError):
-    """A member's commit was refused because the member has left the group, was fenced, or its partitions moved on.
+    """A member's commit was refused because the member has left the group, was fenced, or lost its partitions.
 
     The member joins again by itself. Its partitions may have new owners, so do not repeat the commit. A transaction
     that contains the commit can only be aborted. The cause is the coordinator's error, if the coordinator refused it.

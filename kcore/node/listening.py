@@ -64,8 +64,7 @@ class LoopThreadDriver:
         engine: the engine.
         before: the driver that ran the engine until now.
 
-    Raises:
-        KcoreError: a request is parked in the driver before: it would never be completed.
+    Raises: KcoreError: a request is parked in the earlier driver, which would never complete it.
     """
 
     def __init__(self, engine: Engine, before: ThreadDriver) -> None:

@@ -145,7 +145,7 @@ def open_async(
             return async_embedded_node(_engine(path, config, clock, create))
         from kcore.drivers.offload import call_on_thread  # noqa: PLC0415 - `connect` needs no engine
 
-        # The loop goes on while a thread reads the log.
+        # The loop serves other tasks while a thread reads the log.
         engine = await call_on_thread(lambda: _engine(path, config, clock, create), lambda unused: unused.close())
         return async_embedded_node(engine)
 
@@ -159,7 +159,7 @@ def _clustered(config: Config | Mapping[str, Any] | None, path: object, clock: o
         ConfigError: a setting is not valid, or an argument does not apply to a cluster.
     """
     if path is not None or clock is not None:
-        raise ConfigError("a node of a cluster has no data folder, and the clock of the system")
+        raise ConfigError("a node of a cluster needs no data folder and no clock: leave out path and clock")
     return _copy(config) if isinstance(config, Config) else Config.of(config)
 
 

@@ -77,7 +77,7 @@ def to_commit(offset: Any) -> OffsetAndMetadata:
 
 def _commit_entry(partition: int, offset: int | OffsetAndMetadata) -> OffsetCommitRequestPartition:
     if not isinstance(partition, int):
-        raise ValueError(f"partition {partition!r}")
+        raise ValueError(f"the partition is {partition!r}; valid: a number")
     if isinstance(offset, int) and offset >= 0:
         return OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
     offset = to_commit(offset)
@@ -290,8 +290,8 @@ def record_size(key: bytes | None, value: bytes | None, headers: Sequence[tuple[
     """Returns an upper bound of the size of an encoded record.
 
     Raises:
-        TypeError: a header is not a pair of a name and bytes. Found here, it fails only its own record's append and
-            not the batch.
+        TypeError: a header is not a pair of a name and bytes. The check fails only the append of that record. Without
+            it, the whole batch would fail later.
     """
     size = RECORD_OVERHEAD_BYTES + (0 if key is None else len(key)) + (0 if value is None else len(value))
     for header in headers:

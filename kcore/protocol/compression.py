@@ -115,7 +115,7 @@ def compress_in_steps(codec: int, data: Buffer, level: int | None = None) -> Gen
         The number of bytes in each piece, after it was compressed.
 
     Returns:
-        The compressed bytes. Their frames may be divided into blocks otherwise than those of `compress`.
+        The compressed bytes. The blocks of their frames may differ from those of `compress`.
 
     Raises:
         CompressionError: no such codec exists.
@@ -182,8 +182,8 @@ def _decompress_none(data: Buffer, max_size_bytes: int) -> bytes:
 def check_pieces(codec: str, count: int, size_bytes: int) -> None:
     """Refuses data that is cut into too many pieces: gzip members or snappy blocks.
 
-    Writers produce one member, and blocks of 1 KiB or more. The bound is far above that, and makes a piece cost less
-    than reading the records of its 64 bytes.
+    Writers produce one member, and blocks of 1 KiB or more. The bound allows a piece for every 64 bytes of output. Such
+    a piece costs less to decompress than its records cost to read.
 
     Args:
         codec: name of the codec.

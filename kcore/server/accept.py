@@ -54,7 +54,8 @@ class Acceptor:
     - A connection beyond `max.connections.per.ip` or its overrides is closed immediately.
     - A connection above the quota of its address (connection_creation_rate) is not read, and closed after some time.
     - Without a free file descriptor it retries every `RETRY_S`.
-    - In both cases it first closes TLS clients that have sent no first message for some time.
+    - Before it stops for lack of a slot or a file descriptor, it closes a TLS client that has sent no first message for
+      some time.
     - With TLS, `Handshakes` takes over an accepted socket.
 
     Args:
@@ -90,7 +91,7 @@ class Acceptor:
         self._opening: set[asyncio.Task[None]] = set()
         self._throttled: dict[socket.socket, asyncio.TimerHandle] = {}
         self._burst = 1
-        self._short = False  # of slots or file descriptors
+        self._short = False  # True while slots or file descriptors are lacking
         self._short_log = QuietLog(loop.time)
         self._refused_log = QuietLog(loop.time)
         self.refused = 0
@@ -124,7 +125,7 @@ class Acceptor:
         made_room = False
         for _ in range(self._burst):
             if made_room:
-                return  # a further client, if there is one, makes room for itself in the next turn
+                return  # closes at most one client per turn; the next turn may close another one
             if self._quota.full:
                 made_room = self._quota.make_room()
                 if not made_room:

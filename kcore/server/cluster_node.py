@@ -102,7 +102,7 @@ class ClusterNode:
         self._driver = driver = AsyncDriver(engine, loop)
         driver.when_broken(self.ended.set)
         engine.when_fenced(self.ended.set)
-        engine.use(run=_Beside(driver, engine.store_time), peers=self._made_peers(driver, engine))
+        engine.use(run=_ThreadRunner(driver, engine.store_time), peers=self._made_peers(driver, engine))
         self._server = Server(driver, self.listeners)
         await self._server.start()
         driver.start()
@@ -222,7 +222,7 @@ class ClusterNode:
             self._driver.close()
 
 
-class _Beside:
+class _ThreadRunner:
     """A `Runner` that runs calls of the store on threads, one at a time.
 
     Args:

@@ -98,10 +98,10 @@ class Connection(ConnectionCore, asyncio.Protocol):
         self.principal = ANONYMOUS
         self.claimed_bytes = 0
         self._dispatch: Dispatch = server.dispatch
-        self._paused = False  # the transport's buffer is over its limit ...
-        self._muted: asyncio.TimerHandle | None = None  # the client is above a quota until this fires, ...
-        self._held = False  # ... it holds any bytes while the unread bytes of all connections exceed their limit, ...
-        self._stopped = False  # ... or the driver pauses
+        self._paused = False  # the transport's buffer is over its limit
+        self._muted: asyncio.TimerHandle | None = None  # until it fires, the client is above a quota
+        self._held = False  # all connections hold too many unread bytes, this one some of them
+        self._stopped = False  # the driver pauses all connections
         self._admitted = False
         self._unsent_bytes = 0
         self._write = _nowhere

@@ -125,9 +125,9 @@ class Handshakes:
         self._silent_by_host: dict[str, dict[_Client, None]] = {}
         self._ready: dict[str, dict[_Client, None]] = {}  # by address, the one whose turn it is first
         self._running_by_host: dict[str, dict[asyncio.Task[None], _Client]] = {}
-        self._timeout: asyncio.TimerHandle | None = None  # of the oldest silent client
+        self._timeout: asyncio.TimerHandle | None = None  # fires at the timeout of the oldest silent client
         self._start: asyncio.Handle | None = None
-        self._start_waits = False  # `_start` is a timer, because all slots are taken
+        self._start_waits = False  # True if `_start` is a timer, because all slots are taken
         self._newest_first = False
         self._closed = False
         self.failed = 0
@@ -245,7 +245,7 @@ class Handshakes:
         self._leave_silent(client)
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
         if client.host not in self._ready:
-            self._stop_waiting()  # the time was that of other addresses
+            self._stop_waiting()  # a new address may be allowed to abort another one sooner
         self._ready.setdefault(client.host, {})[client] = None
         self._start_soon()
 

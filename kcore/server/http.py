@@ -33,7 +33,8 @@ PLAIN: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
 SECURITY_HEADERS: Final = (
     "Cache-Control: no-store",
-    # Names that clients chose never become markup, and if they did, the browser would run and load nothing.
+    # The page never inserts client-chosen names as markup. If it did, this policy would keep the browser from running
+    # it.
     "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Referrer-Policy: no-referrer",

@@ -99,7 +99,7 @@ class KeySet:
             keys = jwt.PyJWKSet.from_dict(parse_json(self._read(self._url))).keys
             self._keys = [key for key in keys if key.public_key_use in (None, "sig")]
         except Exception as error:
-            # From the end of the read: one that times out takes as long as the longest pause.
+            # The pause begins at the end of the read, because a read that times out takes as long as the longest pause.
             self._last_read_s = now_s = self._now_s()
             self._refresh_at_s = now_s + min(self._retry_s * 2 ** min(self._failures, 30), self._max_retry_s)
             self._failures += 1

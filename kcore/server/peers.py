@@ -72,11 +72,11 @@ class TcpPeers:
                     future = connection.start(request, version)
                 response = await future
         except (KcoreError, KafkaError, TimeoutError, OSError) as error:
-            # Wrong credentials need an operator; the other failures end when the node is there again.
+            # Wrong credentials need an operator; other failures end when the node is reachable again.
             level = logging.ERROR if isinstance(error, AuthenticationError) else logging.INFO
             logger.log(level, "cluster: %s to node %d failed: %s", type(request).__name__, node_id, error)
             self._forget(node_id)
-        except Exception as error:  # its sender waits for `done`
+        except Exception as error:  # the sender waits for `done`
             log_failure(logger, error, "cluster: %s to node %d failed", type(request).__name__, node_id)
             self._forget(node_id)
         if not self._closed:
@@ -90,7 +90,7 @@ class TcpPeers:
             return connection
         broker = self._engine.cluster.broker(node_id, self._listener)
         if broker is None:
-            await asyncio.sleep(RECONNECT_AFTER_S)  # a retry at once would find the same
+            await asyncio.sleep(RECONNECT_AFTER_S)  # an immediate retry would fail too
             raise KcoreError(f"node {node_id} has no listener {self._listener}, or is not alive")
         connection = await AsyncConnection.open(
             broker.host, broker.port, self._client_id, CONNECT_TIMEOUT_S, self._security

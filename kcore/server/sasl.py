@@ -56,9 +56,9 @@ class SaslConnection(SecureConnection):
     def __init__(self, server: Server, security: ListenerSecurity, connection_id: int) -> None:
         super().__init__(server, security, connection_id)
         self._exchange = security.exchange()
-        self._login: Login | None = None  # waits for another thread ...
-        self._token_bytes = 0  # ... with a token of this length
-        self._authenticated = False  # at least once
+        self._login: Login | None = None  # the token that another thread evaluates
+        self._token_bytes = 0  # the length of that token
+        self._authenticated = False  # True after the first successful authentication
         self._queue.gate = self._at_gate
         self._queue.accept(security.settings.sasl_server_max_receive_size)
 

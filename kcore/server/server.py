@@ -41,8 +41,8 @@ PRELOAD_AGAIN_S = 10.0
 PRELOADED = ("kcore.protocol.compression_cramjam", "kcore.security.scram")
 """Modules that APIs import at their first request."""
 
-SHUTDOWN_WAIT_S = 1.0  # time for which a stop waits until peers have read their last responses ...
-SHUTDOWN_POLL_S = 0.005  # ... and the interval at which it checks
+SHUTDOWN_WAIT_S = 1.0  # time for which a stop waits for peers to read their last responses
+SHUTDOWN_POLL_S = 0.005  # interval at which the stop checks for that
 
 
 class Server:

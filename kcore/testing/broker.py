@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 HOST = "127.0.0.1"
 CALL_TIMEOUT_S = 30.0
-FENCE_TIMEOUT_S = 60.0  # of the transaction that fences a producer; it is aborted at once
+FENCE_TIMEOUT_S = 60.0  # timeout of the transaction that fences a producer, which is aborted at once
 MAX_PORT = 65_535
 UNUSED_SETTINGS = ("kcore.data.dir", "kcore.http.listen")
 RECHECK_S = 0.05  # a condition may depend on something that is not a round of the engine, such as a closed connection
@@ -105,7 +105,7 @@ class Broker(Checks):
         self._topics = topic_sizes(topics)
         self._port = port
         self._host = HOST
-        self._ports: dict[str, int] = {}  # of the listeners in `settings`, which a restart keeps
+        self._ports: dict[str, int] = {}  # ports of the listeners in `settings`, which a restart keeps
         self._steppable = SteppableClock()
         self._disk = Disk()
         self._recorder = Recorder(self._steppable)
@@ -282,7 +282,7 @@ class Broker(Checks):
     def _advance(self, ms: int) -> None:
         _ = self.node
         self._driver.advance(ms)
-        self.call(lambda _: self._driver.driver.round_is_open())  # its end sends responses, and sets the next alarm
+        self.call(lambda _: self._driver.driver.round_is_open())  # its end sends responses and sets a timer
 
     # ---- protocol faults
 

@@ -179,7 +179,7 @@ def _named(positions: list[Position]) -> str:
 def _records_before(
     engine: ObservedEngine, committed: Mapping[TopicPartition, int]
 ) -> tuple[dict[str, str], list[Position]]:
-    """Returns the offsets that are beyond the end of their log, and the records before the others.
+    """Returns the committed offsets beyond the end of their log, and the positions of the records before the others.
 
     The log also has records that no consumer with isolation level read_committed gets: markers of transactions, and
     records of aborted ones.

@@ -50,7 +50,7 @@ class GroupSnapshot:
     Attributes:
         group_id: its name.
         kind: "classic", "consumer", "share", "streams"; "" if the group does not exist.
-        state: its state in Kafka's words; "Dead" if the group does not exist.
+        state: its state under Kafka's name; "Dead" if the group does not exist.
         epoch: the generation of a classic group, the group epoch of others; -1 without a group.
         members: its members by id.
     """

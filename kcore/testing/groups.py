@@ -60,7 +60,7 @@ class TestGroup:
 
     @property
     def state(self) -> str:
-        """The state in Kafka's words ("Stable"); "Dead" if the group does not exist."""
+        """The state under Kafka's name ("Stable"); "Dead" if the group does not exist."""
         return self.snapshot().state
 
     @property

@@ -156,7 +156,7 @@ class Interceptor:
         served.fast, served.handle = api.fast, api.handle
         if key in OBSERVED:
             served.fast, served.handle = None, observing(self._engine, _decision(api))
-        elif key == ApiKey.API_VERSIONS:  # the first request of each connection
+        elif key == ApiKey.API_VERSIONS:  # every connection sends it first
             served.fast, served.handle = None, partial(self._named, _decision(api))
         if self._concerns(key):
             decide = _decision(api) if served.fast is not None else served.handle
@@ -194,7 +194,7 @@ class Interceptor:
         return topics
 
     def _fault_for(self, key: int, context: RequestContext, request: Any) -> Fault | None:
-        # Only the first fault of the script that is left may apply.
+        # Of the script's remaining faults, only the first may apply.
         for active in [*self._faults, *self._script[:1]]:
             if not active.fault.concerns(key):
                 continue

@@ -145,7 +145,7 @@ def test_invalid_input_is_refused(tmp_path: Path) -> None:
         write_data_folder(tmp_path / "full", {"__consumer_offsets": 1}, [])
     with pytest.raises(KcoreError, match="'g' is in partition 0 of __consumer_offsets, but belongs to 3 of 4"):
         write_data_folder(tmp_path / "new", {"__consumer_offsets": 4}, [row])
-    with pytest.raises(KcoreError, match="has 1 partitions, and no number 7"):
+    with pytest.raises(KcoreError, match="has 1 partitions, but there are records for partition 7"):
         write_data_folder(tmp_path / "new", {"__consumer_offsets": 1}, [row._replace(partition=7, key=b"\x7f\xff")])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["full"]
     with pytest.raises(KcoreError, match="is not TOPIC=N"):

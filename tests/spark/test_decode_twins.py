@@ -180,7 +180,7 @@ def test_the_numbers_of_wire_types_are_the_codec_s() -> None:
 def test_a_wrong_name_is_refused() -> None:
     from kcore.errors import KcoreError
 
-    with pytest.raises(KcoreError, match="OffsetCommits: no such record type; there are OffsetCommit, "):
+    with pytest.raises(KcoreError, match="OffsetCommits: unknown record type; known types: OffsetCommit, "):
         decoder(["OffsetCommits"])
 
 
@@ -249,7 +249,7 @@ def test_everything_an_executor_does_is_done_without_the_extension(kafka_logs: P
     source = SegmentSource(folder)
     export(source, events)
     output = without_extension(DECODING, str(folder), str(events), str(data))
-    assert output == f"{data} is a data folder: without kcore's extension only its export can be read\n"
+    assert output == f"{data} is a data folder, which needs kcore's compiled extension: export it and read the export\n"
     own = [decode_batch(batch, ALL) for part in source.parts() for batch in source.batches(part)]
     expected = [row for batch in own for row in batch.to_pylist()]
     assert len(expected) > 2_000

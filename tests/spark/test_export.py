@@ -151,10 +151,10 @@ def test_verify_looks_at_counts_and_offsets_too(small: Path, tmp_path: Path, for
 @pytest.mark.parametrize(
     ("where", "name", "value", "message"),
     [
-        ("part", "next_offset", "soon", "next_offset is 'soon', and should be int"),
-        ("part", "cleaned_to", [], r"cleaned_to is \[\], and should be int | None"),
+        ("part", "next_offset", "soon", "next_offset is 'soon', but must be int"),
+        ("part", "cleaned_to", [], r"cleaned_to is \[\], but must be int | None"),
         ("part", "files", 7, "int"),
-        ("file", "count", None, "count is None, and should be int"),
+        ("file", "count", None, "count is None, but must be int"),
         ("file", "path", "topic=a/../../../b", "is outside of the export"),
         ("file", "path", "/etc/hostname", "is outside of the export"),
         ("all", "format", "xml", "format 'xml' is none of parquet, jsonl"),
@@ -180,7 +180,7 @@ def test_ranges_and_topics_are_chosen(small: Path, tmp_path: Path) -> None:
     export(SegmentSource(small), tmp_path, topic_filter=lambda topic: topic == "__share_group_state", start=20, stop=40)
     (rows,) = everything(ExportSource(tmp_path)).values()
     assert [row.offset for row in rows] == list(range(20, 40))
-    with pytest.raises(KcoreError, match="holds an export in parquet"):
+    with pytest.raises(KcoreError, match="contains an export in the format parquet"):
         export(SegmentSource(small), tmp_path, form="jsonl")
 
 

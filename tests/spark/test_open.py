@@ -31,7 +31,7 @@ def test_a_folder_of_log_folders_names_them(kafka_logs: Path, tmp_path: Path) ->
     named = ", ".join(str(brokers / name) for name in ("disk-1", "disk-2", "events", "node"))
     with pytest.raises(KcoreError) as refused:
         open_source(brokers)
-    assert str(refused.value) == f"{brokers} holds no logs, but folders that do: name one of {named}"
+    assert str(refused.value) == f"{brokers} contains no logs, but its subfolders do: name one of {named}"
     with pytest.raises(KcoreError, match="no kcore data folder"):
         open_source(brokers / "else")
 

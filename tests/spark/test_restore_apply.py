@@ -278,7 +278,7 @@ def test_a_topic_that_changed_is_refused(
     (found,) = apply(plan, node)
     assert (found.result, found.why) == (
         "refused",
-        f"the log has moved since the plan: it is from 6 to {RECORDS} now",
+        f"the log has changed since the plan: it now begins at 6 and ends at {RECORDS}",
     )
     admin.delete_topics([topic])[topic].result(30)
     wait_until(lambda: apply(plan, node)[0].why == "the partition is gone, or has no leader", "the topic is gone")
@@ -312,7 +312,7 @@ def test_plans_for_another_cluster_or_for_none_are_refused(node: kcore.Node, top
     group = f"{name}-g"
     then = [CommittedAsOf(group, topic, 0, 4)]
     elsewhere = replace(plan_restore(then, node, "here"), target=Checked("there", "another"))
-    with pytest.raises(KcoreError, match="the plan is for cluster another, and this is"):
+    with pytest.raises(KcoreError, match="the plan was made for cluster another, but the target is"):
         apply(elsewhere, node)
     (found,) = apply(plan_restore(then, None, ""), node)
     assert (found.result, "was not checked against a target" in found.why) == ("refused", True)

@@ -175,7 +175,7 @@ def then(offset: int | None = 10, **changes: Any) -> CommittedAsOf:
         (then(2), state(committed={"g": {("t", 0): Committed(5, "note")}}), 5, "skip",
          "correct already; clipped to the log's start, 5: earlier records were deleted"),
         (then(pending=True), state(), 10, "set",
-         "back by 20; a transaction was open then, whose offset does not count"),
+         "back by 20; the offset of a transaction that was open then is ignored"),
         (then(history=COMPACTED), state(), 10, "set",
          "back by 20; the log was compacted since; this record still exists"),
         (then(None, history=COMPACTED), state(), None, "refuse", LOST),

@@ -1,4 +1,4 @@
-"""Simulates consecutive seeds and adds what they did to the record: `python -m tools.simulate.campaign --seconds 600`.
+"""Simulates consecutive seeds and adds their results to the record: `python -m tools.simulate.campaign --seconds 600`.
 
 Each line of the record is one batch: the seeds from a random start, the version of the code, the number of events, and
 the failures. A campaign that is stopped loses at most its unfinished batch; the next one adds to the same record.

@@ -281,7 +281,7 @@ class World:
         client.start()
 
     def _rest_phase(self) -> None:
-        """Ends all faults, and waits until every client has what it should have."""
+        """Ends all faults, and waits until every client has recovered from them."""
         self.calm = True
         self.trace("calm")
         self.weather.calm()
@@ -322,7 +322,7 @@ class World:
                 self.start_client(plan)
 
     def _unrest(self) -> str | None:
-        """Returns what is not yet as it should be without faults; None if everything is."""
+        """Describes a state that has not recovered from the faults; None if everything has."""
         if not self.observer.at_rest():
             return "the node is not at rest"
         for client in self.clients.values():

@@ -168,7 +168,7 @@ class AsyncCluster:
                 return
         sent = _Sent(self._unsent, (broker, channel))
         task = asyncio.ensure_future(self._send_started(sent, request, at_most, broker, channel, timeout_s))
-        task.add_done_callback(sent.release)  # a task that is cancelled before it begins releases nothing itself
+        task.add_done_callback(sent.release)  # a task that is cancelled before it begins does not run its `finally`
         report_result(task, on_done)
 
     async def _send_started(
@@ -180,7 +180,7 @@ class AsyncCluster:
         channel: str,
         timeout_s: float | None,
     ) -> Any:
-        """Sends a request in a task of its own; later ones on its channel follow it until it is sent."""
+        """Sends a request in a task of its own. Until it is sent, later requests on its channel wait for their turn."""
         try:
             broker, future = await self._begin(request, None, at_most, broker, channel, timeout_s)
         finally:
@@ -406,7 +406,7 @@ class AsyncCluster:
 
 
 class _Sent:
-    """A started request that later ones on its channel must follow until it is sent.
+    """A started but unsent request, which later requests on its channel must not overtake.
 
     Args:
         unsent: the started requests by channel; this one is added.
@@ -430,13 +430,13 @@ class _Sent:
 
 
 class _UnreachableBrokers:
-    """Logs which brokers cannot be reached. Otherwise a program that only waits for records would not say why."""
+    """Logs the brokers that cannot be reached, for programs that only wait for records and get no error."""
 
     def __init__(self) -> None:
         self._warn_at_s: dict[tuple[str, int], float] = {}
 
     def note(self, broker: Broker, error: Exception) -> None:
-        """Logs a failed attempt, unless it is the first: its caller has the error, and may not repeat it."""
+        """Logs a failed attempt. The first is not logged: its caller gets the error, and may not repeat it."""
         address = broker.host, broker.port
         now_s = time.monotonic()
         warn_at_s = self._warn_at_s.get(address)

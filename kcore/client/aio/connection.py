@@ -89,10 +89,10 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._received = ReceiveBuffer()
         self._correlation_id = 0
         self._waiting: dict[int, _Waiting] = {}
-        self._timer: asyncio.TimerHandle | None = None  # of the earliest deadline, or an earlier one
+        self._timer: asyncio.TimerHandle | None = None  # fires at the earliest deadline or before
         self._error: Exception | None = None
-        self._full = False  # the socket's buffer
-        self._writers: list[asyncio.Future[None]] = []  # of callers that wait until it is not; in their order
+        self._full = False  # True while the socket's buffer is full
+        self._writers: list[asyncio.Future[None]] = []  # of callers that wait for room in it, in their order
         self.versions: dict[int, tuple[int, int]] = {}
         self.features: dict[str, int] = {}
 
@@ -115,7 +115,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
                 )
         except TimeoutError:
             raise ConnectionClosedError(f"cannot connect to {host}:{port} within {timeout_s:g} s") from None
-        except (OverflowError, ValueError) as error:  # a port or a host name that cannot be, from a broker's response
+        except (OverflowError, ValueError) as error:  # a broker's response had an invalid address
             raise ConnectionClosedError(f"cannot connect to {host!r}:{port}: {error}") from error
         except OSError as error:
             cause = str(error) or type(error).__name__
@@ -330,25 +330,25 @@ class AsyncConnection(asyncio.BufferedProtocol):
         except Exception as error:
             self._close(ConnectionClosedError(f"{self._host}:{self._port}: malformed response {error}"))
         except BaseException:
-            self.close()  # an interrupt: nothing else would read the other responses that have arrived
+            self.close()  # after an interrupt, the other responses that have arrived would stay unread
             raise
 
     def _complete(self, frame: memoryview) -> None:
         number = int.from_bytes(frame[:4], "big", signed=True)
         waiting = self._waiting.get(number)
         if waiting is None:
-            raise ValueError(f"with the correlation id {number}, which no request has")
+            raise ValueError(f"with the unknown correlation id {number}")
         if not waiting.abandoned:
             version = waiting.version
             decode, tagged = _decoder(waiting.request_type, version)
-            # If this fails, the request still waits, and fails with the connection.
+            # If decoding fails, the request is still waiting, and the closing connection fails it.
             try:
                 response = decode(frame, version, end_of_tags(frame, 4) if tagged else 4)
             except (IndexError, ValueError) as error:
                 name = ApiKey(waiting.request_type.API_KEY).name
                 raise ValueError(f"to {name} in version {version}: {error}") from error
             waiting.complete(response, None)
-        self._waiting.pop(number, None)  # closing the connection has removed it already
+        self._waiting.pop(number, None)  # a callback that closed the connection has removed it
 
 
 @cache

@@ -233,7 +233,7 @@ class GroupMemberMachine(ABC):
             retry: True to repeat the commit after retriable errors.
             timeout_ms: the time limit of the repetitions.
             on_done: called when the commit is completed.
-            known: the value of `ownership.losses` that the user's code knows of; None: the current one.
+            known: the value of `ownership.losses` that the user's code has seen; None: the current one.
         """
         commit = Commit(dict(offsets), retry, now_ms + timeout_ms, self.ownership.losses if known is None else known)
         commit.on_done = on_done
@@ -254,7 +254,7 @@ class GroupMemberMachine(ABC):
 
         Args:
             partitions: the partitions of the offsets; none: only the membership is checked.
-            known: the value of `ownership.losses` that the user's code knows of.
+            known: the value of `ownership.losses` that the user's code has seen.
 
         Raises:
             CommitFailedError: the member is not in its group, or the membership has ended or one of the partitions was
@@ -446,7 +446,7 @@ class GroupMemberMachine(ABC):
     def take_commit(self, commit: Commit, now_ms: int) -> list[Outgoing]:
         """Returns the request of a new commit; none if it cannot be sent before the next `advance`.
 
-        It has the effect of `advance` and `take_requests`, for a commit that follows no other one.
+        It has the effect of `advance` and `take_requests`, for a commit that need not wait for an earlier one.
         """
         alone = len(self._commits) == 1 and self._commits[0] is commit
         if not alone or self._outgoing or self._committing is not None or self._closing:
@@ -505,7 +505,7 @@ class GroupMemberMachine(ABC):
             self._send_commit(commit, identity)
 
     def _require_owned(self, commit: Commit) -> None:
-        """Raises CommitFailedError if a commit that has waited is not this membership's.
+        """Raises CommitFailedError if a commit that has waited belongs to an earlier membership.
 
         The first attempt of a commit may follow the end of the `Revoked` event in which the user's code began it. A
         repetition may not, because the new owner may have committed by then, unless the member leaves: it still owns
@@ -526,7 +526,7 @@ class GroupMemberMachine(ABC):
                 self._committed(commit, identity, response, now_ms)
             except MALFORMED:
                 raise  # `received` refuses it
-            except Exception as error:  # of the system, for example MemoryError: its caller waits
+            except Exception as error:  # for example MemoryError; the caller of the commit waits
                 self._committing = None
                 commit.complete(error)
                 return False

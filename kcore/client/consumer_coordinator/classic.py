@@ -71,13 +71,13 @@ class ClassicMember(GroupMemberMachine):
         self._reason = ""
         self._join_at_ms = now_ms
         self._join_attempts = 0
-        self._in_flight = ""  # the Join or Sync that a response is expected for
+        self._in_flight = ""  # "Join" or "Sync" while its response is expected
         self._polled_once = False
         self._joined_topics: frozenset[str] = frozenset()
         self._previous: frozenset[TopicPartition] = frozenset()  # the last assignment, for the sticky assignor
         self._snapshot: dict[str, int] = {}
         self._heartbeat_at_ms = now_ms
-        self._heartbeats_failed = 0  # since the last one that the coordinator served
+        self._heartbeats_failed = 0  # since the last successful heartbeat
         self._session_deadline_ms = 0
         self._leader_topics: set[str] = set()
         self._stage = ""

@@ -95,7 +95,7 @@ class ConsumerMember(GroupMemberMachine):
 
     @property
     def reader(self) -> tuple[str | None, int]:
-        """Member id and epoch: the coordinator tells committed offsets to current members only."""
+        """Member id and epoch: the coordinator returns committed offsets to current members only."""
         return (self._member_id, self._epoch) if self._epoch > 0 else (None, -1)
 
     def _enter(self, state: ConsumerState) -> None:
@@ -505,7 +505,7 @@ class ConsumerMember(GroupMemberMachine):
         if not self._closing:
             return  # the heartbeat of a member that did not poll in time: its response is ignored
         if self.assignment and self._stage != "left":
-            self._epoch = 0  # fenced while leaving: the partitions are lost, and the next step says so
+            self._epoch = 0  # fenced while leaving: the partitions are lost, which the next step reports
             return
         self._finish()
 

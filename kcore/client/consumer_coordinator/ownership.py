@@ -17,7 +17,7 @@ class Ownership:
 
     The member joins again in the background. An offset that the user's code computed before a loss must not be
     committed with the epoch of a later membership, which the coordinator would accept: the partition may have had
-    another owner meanwhile. So the user's side remembers the count of losses that its code knows of, and passes it with
+    another owner meanwhile. So the user's side stores the count of losses that its code has seen, and passes it with
     each commit.
 
     Attributes:
@@ -58,13 +58,13 @@ class Ownership:
         )
 
     def commit_error(self, partitions: Iterable[TopicPartition], known: int) -> CommitFailedError | None:
-        """Returns the error of a commit of offsets that are no longer the member's to commit, or None.
+        """Returns the error of a commit of offsets that the member may no longer commit, or None.
 
         Partitions that the member never owned are left to the coordinator, as in the Java client.
 
         Args:
             partitions: the partitions of the commit.
-            known: the value of `losses` that the user's code knows of.
+            known: the value of `losses` that the user's code has seen.
         """
         error = self.membership_error(known)
         if error is not None:

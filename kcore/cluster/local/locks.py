@@ -24,8 +24,8 @@ LIFE_PREFIX: Final = "alive-"
 class FileLock:
     """A lock that one process holds at a time. In a process, only one thread at a time may use the object.
 
-    Callers take and release it within one `try` statement. An exception just before the release leaves the file
-    locked until the next use of the object, which succeeds, because the descriptor has the lock already.
+    Callers take and release it within one `try` statement. An exception just before the release leaves the file locked
+    until the next use of the object. That use succeeds, because the object's descriptor has the lock already.
 
     Args:
         path: the file, created if missing. It is never removed, because another process may wait for its lock.

@@ -32,7 +32,7 @@ def prepare(path: str, leaders: Mapping[PartitionKey, tuple[int, int]], base: in
         path: the data folder.
         leaders: the leader and the leader epoch of each partition in the metadata log. No node may write before the
             controller has given it the partition in a later epoch.
-        base: the epoch after which those of nodes and controllers begin: not lower than any epoch in the folder.
+        base: the epoch above which the epochs of nodes and controllers begin; not lower than any epoch in the folder.
 
     Raises:
         LogError: the folder cannot be written, or has no metadata log.

@@ -5,7 +5,7 @@ controller            the lease `controller`
 leader:<partition>    the leader of a partition
 number:<number>       the partition with this number
 round:<id><epoch>     the last transaction of an incarnation
-base                  the epoch after which all epochs of this run begin
+base the epoch above which all epochs of this run begin
 """
 
 from __future__ import annotations
@@ -225,19 +225,19 @@ class Rows:
         self._put(ROUND_PREFIX + _INCARNATION.pack(node_id, epoch), token)
 
     def base(self) -> int:
-        """Returns the epoch after which all epochs of this run begin."""
+        """Returns the epoch above which all epochs of this run begin."""
         value = self._get(BASE_KEY)
         if value is None or len(value) != U64.size:
             raise LogError("the database of the cluster is damaged: its first epoch is missing", FailureReason.CORRUPT)
         return int(U64.unpack(value)[0])
 
     def put_base(self, epoch: int) -> None:
-        """Stores the epoch after which all epochs of this run begin."""
+        """Stores the epoch above which all epochs of this run begin."""
         self._put(BASE_KEY, U64.pack(epoch))
         self.count_epoch(epoch)
 
     def count_epoch(self, epoch: int) -> None:
-        """Notes the highest epoch, above which the next process begins that opens the folder."""
+        """Stores the highest epoch. The next process that opens the folder begins with higher epochs."""
         value = self.txn.get(CLUSTER_EPOCH_KEY, db=self._meta)
         if value is None or U64.unpack(bytes(value))[0] < epoch:
             require_put(self.txn.put(CLUSTER_EPOCH_KEY, U64.pack(epoch), db=self._meta))

@@ -92,9 +92,9 @@ class LocalStorage(LmdbReader, SharedStorage):
     """A SharedStorage over one LMDB file and a journal for each node.
 
     A write set that only appends a few batches is an entry of the node's journal: no other process is involved. Others
-    take an LMDB transaction. Both are written under the node's lock. A process that takes something from this node
+    take an LMDB transaction. Both are written under the node's lock. A process that takes a partition from this node
     holds that lock, moves the node's journal to the log, and increases the node's revision in its own transaction. So
-    an unchanged revision under the lock proves that this node leads all that it led before.
+    an unchanged revision under the lock proves that this node still leads all its partitions.
 
     After an exception, `settle` reads the result: that of a transaction from its token, that of an entry from the
     journal's identity, or from the log if another process has moved the journal meanwhile.
@@ -153,7 +153,7 @@ class LocalStorage(LmdbReader, SharedStorage):
     # -- leadership, under the node's lock
 
     def _require_alive(self, rows: Rows) -> None:
-        """Refuses a fenced incarnation. Reads again what this node leads if another process has taken something.
+        """Refuses a fenced incarnation. Reloads the partitions of this node if another process has taken some of them.
 
         Raises:
             FencedWriteError: this incarnation has ended.
@@ -365,12 +365,12 @@ class LocalStorage(LmdbReader, SharedStorage):
             self._revision = STALE  # the changes may have taken partitions from this node
 
     def _revoke(self, txn: Any, node_id: int) -> None:
-        """Moves the journal of another node to the log, and lets the node read again what it leads."""
+        """Moves the journal of another node to the log, and makes that node reload its partitions."""
         move_node_journal(txn, self._environment, self._environment.path, node_id, end=False)
         self._revise(txn, node_id)
 
     def _revise(self, txn: Any, node_id: int) -> None:
-        """Lets another node read again what it leads, and which journal it has."""
+        """Makes another node reload its partitions and its journal."""
         rows = Rows(txn, self._environment)
         row = rows.node(node_id)
         assert row is not None, "a leader is registered"

@@ -54,7 +54,7 @@ class Listener:
                 os.mkfifo(self._path, FILE_MODE)
             if not stat.S_ISFIFO(os.stat(self._path).st_mode):
                 raise LogError(f"{self._path} is not a FIFO")
-            # With a writer of its own, the FIFO never ends.
+            # A writer of its own keeps reads of the FIFO from reporting its end.
             self._fd = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
             raise LogError(f"listening for changes of the cluster: {error}") from error

@@ -390,7 +390,7 @@ class Sessions:
 
     @contextlib.contextmanager
     def _reader(self) -> Iterator[tuple[Session, bool]]:
-        """Lends a connection of the pool; True beside it if it is new."""
+        """Lends a connection of the pool, and True if it is new."""
         with self._lock:
             if not self._lock.wait_for(lambda: self._readers < MAX_READERS or self._closed, READER_WAIT_S):
                 raise StoreUnavailableError(f"PostgreSQL: all {MAX_READERS} readers of this node are in use")

@@ -240,7 +240,7 @@ class AsyncConsumer:
                 with self.member._guard:
                     settled = not self._rebalances()
                     if settled:
-                        self.member._note()  # before the records: the membership may end meanwhile
+                        self.member._note()  # before the records are taken: the membership may end meanwhile
                 if settled:
                     with self._guard:
                         records = take(max_records)
@@ -250,7 +250,7 @@ class AsyncConsumer:
                 left_s = None if until_s is None else until_s - monotonic()
                 if left_s is not None and left_s <= 0:
                     return None
-                # The member does not announce every change, so the wait has a limit.
+                # The member does not set `_arrived` at every change, so the wait has a limit.
                 await self._arrived.wait(0.05 if self._rebalances() else left_s)
         finally:
             self.member._polls = False
@@ -394,7 +394,7 @@ class AsyncConsumer:
             missing = self._positions.missing(now_ms())
             states = self._positions.by_partition
             versions_before = {key: states[key].version for key in missing}
-            new = [key for key in missing if states[key].initial]  # not those that were reset: they are after it
+            new = [key for key in missing if states[key].initial]  # a reset one has passed its committed offset
         if not missing:
             return
         found: dict[TopicPartition, int] = {}
@@ -427,7 +427,7 @@ class AsyncConsumer:
                 request, committed_offsets, at_most=versions.FETCH_OFFSETS, broker=coordinator, repeat=False
             )
         except KafkaError as error:
-            if error.code in MEMBERSHIP_CHANGED:  # the member's next response settles its partitions
+            if error.code in MEMBERSHIP_CHANGED:  # the member's next heartbeat response tells its partitions
                 raise KafkaError.of(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
             raise
 
@@ -533,7 +533,7 @@ class AsyncConsumer:
                     self._pause([key])
                     divergent[key] = row.end_offset if row.end_offset >= 0 else None
         with self._guard:
-            self._positions.fail_validation(positions)  # those that the response does not name
+            self._positions.fail_validation(positions)  # positions that the response left out
         if divergent:
             self._fail(LogTruncationError("the log was truncated below the consumer's position", divergent))
 

@@ -217,7 +217,7 @@ class AsyncGroup:
         if not offsets:
             return
         request = commit_request(self.id, offsets)
-        if self._calls.local:  # no coordinator moves: one request decides
+        if self._calls.local:  # an embedded coordinator never moves, so no retry is needed
             response = await self._send(request, versions.COMMIT)
             check_commit(self._action, response, len(offsets))
             return
@@ -298,7 +298,7 @@ class AsyncGroup:
             return PartitionDict()
 
     async def pending_offsets(self, partitions: Iterable[Partition]) -> set[TopicPartition]:
-        """Returns those of the given partitions that have a pending offset: an open transaction commits it."""
+        """Returns the given partitions that have a pending offset, which an open transaction will commit."""
         request = offset_fetch_request(self.id, as_partitions(partitions), stable=True)
         return await self._calls.call(request, pending_offsets, at_most=versions.FETCH_OFFSETS)
 

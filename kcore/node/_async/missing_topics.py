@@ -45,7 +45,7 @@ class AsyncSubscription:
         try:
             response = await self._calls.transport.metadata(self._check.topics)
         except (KafkaError, ConnectionClosedError, TimeoutError):
-            self._check.failed(monotonic())  # the heartbeats have the same problem, and report it
+            self._check.failed(monotonic())  # the heartbeats fail for the same reason and report it
             return
         missing = self._check.received(response, monotonic())
         if missing:

@@ -129,7 +129,7 @@ class AsyncProducer:
         self._sent_s: dict[Broker, float] = {}
         self._responses: deque[tuple[SentBatches, Any, BaseException | None]] = deque()
         self._id = NO_PRODUCER
-        self._max_in_flight = order.MAX_IN_FLIGHT if acks == ACKS_ALL else 1  # without sequences one keeps the order
+        self._max_in_flight = order.MAX_IN_FLIGHT if acks == ACKS_ALL else 1  # no sequences: one keeps the order
         self._started = False
         self._closed = False
         self._errors: list[Exception] = []
@@ -335,7 +335,7 @@ class AsyncProducer:
 
     @property
     def _lacks_id(self) -> bool:
-        """True if nothing can be sent, because the producer id was given up and the next one is not there yet."""
+        """True if nothing can be sent, because the producer id was given up and the next one has not arrived."""
         return self._acks == ACKS_ALL and self._id[0] < 0
 
     async def _initialize(self) -> None:
@@ -555,7 +555,7 @@ class AsyncProducer:
         """Gets a new producer id before the next batch, if the sequence of a partition has ended."""
         if ended:
             self._id = NO_PRODUCER
-            self._wakeup.set()  # the send loop may be in the middle of a turn, which can send nothing more
+            self._wakeup.set()  # the send loop can send nothing more in its present turn
 
     def _complete(self, queue: PartitionQueue, batch: ProducerBatch, error: Exception | None) -> None:
         with self._guard:

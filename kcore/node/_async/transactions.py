@@ -121,7 +121,7 @@ class AsyncTransaction:
         self._rows = {}
         self._size_bytes = 0
         self._partitions.clear()
-        self._changed = self._failed = False  # the object may have had a block before
+        self._changed = self._failed = False  # an earlier `with` block may have set them
         self._open = True
         self._producer.holder = caller()
         return self
@@ -268,7 +268,8 @@ class AsyncTransaction:
             raise
 
     async def _send(self, partition: TopicPartition, rows: dict[TopicPartition, list[Row]], limit: int) -> int:
-        """Sends the first records of a partition in one batch: `limit` of them, or half as often as it is too large.
+        """Sends the first `limit` records of a partition in one batch; halves their number while the batch is too
+        large.
 
         Returns:
             The number of records of the batch that the broker stored.

@@ -51,10 +51,10 @@ class Member:
     The member joins, sends heartbeats and rejoins in the background. A partition belongs to it from the `Assigned`
     event until its listener or event loop has handled the `Revoked` event, or until a `Lost` event.
 
-    Commits, also in transactions, are those of the membership that the program knows of: that of the last event that
-    its loop or listener got, or for a consumer that of its last poll. If the member was removed from the group since
-    then, or gave the partition up, they raise CommitFailedError, even if it has joined again in the background. For a
-    member without listeners and loop, reading `assignment` has the effect of an event.
+    Commits, also in transactions, belong to the membership at the last event that the program's loop or listener got,
+    or for a consumer at its last poll. They raise CommitFailedError if the member was removed from the group since
+    then, or gave the partition up, even if it has joined again in the background. For a member without listeners and
+    loop, reading `assignment` has the effect of an event.
 
     An error of the member in the background, for example of a listener, is logged and then raised once, by the next
     call of `start`, `commit`, `events`, `poll` or `wait`, or at the end of the `with` block. If the coordinator has
@@ -82,24 +82,24 @@ class Member:
             Lost: on_lost if on_lost is not None else on_revoked,
         }
         self._subscription = Subscription(calls, settings.topics, f"a member of group {settings.group_id!r}")
-        self._internal: Callable[[MemberEvent, bool], None] | None = None  # the consumer's own listener
+        self._internal: Callable[[MemberEvent, bool], None] | None = None  # the owning consumer's listener
         self._guard = guard()
         self._stepper = Stepper(self._step, self._ended)
         self._joined = Event()
         self._closed = Event()
         self._handling = False
-        self._polls = True  # the driver polls: the user's code need not
+        self._polls = True  # True: the driver polls; False: the user's code must poll
         self._error: BaseException | None = None
         self._channel = f"member-{uuid.uuid4().hex}"
         self._started = False
         self._closing = False
-        self._failed = Event()  # set when `wait` has to look
+        self._failed = Event()  # set when `wait` must check for an error
         self._on_failed: Callable[[], None] | None = None  # wakes the consumer's poll
         self._logged = ""
         self._iterating = False
         self._queue: deque[MemberEvent] = deque()
         self._queued = Event()
-        self._known = 0  # the losses of the machine that the user's code knows of
+        self._known = 0  # the machine's count of losses that the user's code has seen
         self._known_identity: tuple[str, int] | None = None  # member id and epoch at that time
         self._unhandled: MemberEvent | None = None  # an event that `events` has returned and the machine waits for
 
@@ -169,7 +169,7 @@ class Member:
         return GroupMetadata(self._machine.settings.group_id, *identity)
 
     def _note(self) -> None:
-        """Records that the user's code knows the member's present state. The caller holds the guard."""
+        """Records that the user's code has seen the member's present state. The caller holds the guard."""
         machine = self._machine
         self._known = machine.ownership.losses
         if machine.epoch >= 0:
@@ -331,7 +331,7 @@ class Member:
                 raise commit.error
 
     def _send_at_once(self, commit: Commit, at_ms: int) -> bool:
-        """Sends a commit that follows no other one; the next step stays at its time, because nothing else changes."""
+        """Sends a commit that need not wait for an earlier commit. The time of the next step does not change."""
         try:
             with self._guard:
                 requests = self._machine.take_commit(commit, at_ms)
@@ -339,7 +339,7 @@ class Member:
                 self._send(outgoing)
         except BaseException:
             with self._guard:
-                self._machine.abandon()  # it would wait for a response to a request that may not have been sent
+                self._machine.abandon()  # the machine would wait for a response, but the request may not have been sent
             self._stepper.run()
             raise
         return bool(requests)
@@ -439,7 +439,7 @@ class Member:
     # ---- the driver
 
     def _step(self) -> float | None:
-        """Moves the machine, and carries out what it wants; returns the seconds until the next step."""
+        """Advances the machine and performs the actions that it requests; returns the seconds until the next step."""
         with self._guard:
             at_ms = now_ms()
             machine = self._machine
@@ -534,7 +534,7 @@ class Member:
 
     @property
     def _informs_of_losses(self) -> bool:
-        """True if the user's code gets `Lost` events, or has none to get because the member has just joined."""
+        """True if the user's code gets `Lost` events, or if the member is still joining and can have lost nothing."""
         return self._listeners[Lost] is not None or not self._joined.is_set()
 
     def _handle(self, event: MemberEvent) -> None:
@@ -544,7 +544,7 @@ class Member:
             self._internal(event, True)
         listener = self._listeners[type(event)]
         informed = listener is not None or (isinstance(event, Assigned) and self._informs_of_losses)
-        if informed and (self._internal is None or self._polls):  # a consumer's code knows events of its polls alone
+        if informed and (self._internal is None or self._polls):  # the user of a consumer gets events in its polls only
             with self._guard:
                 self._note()
         if listener is not None:

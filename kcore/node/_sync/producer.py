@@ -130,7 +130,7 @@ class Producer:
         self._sent_s: dict[Broker, float] = {}
         self._responses: deque[tuple[SentBatches, Any, BaseException | None]] = deque()
         self._id = NO_PRODUCER
-        self._max_in_flight = order.MAX_IN_FLIGHT if acks == ACKS_ALL else 1  # without sequences one keeps the order
+        self._max_in_flight = order.MAX_IN_FLIGHT if acks == ACKS_ALL else 1  # no sequences: one keeps the order
         self._started = False
         self._closed = False
         self._errors: list[Exception] = []
@@ -336,7 +336,7 @@ class Producer:
 
     @property
     def _lacks_id(self) -> bool:
-        """True if nothing can be sent, because the producer id was given up and the next one is not there yet."""
+        """True if nothing can be sent, because the producer id was given up and the next one has not arrived."""
         return self._acks == ACKS_ALL and self._id[0] < 0
 
     def _initialize(self) -> None:
@@ -556,7 +556,7 @@ class Producer:
         """Gets a new producer id before the next batch, if the sequence of a partition has ended."""
         if ended:
             self._id = NO_PRODUCER
-            self._wakeup.set()  # the send loop may be in the middle of a turn, which can send nothing more
+            self._wakeup.set()  # the send loop can send nothing more in its present turn
 
     def _complete(self, queue: PartitionQueue, batch: ProducerBatch, error: Exception | None) -> None:
         with self._guard:

@@ -1,10 +1,10 @@
-"""BrokerHeartbeat (API key 63): the state that a node wants to be in (KIP-631)."""
+"""BrokerHeartbeat (API key 63): the state that a node requests (KIP-631)."""
 
 from kcore.protocol.schema import Array, Bool, Int16, Int32, Int64, Message, Request, Uuid, field
 
 
 class BrokerHeartbeatRequest(Request["BrokerHeartbeatResponse"], api_key=63, versions="0-2", flexible="0+"):
-    """The node and its wish; v1 has the failed log directories (KIP-858), v2 the cordoned ones."""
+    """The node and its requested state; v1 has the failed log directories (KIP-858), v2 the cordoned ones."""
 
     broker_id: Int32 = 0
     broker_epoch: Int64 = -1

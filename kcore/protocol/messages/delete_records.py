@@ -18,7 +18,7 @@ class DeleteRecordsTopic(Struct):
 
 
 class DeleteRecordsRequest(Request["DeleteRecordsResponse"], api_key=21, versions="0-2", flexible="2+"):
-    """The offset before which records go."""
+    """The offset before which records are deleted."""
 
     topics: Array[DeleteRecordsTopic] = ()
     timeout_ms: Int32 = 0

@@ -24,7 +24,7 @@ class DescribeConfigsResource(Struct):
 
 
 class DescribeConfigsRequest(Request["DescribeConfigsResponse"], api_key=32, versions="1-4", flexible="4+"):
-    """Names resources and settings; v1 can request synonyms (KIP-226), v3 for documentation (KIP-569)."""
+    """Names resources and settings; v1 can request synonyms (KIP-226), v3 documentation (KIP-569)."""
 
     resources: Array[DescribeConfigsResource] = ()
     include_synonyms: Bool = False
@@ -63,7 +63,7 @@ class DescribeConfigsResult(Struct):
 
 
 class DescribeConfigsResponse(Message, api_key=32, versions="1-4", flexible="4+"):
-    """Settings of each resource with where they come from."""
+    """The settings of each resource, with their sources."""
 
     throttle_time_ms: Int32 = 0
     results: Array[DescribeConfigsResult] = ()

@@ -31,7 +31,7 @@ class Cursor(Struct):
 class DescribeTopicPartitionsRequest(
     Request["DescribeTopicPartitionsResponse"], api_key=75, versions="0", flexible="0+"
 ):
-    """Names topics and where the page begins."""
+    """Names topics, and the partition at which the page begins."""
 
     topics: Array[TopicRequest] = ()
     response_partition_limit: Int32 = 2000
@@ -64,7 +64,7 @@ class DescribeTopicPartitionsResponseTopic(Struct):
 
 
 class DescribeTopicPartitionsResponse(Message, api_key=75, versions="0", flexible="0+"):
-    """Partitions with eligible leaders, and where the next page begins."""
+    """Partitions with eligible leaders, and the partition at which the next page begins."""
 
     throttle_time_ms: Int32 = 0
     topics: Array[DescribeTopicPartitionsResponseTopic] = ()

@@ -4,14 +4,14 @@ from kcore.protocol.schema import Bytes, Int16, Int32, Int64, Message, Request
 
 
 class ExpireDelegationTokenRequest(Request["ExpireDelegationTokenResponse"], api_key=40, versions="1-2", flexible="2+"):
-    """The token's HMAC and when it shall expire."""
+    """The token's HMAC, and the time until it shall expire."""
 
     hmac: Bytes = b""
     expiry_time_period_ms: Int64 = 0
 
 
 class ExpireDelegationTokenResponse(Message, api_key=40, versions="1-2", flexible="2+"):
-    """When it expires."""
+    """The time at which the token expires."""
 
     error_code: Int16 = 0
     expiry_timestamp_ms: Int64 = 0

@@ -135,9 +135,7 @@ class NodeEndpoint(Struct):
 
 
 class FetchResponse(Message, api_key=1, versions="4-18", flexible="12+"):
-    """Batches per partition; v12 tells of diverging epochs and leaders (KIP-595), v16 where the leaders are
-    (KIP-951).
-    """
+    """Batches per partition; v12 has diverging epochs and leaders (KIP-595), v16 the leaders' addresses (KIP-951)."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = field("7+", default=0, ignorable=True)

@@ -1,4 +1,4 @@
-"""FindCoordinator (API key 10): where the coordinator of a group, transaction or share partition is."""
+"""FindCoordinator (API key 10): the broker that coordinates a group, transaction or share partition."""
 
 from kcore.protocol.schema import Array, Int8, Int16, Int32, Message, NullableString, Request, String, Struct, field
 

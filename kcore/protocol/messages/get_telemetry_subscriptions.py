@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions (API key 71): which metrics a client should push (KIP-714)."""
+"""GetTelemetrySubscriptions (API key 71): the metrics that a client should push (KIP-714)."""
 
 from kcore.protocol.schema import ZERO_UUID, Array, Bool, Int8, Int16, Int32, Message, Request, String, Uuid
 

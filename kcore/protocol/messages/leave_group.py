@@ -28,7 +28,7 @@ class MemberResponse(Struct):
 
 
 class LeaveGroupResponse(Message, api_key=13, versions="0-5", flexible="4+"):
-    """The error of the whole and, from v3, of each member."""
+    """The error of the request and, from v3, of each member."""
 
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     error_code: Int16 = 0

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (API key 23): where a leader epoch ended (KIP-101)."""
+"""OffsetForLeaderEpoch (API key 23): the end offset of a leader epoch (KIP-101)."""
 
 from kcore.protocol.schema import Array, Int16, Int32, Int64, Message, Request, String, Struct, field
 

@@ -11,7 +11,7 @@ class RenewDelegationTokenRequest(Request["RenewDelegationTokenResponse"], api_k
 
 
 class RenewDelegationTokenResponse(Message, api_key=39, versions="1-2", flexible="2+"):
-    """When it expires."""
+    """The time at which the token expires."""
 
     error_code: Int16 = 0
     expiry_timestamp_ms: Int64 = 0

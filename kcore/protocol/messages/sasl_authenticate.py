@@ -9,7 +9,7 @@ class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"], api_key=36, v
     auth_bytes: Bytes = b""
 
     def __repr__(self) -> str:
-        # A token of PLAIN is a password, one of OAUTHBEARER as good as one.
+        # A PLAIN token contains the password, and an OAUTHBEARER token is as good as one.
         return "SaslAuthenticateRequest(auth_bytes=[hidden])"
 
 

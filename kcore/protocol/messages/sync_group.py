@@ -1,4 +1,4 @@
-"""SyncGroup (API key 14): handing out a classic group's assignments."""
+"""SyncGroup (API key 14): distributing a classic group's assignments."""
 
 from kcore.protocol.schema import Array, Bytes, Int16, Int32, Message, NullableString, Request, String, Struct, field
 
@@ -11,7 +11,7 @@ class SyncGroupRequestAssignment(Struct):
 
 
 class SyncGroupRequest(Request["SyncGroupResponse"], api_key=14, versions="0-5", flexible="4+"):
-    """The leader's assignments, or a follower's question; v3 has static members (KIP-345), v5 the protocol
+    """The leader's assignments; a follower's request has none. v3 has static members (KIP-345), v5 the protocol
     (KIP-559).
     """
 

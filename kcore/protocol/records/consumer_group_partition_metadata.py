@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`, type 4: KIP-848 groups: topics as written before the metadata hash."""
+"""Records of `__consumer_offsets`, type 4: KIP-848 groups: topics of groups from before the metadata hash."""
 
 from kcore.protocol.records.base import CONSUMER_OFFSETS, RecordKey, RecordValue
 from kcore.protocol.schema import ZERO_UUID, Array, Int32, String, Struct, Uuid
@@ -21,7 +21,7 @@ class TopicMetadata(Struct):
 
 
 class ConsumerGroupPartitionMetadataValue(RecordValue, versions="0", flexible="0+"):
-    """Topics with partition counts and racks; read, and no longer written by Kafka 4.1."""
+    """Topics with partition counts and racks. Kafka 4.1 reads these records and no longer writes them."""
 
     topics: Array[TopicMetadata] = ()
 

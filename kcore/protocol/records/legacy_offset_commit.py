@@ -13,7 +13,7 @@ class LegacyOffsetCommitValue(RecordValue, versions="0"):
 
 
 class LegacyOffsetCommitKey(RecordKey, topic=CONSUMER_OFFSETS, record_type=0, value=LegacyOffsetCommitValue):
-    """The key of type 0, laid out as OffsetCommitKey."""
+    """The key of type 0, with the fields of OffsetCommitKey."""
 
     group: String = ""
     topic: String = ""

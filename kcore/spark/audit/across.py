@@ -73,8 +73,8 @@ class _Producer:
         self._producer_id = producer_id
         self._logs = logs
         self._ids: list[Observation] = []
-        self._unplaced: set[Outcome] = set()  # decisions known only by their completion
-        self._unmarked: set[tuple[str | None, int]] = set()  # decisions in progress without a marker: (id, offset)
+        self._unplaced: set[Outcome] = set()  # completed transactions whose decision record is missing
+        self._unmarked: set[tuple[str | None, int]] = set()  # decisions that wait for a marker: (id, offset)
 
     def findings(self, observations: Iterable[Observation]) -> Iterator[Finding]:
         """Yields the findings of this producer from its sorted observations."""
@@ -102,7 +102,7 @@ class _Producer:
             yield finding(
                 "producer-id-shared",
                 [current[0].evidence, other.evidence],
-                f"{current[0].transactional_id} and {other.transactional_id} both have producer {self._producer_id}.",
+                f"{current[0].transactional_id} and {other.transactional_id} share producer id {self._producer_id}.",
                 transactional_id=other.transactional_id,
                 producer_id=self._producer_id,
             )
@@ -113,23 +113,23 @@ class _Producer:
         if observation.state == NAMES[ONGOING]:
             age_ms = logs.now_ms - (observation.end_ms if observation.end_ms >= 0 else observation.timestamp_ms)
             if age_ms > observation.timeout_ms + logs.grace_ms:
-                sentence = f"The transaction of {observation.transactional_id} is open for {age_ms} ms, and may take " \
-                    f"{observation.timeout_ms} ms."  # fmt: skip
+                sentence = f"The transaction of {observation.transactional_id} has been open for {age_ms} ms; its " \
+                    f"timeout is {observation.timeout_ms} ms."  # fmt: skip
                 yield self._of_id("transaction-hangs", observation, sentence)
         elif observation.state in PREPARED:
             age_ms = logs.now_ms - observation.timestamp_ms
             if age_ms <= logs.grace_ms:
                 return
             waits = (observation.transactional_id, observation.offset) in self._unmarked
-            sentence = f"{observation.transactional_id} is in {observation.state} for {age_ms} ms"
+            sentence = f"{observation.transactional_id} has been in {observation.state} for {age_ms} ms"
             if waits and age_ms <= observation.timeout_ms:
-                yield self._of_id("transaction-waits", observation, f"{sentence}, and waits for markers.")
+                yield self._of_id("transaction-waits", observation, f"{sentence} and waits for markers.")
             elif waits:
                 yield self._of_id(
-                    "transaction-not-completed", observation, f"{sentence}, and may take {observation.timeout_ms} ms."
+                    "transaction-not-completed", observation, f"{sentence}; its timeout is {observation.timeout_ms} ms."
                 )
             else:
-                yield self._of_id("transaction-not-completed", observation, f"{sentence}, and all markers are written.")
+                yield self._of_id("transaction-not-completed", observation, f"{sentence} with all markers written.")
 
     def _of_id(self, kind: str, observation: Observation, sentence: str) -> Finding:
         return finding(
@@ -192,7 +192,7 @@ class _Producer:
                 yield finding(
                     "marker-contradicts-decision",
                     [decision.evidence, other.evidence],
-                    f"The transaction of {decision.transactional_id} was {_done(decision)}, and its marker in {where} "
+                    f"The transaction of {decision.transactional_id} was {_done(decision)}, but its marker in {where} "
                     f"says that it was {_done(other)}.",
                     transactional_id=decision.transactional_id,
                     producer_id=self._producer_id,
@@ -205,7 +205,7 @@ class _Producer:
                 yield finding(
                     "marker-missing",
                     [decision.evidence],
-                    f"The transaction of {decision.transactional_id} was {_done(decision)} and completed, without a "
+                    f"The transaction of {decision.transactional_id} was {_done(decision)} and completed, but has no "
                     f"marker in {where}.",
                     transactional_id=decision.transactional_id,
                     producer_id=self._producer_id,
@@ -218,8 +218,8 @@ class _Producer:
             yield finding(
                 "marker-without-transaction",
                 [marker.evidence],
-                f"A marker in {where} says that a transaction of producer {self._producer_id} in epoch "
-                f"{marker.producer_epoch} was {_done(marker)}, and there was none.",
+                f"A marker in {where} ends a transaction of producer {self._producer_id} in epoch "
+                f"{marker.producer_epoch} as {_done(marker)}, but no such transaction exists.",
                 producer_id=self._producer_id,
                 about=place,
             )
@@ -234,7 +234,7 @@ class _Producer:
         logs = self._logs
         if logs.decisions_since_ms is None or (marker.producer_epoch, marker.commit) in self._unplaced:
             return False
-        # Logs may have been copied one after the other, and go on where the transactions' log ends.
+        # The logs may have been copied one after the other: this log may contain markers of later decisions.
         until_ms = logs.now_ms if place[0] == CONSUMER_OFFSETS else logs.decisions_until_ms
         for observation in self._ids:
             span = logs.spans.get((observation.topic, observation.partition))
@@ -242,7 +242,7 @@ class _Producer:
         return logs.decisions_since_ms <= marker.timestamp_ms <= until_ms
 
     def _is_behind(self, place: PartitionTuple, since_ms: int) -> bool:
-        """Returns True if a log continues after a time. A log that was copied first may lack only its end."""
+        """Returns True if a log continues after a time, or if that time is past the grace period."""
         span = self._logs.spans.get(place)
         late = self._logs.now_ms - since_ms > self._logs.grace_ms
         return late or (span is not None and span.newest_ms > since_ms)
@@ -268,25 +268,25 @@ class _Producer:
         if under_way:
             txn_log = logs.spans.get((owner.topic, owner.partition))
             if txn_log is not None and observation.timestamp_ms < txn_log.newest_ms:
-                sentence = f"{since} is open, and {name} is not part of the transaction of {owner_id}."
+                sentence = f"{since} is open, but the transaction of {owner_id} does not include {name}."
                 yield self._of_open("data-outside-transaction", place, observation, owner, sentence)
         elif self._is_behind(place, owner.timestamp_ms):
-            sentence = f"{since} is open, and {owner_id} is in {owner.state}: it is over."
+            sentence = f"{since} is open, but {owner_id} is in {owner.state}, so the transaction has ended."
             yield self._of_open("data-without-marker", place, observation, owner, sentence)
 
     def _orphan(self, place: PartitionTuple, observation: Observation) -> Iterator[Finding]:
-        """Yields findings on open data of a producer that no transactional id has."""
+        """Yields findings on open data of a producer id that belongs to no transactional id."""
         logs = self._logs
         since = f"the transaction of producer {self._producer_id} in {place[0]}-{place[1]}"
         if logs.decisions_since_ms is None:
             age_ms = logs.now_ms - observation.timestamp_ms
             if age_ms > MAX_TIMEOUT_MS + logs.grace_ms:
-                sentence = f"{since} is open for {age_ms} ms."
+                sentence = f"{since} has been open for {age_ms} ms."
                 yield self._of_open("transaction-open-long", place, observation, None, sentence)
         elif not logs.knows_ids or logs.now_ms - observation.timestamp_ms <= logs.grace_ms:
             return
-        elif observation.timestamp_ms - logs.grace_ms >= logs.decisions_since_ms:  # its start would be in the log
-            sentence = f"{since} is open, and no transactional id has that producer."
+        elif observation.timestamp_ms - logs.grace_ms >= logs.decisions_since_ms:  # the log would have its start
+            sentence = f"{since} is open, but no transactional id has this producer id."
             yield self._of_open("data-without-transaction", place, observation, None, sentence)
 
     def _of_open(

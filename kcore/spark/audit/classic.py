@@ -1,4 +1,4 @@
-"""Checks of classic groups: generations, and assignments as their leaders made them (consumer protocol, KIP-429)."""
+"""Checks of classic groups: their generations, and the assignments of their leaders (consumer protocol, KIP-429)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Generations(Check):
             self.log.found(
                 "generation-went-back",
                 [before.evidence, here],
-                f"Group {key.group} was in generation {before.value}, and then in {value.generation}.",
+                f"The generation of group {key.group} fell from {before.value} to {value.generation}.",
                 group_id=key.group,
             )
         self._last[key.group] = Last(value.generation, here)
@@ -71,7 +71,7 @@ class ClassicOwners(Check):
             self.log.found(
                 "two-owners",
                 [self.log.here(row)],
-                f"In generation {value.generation} of group {key.group} both {other} and {member_id} own "
+                f"In generation {value.generation} of group {key.group} {other} and {member_id} both own "
                 f"{named(topic, partitions)}.",
                 group_id=key.group,
                 member_id=member_id,

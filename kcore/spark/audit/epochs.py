@@ -1,7 +1,7 @@
 """Checks of the epochs of consumer, share and streams groups (KIP-848, KIP-932, KIP-1071).
 
-Epochs only grow. A target assignment is computed for a group epoch, and members follow it: neither epoch is ever
-above the group's.
+Epochs only grow. The coordinator computes a target assignment for a group epoch, and members follow it. The assignment
+epoch and the member epochs therefore never exceed the group epoch.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class GroupEpochs(Check):
         before = self._last.get(place)
         of = f"group {group_id}" if member_id is None else f"member {member_id} of group {group_id}"
         if before is not None and epoch < before.value and epoch != STATIC_LEAVE_EPOCH:
-            sentence = f"The {what} of {of} was {before.value}, and then {epoch}."
+            sentence = f"The {what} of {of} fell from {before.value} to {epoch}."
             self.log.found(went_back, [before.evidence, here], sentence, group_id=group_id, member_id=member_id)
         self._last[place] = Last(epoch, here)
         if part == "Metadata":
@@ -76,5 +76,5 @@ class GroupEpochs(Check):
         if part == "Topology" or group is None or epoch <= group.value:
             return
         ahead = "member-epoch-ahead" if member_id is not None else "assignment-epoch-ahead"
-        sentence = f"The {what} of {of} is {epoch}, and the group epoch {group.value}."
+        sentence = f"The {what} of {of} is {epoch}, above the group epoch {group.value}."
         self.log.found(ahead, [group.evidence, here], sentence, group_id=group_id, member_id=member_id)

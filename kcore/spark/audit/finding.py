@@ -111,7 +111,7 @@ class Observation(NamedTuple):
             `log`: the timestamp of its newest record.
         transactional_id: `id`, `decision`: the id.
         group_id: `open`: a group whose offsets the transaction commits. `share-topic`, `share-state`: the group.
-        state: `id`: the state, in Kafka's words. `log`: `whole` (complete from offset 0 on), `partial` (compacted, or
+        state: `id`: the state, under Kafka's name. `log`: `whole` (complete from offset 0 on), `partial` (compacted, or
             without its front) or `damaged`. `share-topic`: the list.
         commit: `decision`, `marker`: True for commit, False for abort.
         timeout_ms: `id`: the transaction timeout.

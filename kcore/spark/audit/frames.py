@@ -125,7 +125,7 @@ def frame_of(spark: SparkSession, findings: Iterable[Finding]) -> DataFrame:
 def results_of_part(source: Source, part: Part, hides_control: bool = False) -> Iterator[Finding | Observation]:
     """Audits one partition in the process that reads it; yields findings and observations.
 
-    Without transaction markers, every gap counts as one that compaction may have left.
+    If the source hides transaction markers, any gap may be one, so no gap is reported.
     """
     from kcore.spark.audit.log_order import of_part  # noqa: PLC0415
     from kcore.spark.audit.partition import examine  # noqa: PLC0415

@@ -65,7 +65,7 @@ class LogOrder(Check):
         last = self._last
         if last is not None and last.offset == row.offset and last != row:
             here = self.log.here(row)
-            sentence = f"Two records that differ have offset {row.offset} in {row.topic}-{row.partition}."
+            sentence = f"Two different records have offset {row.offset} in {row.topic}-{row.partition}."
             self.log.found("offset-conflict", [here], sentence)
         elif self._again is not None and row.offset <= self._again[1].offset + 1:
             self._again = (self._again[0], max(self._again[1], row, key=lambda one: one.offset))
@@ -78,7 +78,7 @@ class LogOrder(Check):
             first, last = self._again
             self._again = None
             many = (
-                f"Offset {first.offset} stands" if first is last else f"Offsets {first.offset} to {last.offset} stand"
+                f"Offset {first.offset} occurs" if first is last else f"Offsets {first.offset} to {last.offset} occur"
             )
             evidence = [self.log.here(one) for one in ((first,) if first is last else (first, last))]
             sentence = f"{many} twice in {self.log.topic}-{self.log.partition}."

@@ -60,7 +60,7 @@ class OffsetsWentBack(Check):
             self._compare((key.group, key.topic, key.partition), before, offset, row.offset, row.timestamp_ms)
 
     def marker(self, row: EventRow, commit: bool) -> None:
-        """Compares the offsets of a committed transaction. Each counts from its own record, not from the marker."""
+        """Compares the offsets of a committed transaction by the positions of their own records, not of the marker."""
         partitions = self._pending.pop(row.producer_id, None)
         if not commit or not partitions:
             return
@@ -81,8 +81,8 @@ class OffsetsWentBack(Check):
         log.found(
             "offset-went-back",
             [log.at(before.record_offset, before.commit_timestamp_ms), log.at(at, timestamp_ms)],
-            f"Group {group_id} went back from {before.committed_offset} to {offset} in {topic}-{partition}, "
-            f"while it had members.",
+            f"The committed offset of group {group_id} in {topic}-{partition} fell from "
+            f"{before.committed_offset} to {offset} while the group had members.",
             group_id=group_id,
             about=(topic, partition),
         )

@@ -103,7 +103,7 @@ class Owners(Check):
             self.log.found(
                 "two-owners",
                 [group.members[other][1], here],
-                f"In group {group_id} {member_id} owns {named(topic, partitions)} while {other} still does.",
+                f"In group {group_id}, {member_id} owns {named(topic, partitions)} while {other} still owns it.",
                 group_id=group_id,
                 member_id=member_id,
                 about=(topic, min(partitions)),

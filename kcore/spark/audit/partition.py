@@ -201,7 +201,7 @@ class PartitionAudit:
                 self._log.found(
                     "unreplayable-record",
                     [self._log.here(row)],
-                    f"The record at offset {row.offset} of {row.topic}-{row.partition} contradicts the ones before it: "
+                    f"The record at offset {row.offset} of {row.topic}-{row.partition} contradicts earlier records: "
                     f"{error}.",
                     group_id=getattr(key, "group_id", None) or getattr(key, "group", None),
                     member_id=getattr(key, "member_id", None),

@@ -74,8 +74,8 @@ class ProducerEpochs(Check):
             self.log.found(
                 "coordinator-epoch-went-back",
                 [producer.coordinator, here],
-                f"A marker for producer {row.producer_id} comes from coordinator epoch {coordinator_epoch}, after one "
-                f"from {producer.coordinator_epoch}.",
+                f"A marker for producer {row.producer_id} has coordinator epoch {coordinator_epoch}, after a marker "
+                f"of epoch {producer.coordinator_epoch}.",
                 producer_id=row.producer_id,
             )
         producer.coordinator_epoch, producer.coordinator = coordinator_epoch, here
@@ -104,7 +104,7 @@ class ProducerEpochs(Check):
         )
 
     def _sweep(self, now_ms: int) -> None:
-        """Drops producers that a broker would forget too: a log names more producers than are alive."""
+        """Drops idle producers, as a broker does, so that memory depends on the live producers only."""
         self._until_sweep -= 1
         if self._until_sweep:
             return

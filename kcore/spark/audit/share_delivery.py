@@ -104,7 +104,7 @@ class ShareDelivery(Check):
         end = -1
         for first, last, _, _ in batches:
             if first <= end or last < first:
-                sentence = f"a record lists the offsets {first} to {last} after {end}"
+                sentence = f"a record lists offsets {first} to {last} after offset {end}"
                 self._found("share-batches-overlap", row, place, sentence)
                 return False
             end = last
@@ -112,13 +112,13 @@ class ShareDelivery(Check):
 
     def _check_start(self, row: EventRow, place: SharePartitionKey, before: ShareState, start_offset: int) -> None:
         if start_offset < before.start_offset:
-            sentence = f"the start offset was {before.start_offset}, and then {start_offset}"
+            sentence = f"the start offset fell from {before.start_offset} to {start_offset}"
             self._found("share-start-offset-went-back", row, place, sentence)
 
     def _check_counts(
         self, row: EventRow, place: SharePartitionKey, before: ShareState, batches: Sequence[Batch], start_offset: int
     ) -> None:
-        """Checks that a snapshot has every delivery that the state before it had."""
+        """Checks that a snapshot contains every delivery of the previous state."""
         for old, overlapping in _overlaps(before.batches, batches):
             first, last, _, count = old
             first = max(first, start_offset)  # the first offset that no batch of the snapshot has shown yet
@@ -134,7 +134,7 @@ class ShareDelivery(Check):
                 return
 
     def _went_back(self, row: EventRow, place: SharePartitionKey, offset: int, was: int, now: int) -> None:
-        sentence = f"the record at offset {offset} had {was} deliveries, and then {now}"
+        sentence = f"the delivery count of the record at offset {offset} fell from {was} to {now}"
         self._found("delivery-count-went-back", row, place, sentence)
 
     def _check_complete(
@@ -147,7 +147,7 @@ class ShareDelivery(Check):
             for new in overlapping:
                 if new[3] > old[3]:
                     first, was = max(old[0], new[0]), old[3]
-                    sentence = f"the record at offset {first} was complete after {was} deliveries, and has {new[3]} now"
+                    sentence = f"the record at offset {first} was complete after {was} deliveries, but now has {new[3]}"
                     self._found("record-acknowledged-twice", row, place, sentence)
                     return
 
@@ -157,7 +157,7 @@ class ShareDelivery(Check):
         self.log.found(
             kind,
             [*evidence, self.log.here(row)],
-            f"In {topic_id}-{place.partition} of share group {place.group_id} {sentence}.",
+            f"In {topic_id}-{place.partition} of share group {place.group_id}, {sentence}.",
             group_id=place.group_id,
             about=(topic_id, place.partition),
         )

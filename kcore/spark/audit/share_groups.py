@@ -1,8 +1,8 @@
-"""Share groups across logs (KIP-932): share partitions that a group lists, against the states that exist.
+"""Share groups across logs (KIP-932): compares the share partitions that groups list with the existing states.
 
-A group lists a share partition before the share coordinator creates its state, and until it has deleted it. So a state
-that no group lists was forgotten, and nothing will ever delete it. A partition that stays on the initializing list is
-not assigned to members.
+A group lists a share partition before the share coordinator creates its state, and until it has deleted it. A state
+that no group lists was therefore forgotten: no coordinator will ever delete it. A partition that stays on the
+initializing list is not assigned to members.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LISTS: Final = ("initializing", "initialized", "deleting")
 
 
 def group_number(group_id: str) -> int:
-    """Returns the number by which observations of a share group are sorted: below -1, where producer ids are not."""
+    """Returns the number by which observations of a share group are sorted. It is below -1, unlike any producer id."""
     return -2 - crc32(group_id.encode("utf-8", "surrogatepass"))
 
 

@@ -79,7 +79,7 @@ class ShareEpochs(Check):
                 self.log.found(
                     f"{name}-epoch-went-back",
                     [before.evidence, self.log.here(row)],
-                    f"The {name} epoch of {topic_id}-{partition} in share group {group_id} was {was}, and then {now}.",
+                    f"The {name} epoch of {topic_id}-{partition} in share group {group_id} fell from {was} to {now}.",
                     group_id=group_id,
                     about=(topic_id, partition),
                 )

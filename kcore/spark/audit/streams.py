@@ -121,7 +121,7 @@ class StreamsTasks(Check):
         for part, partition in tasks:
             by_part.setdefault(part, []).append(partition)
         for part, partitions in by_part.items():
-            holder = "it has already" if other == member_id else f"{other} of the same process has, too"
+            holder = "it already has in another role" if other == member_id else f"{other} of the same process also has"
             sentence = f"In group {group_id}, {member_id} has task {named(part, partitions)}, which {holder}."
             self.log.found(
                 "task-twice-in-process",

@@ -1,7 +1,7 @@
 """Checks of transactional ids in `__transaction_state`: only legal transitions occur (KIP-98, KIP-360, KIP-890).
 
-The table of states is the engine's own. The check also emits observations to compare with other partitions: the
-decision of each transaction, and the final state of each id.
+The legal transitions are those of the engine's own table. The check also emits observations to compare with other
+partitions: the decision of each transaction, and the final state of each id.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ class Transitions(Check):
                 self.log.found(
                     "producer-id-changed",
                     evidence,
-                    f"{transactional_id} went from producer {was.producer_id} in epoch {was.producer_epoch} to "
-                    f"producer {value.producer_id}.",
+                    f"{transactional_id} changed from producer id {was.producer_id} in epoch {was.producer_epoch} to "
+                    f"producer id {value.producer_id}.",
                     transactional_id=transactional_id,
                     producer_id=value.producer_id,
                 )
@@ -118,7 +118,7 @@ class Transitions(Check):
             self.log.found(
                 "producer-epoch-went-back",
                 evidence,
-                f"The producer epoch of {transactional_id} was {was.producer_epoch}, and then {value.producer_epoch}.",
+                f"The producer epoch of {transactional_id} fell from {was.producer_epoch} to {value.producer_epoch}.",
                 transactional_id=transactional_id,
                 producer_id=value.producer_id,
             )
@@ -131,7 +131,7 @@ class Transitions(Check):
                 self.log.found(
                     "transaction-partitions-lost",
                     evidence,
-                    f"The transaction of {transactional_id} {what} {topic}-{partition} on its way to "
+                    f"The transaction of {transactional_id} {what} {topic}-{partition} in its transition to "
                     f"{NAMES[value.state]}.",
                     transactional_id=transactional_id,
                     producer_id=value.producer_id,
@@ -175,7 +175,7 @@ class Transitions(Check):
                     timeout_ms=value.timeout_ms, partitions=partitions)  # fmt: skip
         self.log.say(observation)
         if value.previous_producer_id not in (value.producer_id, NO_PRODUCER_ID):
-            # Any open transaction of the previous producer id is over.
+            # Any open transaction of the previous producer id has ended.
             self.log.say(
                 observation._replace(
                     producer_id=value.previous_producer_id, producer_epoch=-1, state="Replaced", partitions=()

@@ -91,7 +91,7 @@ def decoder(names: Iterable[str]) -> Decoder:
     names = tuple(names)
     unknown = sorted(set(names) - set(record_types()))
     if unknown:
-        raise KcoreError(f"{', '.join(unknown)}: no such record type; there are {', '.join(record_types())}")
+        raise KcoreError(f"{', '.join(unknown)}: unknown record type; known types: {', '.join(record_types())}")
     make: Callable[[tuple[str, ...]], Decoder] = CompiledDecoder if HAS_EXTENSION else PureDecoder
     return make(names)
 

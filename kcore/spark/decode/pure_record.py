@@ -1,8 +1,8 @@
 """Decodes records of internal topics in pure Python: replaces the compiled codec on executors without a build.
 
-It reads the schemas of `kcore.protocol.records`. Errors for malformed bytes have the codec's exact texts. For each
-class and version it builds one function, `read(data, at, end) -> (value, at)`; a struct's value is a dict by field
-name. Consecutive fixed-size numbers are read at once.
+It reads the schemas of `kcore.protocol.records`. Errors for malformed bytes have exactly the texts of the compiled
+codec. For each class and version it builds one function, `read(data, at, end) -> (value, at)`; a struct's value is a
+dict by field name. Consecutive fixed-size numbers are read at once.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ def decode_record(topic: str | None, key: bytes | None, value: bytes | None) -> 
 
 
 def read_key(cls: type[RecordKey], data: bytes) -> Fields:
-    """Decodes a key whose record type matches `cls`. DecodeError for malformed bytes."""
+    """Decodes a key whose record type matches `cls`. Raises DecodeError for malformed bytes."""
     fields: Fields = _reader(cls, 0, cls.FLEXIBLE_SINCE <= 0)(data, 2, len(data))[0]
     return fields
 
 
 def read_value(cls: type[RecordValue], data: bytes) -> Fields:
-    """Decodes a value of any version, as `RecordValue.decode_value` does. DecodeError for malformed bytes."""
+    """Decodes a value of any version, as `RecordValue.decode_value` does. Raises DecodeError for malformed bytes."""
     if len(data) < 2:
         raise DecodeError(0, f"a value's version needs 2 bytes, found {len(data)}")
     version = int.from_bytes(data[:2], "big", signed=True)
@@ -83,7 +83,7 @@ def read_value(cls: type[RecordValue], data: bytes) -> Fields:
     return fields
 
 
-# ---- failures, in the codec's words
+# ---- errors, with the texts of the compiled codec
 
 
 def _short(at: int, end: int, size: int) -> DecodeError:

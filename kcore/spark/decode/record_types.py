@@ -51,7 +51,7 @@ def _field_ddl(spec: Any) -> str:
 
 
 def name_of(cls: type[RecordKey]) -> str:
-    """Returns a record type's name, which is also its column's: that of its key class without `Key`."""
+    """Returns the name of a record type and of its column: the name of its key class without `Key`."""
     return cls.__name__.removesuffix("Key")
 
 

@@ -69,7 +69,7 @@ def to_batch(rows: list[EventRow]) -> pa.RecordBatch:
 
 
 def beside_faults(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Returns a batch of events with the columns of `FAULT_DDL`, all null."""
+    """Returns a batch of events, extended by the columns of `FAULT_DDL` with null values."""
     none = pa.nulls(batch.num_rows, pa.string())
     return pa.RecordBatch.from_arrays([*batch.columns, none, none], names=[*batch.schema.names, *FAULT_COLUMNS])
 

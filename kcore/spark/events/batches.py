@@ -70,7 +70,7 @@ def check(buffer: memoryview, position: int) -> Header:
         # Message sets of Kafka before 0.11 (magic 0, 1) do not occur in today's internal topics.
         raise BatchError("corrupt", f"magic {magic} at position {position}", size_bytes, base_offset)
     if size_bytes > left:
-        detail = f"the batch at position {position} needs {size_bytes} bytes, {left} are there"
+        detail = f"the batch at position {position} needs {size_bytes} bytes, but only {left} are left"
         raise BatchError("truncated", detail, 0, base_offset)
     if not _CRC_IS_RIGHT(buffer[position : position + size_bytes]):
         detail = f"the CRC of the batch at position {position} is wrong"

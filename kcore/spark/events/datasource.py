@@ -76,7 +76,7 @@ class Range:
 
     @classmethod
     def of(cls, options: Any) -> Range:
-        """Builds the range from options. ConfigError, with the option's name, for an invalid value."""
+        """Builds the range from options. Raises ConfigError, with the name of the option, for an invalid value."""
         return cls(
             names(options, "topic"),
             numbers(options, "partition"),

@@ -10,7 +10,7 @@ Options = Mapping[str, str]
 
 
 def text(options: Options, name: str) -> str:
-    """Returns a required option. ConfigError if it is missing."""
+    """Returns a required option. Raises ConfigError if it is missing."""
     value = options.get(name)
     if not value:
         raise ConfigError(f"the data source kcore needs the option {name}")
@@ -46,7 +46,7 @@ def number(options: Options, name: str, least: int | None = None) -> int | None:
 def numbers(options: Options, name: str) -> frozenset[int] | None:
     """Parses a comma-separated list of non-negative integers; returns None if the option is missing.
 
-    ConfigError for other values.
+    Raises ConfigError for other values.
     """
     raw = options.get(name)
     if raw is None:
@@ -55,7 +55,7 @@ def numbers(options: Options, name: str) -> frozenset[int] | None:
 
 
 def names(options: Options, name: str) -> frozenset[str] | None:
-    """Parses a comma-separated list of names; returns None if the option is missing. ConfigError for an empty name."""
+    """Parses comma-separated names; returns None if the option is missing. Raises ConfigError for an empty name."""
     raw = options.get(name)
     if raw is None:
         return None
@@ -66,7 +66,7 @@ def names(options: Options, name: str) -> frozenset[str] | None:
 
 
 def truth(options: Options, name: str) -> bool:
-    """Parses `true` or `false`; returns False if the option is missing. ConfigError for other values."""
+    """Parses `true` or `false`; returns False if the option is missing. Raises ConfigError for other values."""
     raw = options.get(name)
     if raw is not None and raw.lower() not in ("true", "false"):
         raise ConfigError(f"option {name}: {raw!r} is neither true nor false")

@@ -73,7 +73,7 @@ def mapped(path: str) -> bytes | mmap.mmap:
     with open(path, "rb") as file:
         if not file.seek(0, 2):
             return b""
-        # Left to the garbage collector: a fault that a caller keeps still refers to its bytes.
+        # The garbage collector closes the mapping: a fault that a caller keeps still refers to its bytes.
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
@@ -110,9 +110,9 @@ def partitions_of(folders: Mapping[str, Iterable[str]], checkpoint: str = "") ->
 def _missing(listed: list[str], leftovers: list[str]) -> tuple[tuple[int, str], ...]:
     """Returns the missing segments, each with a file that proves that the segment existed.
 
-    A cleaner's `.swap` file is renamed to its segment first of all: a `.swap` without a segment means that the copy
-    was made too early, or that the broker died. A broker that deletes a segment renames its log first: an index
-    without a log means that another program removed the log.
+    The cleaner first renames a `.swap` file to its segment. A `.swap` file without a segment therefore means that the
+    copy was made too early, or that the broker died. A broker that deletes a segment renames the `.log` file first. An
+    index without a `.log` file therefore means that another program removed the `.log` file.
     """
     names = [name[:_BASE_DIGITS] for name in _named(listed, _SEGMENT)]
     signs = [name for name in leftovers if name.endswith(".swap") or not names]
@@ -243,7 +243,7 @@ def _segment_batches(
         except BatchError as fault:
             again.end()
             if not data[position:].strip(b"\0"):  # preallocated space
-                zeros = BatchError("truncated", f"from position {position} on there are zeros")
+                zeros = BatchError("truncated", f"all bytes from position {position} on are zero")
                 _report(part, path, zeros, next_offset, on_fault)
                 return
             position = _behind_damage(data, position, fault.size_bytes, range(max(awaited, next_offset), beyond))

@@ -100,7 +100,7 @@ class Source(ABC):
 
     Attributes:
         parallel: True if several processes may read it at once.
-        beside: returns the content of the files that a job has for a partition beside its log, as buffers of pyarrow.
+        beside: returns the content of a partition's other files, such as its checkpoint, as buffers of pyarrow.
     """
 
     parallel = True
@@ -203,7 +203,7 @@ class FolderSource(Source):
             from kcore.log import LmdbLogEngine, check_folder  # noqa: PLC0415
         except ImportError as error:
             raise KcoreError(
-                f"{path} is a data folder: without kcore's extension only its export can be read"
+                f"{path} is a data folder, which needs kcore's compiled extension: export it and read the export"
             ) from error
         check_folder(path)
         self._engine = LmdbLogEngine(path, create=False)
@@ -318,7 +318,7 @@ class ServerSource(Source):
         self._topics = topics
 
     def parts(self) -> list[Part]:
-        """Implements `Source.parts`. KafkaError if a partition's leader refuses."""
+        """Implements `Source.parts`. Raises KafkaError if a partition's leader refuses."""
         partitions = [
             (topic.name, row.partition)
             for topic in self._node.topics.describe()
@@ -333,7 +333,7 @@ class ServerSource(Source):
         return sorted(Part(*place, starts[place], ends[place], log_start=starts[place]) for place in starts)
 
     def read_rows(self, span: Span) -> Iterator[EventRow]:
-        """Implements `Source.read_rows`. KafkaError if the partition's leader refuses."""
+        """Implements `Source.read_rows`. Raises KafkaError if the partition's leader refuses."""
         part = span.part
         position = max(span.start, part.start)
         end = part.end if span.stop is None or part.end is None else min(part.end, span.stop)
@@ -415,7 +415,7 @@ def open_source(path: str | Path) -> Source:
     if segments.find_partitions(path):
         return SegmentSource(path)
     if not (path / DATA_FILE).is_file() and (inside := _log_folders(path)):
-        raise KcoreError(f"{path} holds no logs, but folders that do: name one of {', '.join(inside)}")
+        raise KcoreError(f"{path} contains no logs, but its subfolders do: name one of {', '.join(inside)}")
     return FolderSource(path)
 
 

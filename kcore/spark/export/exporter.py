@@ -121,7 +121,7 @@ def open_export(folder: str | Path | Storage, form: str) -> Manifest:
     storage.prepare()
     manifest = Manifest.load(storage) if storage.exists(MANIFEST) else Manifest(form)
     if manifest.form != form:
-        raise KcoreError(f"{storage.uri} holds an export in {manifest.form}, not {form}")
+        raise KcoreError(f"{storage.uri} contains an export in the format {manifest.form}, not {form}")
     if storage.exists(JOURNAL):
         manifest.save(storage)  # its last line may be incomplete
     _drop_leftovers(storage, manifest)
@@ -362,7 +362,7 @@ def _interspersed(batch: pa.RecordBatch, recorded: deque[tuple[int, str, str]], 
 
 
 def _lines(file: Any) -> Iterable[bytes]:
-    """Returns the lines of a file of pyarrow, which gives none itself."""
+    """Returns an iterator over the lines of a pyarrow file, which is not iterable itself."""
     return io.BufferedReader(file)
 
 
@@ -395,7 +395,7 @@ def verify(folder: str | Path | Storage) -> list[str]:
             named.add(one.path)
             findings += [f"{one.path}: {what}" for what in _file_faults(storage, sizes, one)]
             if one.first_offset < behind:
-                findings.append(f"{one.path}: begins at {one.first_offset}, before the end of the file before it")
+                findings.append(f"{one.path}: begins at {one.first_offset}, before the end of the previous file")
             behind = one.last_offset + 1
         if part.files and part.next_offset != behind:
             place = f"{part.topic}-{part.partition}"
@@ -408,7 +408,7 @@ def _lacking(part: ExportedPartition) -> Iterator[str]:
     for fault in part.faults:
         yield f"{place}@{fault.offset}: {fault.kind} at export: {fault.detail}"
     if len(part.faults) >= MAX_FAULTS:
-        yield f"{place}: more parts may have been unreadable at export"
+        yield f"{place}: the export recorded as many unreadable parts as it can: there may be more"
 
 
 def _file_faults(storage: Storage, sizes: Mapping[str, int], one: ExportedFile) -> Iterator[str]:

@@ -130,7 +130,7 @@ def _check_types(of: ExportedFile | ExportedFault | ExportedPartition) -> None:
     for one in fields(of):
         value = getattr(of, one.name)
         if not isinstance(value, _KINDS[str(one.type)]):
-            raise TypeError(f"{one.name} is {value!r}, and should be {one.type}")
+            raise TypeError(f"{one.name} is {value!r}, but must be {one.type}")
 
 
 @dataclass(slots=True)

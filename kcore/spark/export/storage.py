@@ -33,7 +33,7 @@ class Files(ABC):
 
     @abstractmethod
     def read(self, name: str) -> bytes:
-        """Returns the content of a file. FileNotFoundError if it does not exist."""
+        """Returns the content of a file. Raises FileNotFoundError if it does not exist."""
 
     @abstractmethod
     def write(self, name: str, data: bytes) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def forget_checkpoints(target: Output) -> None:
-    """Marks the checkpoints of an earlier run in the same output as incomplete: its tables will not fit them."""
+    """Marks the checkpoints of an earlier run in this output as incomplete, because its tables are about to change."""
     if target.files is not None and target.replaces:
         target.files.delete(f"{CHECKPOINT}/{INDEX}")
 
@@ -59,5 +59,5 @@ def checkpoints_at(spark: SparkSession, logs: EventLogs, previous: str | Path) -
     if not offsets:
         raise KcoreError(f"{previous} has no complete checkpoints: rebuild with --checkpoint first")
     if names.keys() != offsets.keys():
-        raise KcoreError(f"{previous} lacks files of its checkpoints: rebuild with --checkpoint first")
+        raise KcoreError(f"{previous} lacks some files of its checkpoints: rebuild with --checkpoint first")
     return Beside(files.uri, names, offsets)

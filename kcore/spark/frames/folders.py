@@ -162,7 +162,7 @@ def _check_places(logs: EventLogs, offsets: Mapping[tuple[str, int], int]) -> No
     missing = sorted(offsets.keys() - {part[:2] for part in logs.parts()})
     if missing:
         names = ", ".join(f"{topic}-{partition}" for topic, partition in missing)
-        raise KcoreError(f"{logs.name} holds no {names}, whose state before an offset was requested")
+        raise KcoreError(f"{logs.name} does not contain {names}, for which an offset was given")
 
 
 # ---- what runs on executors
@@ -205,7 +205,7 @@ def rebuilt_of(
         resumed=resumed,
     )
     front = part.front
-    if front is not None and not from_checkpoint:  # the checkpoint has the fault
+    if front is not None and not from_checkpoint:  # the checkpoint contains the fault already
         result.state.completeness.lost = True
         result.state.fault(part.log_start, "front", front)
     for fault in unread:
@@ -237,7 +237,7 @@ def _files(results: Iterable[Rebuilt], folder: str, checkpoint: bool) -> Iterato
 
 
 def _resumed(source: Source, part: Part) -> Resumed:
-    """Returns the state at the checkpoint of a partition. KcoreError if the log ends before it."""
+    """Returns the state at the checkpoint of a partition. Raises KcoreError if the log ends before it."""
     from kcore.spark.state.checkpoint import resume  # noqa: PLC0415
     from kcore.spark.state.table_files import read_checkpoint  # noqa: PLC0415
 

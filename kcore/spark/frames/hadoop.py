@@ -119,10 +119,10 @@ class HadoopFiles(Files):
             statuses = self._jvm.org.apache.hadoop.util.functional.RemoteIterators.toList(
                 self._files.listFiles(root, True)
             )
-            # One text for all files: each call of a method of Java costs a millisecond.
+            # Gets all files in one string, because each call of a Java method costs a millisecond.
             text = str(statuses.toString())
             found = [(match[1], int(match[2])) for match in STATUS.finditer(text)]
-            if not len(found) == text.count(IS_DIRECTORY) == statuses.size():  # a name looks like a part of the text
+            if not len(found) == text.count(IS_DIRECTORY) == statuses.size():  # a name has delimiters
                 found = [(str(status.getPath().toString()), int(status.getLen())) for status in statuses]
         return {path[len(self.uri) + 1 :]: size for path, size in found}
 

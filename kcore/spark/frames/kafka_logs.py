@@ -202,7 +202,7 @@ class RowsSource(Source):
         self._index = -1
 
     def indexes(self) -> Iterator[int]:
-        """Yields the indexes of the partitions. Rows that a partition's reader leaves are skipped."""
+        """Yields the indexes of the partitions. Skips the rows that the reader of a partition left unread."""
         while (piece := self._peek()) is not None:
             if piece[0] == self._index:
                 self._next = None
@@ -233,7 +233,7 @@ class RowsSource(Source):
 
 
 def sources_of(batches: Iterable[pa.RecordBatch], parts: Sequence[Part]) -> Iterator[tuple[Source, Part]]:
-    """Yields the partitions of a task, each with the source to read it from before the next one is requested."""
+    """Yields the partitions of a task with their source. The caller reads each one before it requests the next."""
     source = RowsSource(chain.from_iterable(map(_pieces, batches)))
     for index in source.indexes():
         yield source, parts[index]

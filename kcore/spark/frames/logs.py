@@ -141,7 +141,7 @@ class StoredLogs(EventLogs):
         """Implements `EventLogs.parts`."""
 
         def unread(name: str) -> Any:
-            raise KcoreError(f"{self.name}: {name} is read by tasks only")
+            raise KcoreError(f"{self.name}: only tasks read {name}")
 
         return self._log.source(unread).parts()
 
@@ -211,7 +211,7 @@ def _local_files(beside: Beside, part: Part) -> list[Any]:
 
 def in_tasks(frame: DataFrame, tasks: int, order: tuple[str, ...]) -> DataFrame:
     """Sends each row to the task that its column `task` names, in an order within tasks."""
-    if not hasattr(frame, "repartitionById"):  # before Spark 4.1: some tasks get the rows of two, and some none
+    if not hasattr(frame, "repartitionById"):  # before Spark 4.1: a task may get several numbers, or none
         return frame.repartition(max(1, tasks), "task").sortWithinPartitions(*order)
     return frame.repartitionById(max(1, tasks), "task").sortWithinPartitions(*order)
 

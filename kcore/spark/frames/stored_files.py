@@ -94,7 +94,7 @@ class _Segments(NamedTuple):
     partitions: tuple[SegmentPartition, ...]
 
     def ends_before(self, place: tuple[str, int], start: int) -> frozenset[str]:
-        """Returns the files of a partition without rows from an offset on: those before the last one that begins."""
+        """Returns the files of a partition that end before an offset: the next file begins at or before it."""
         (paths,) = (one.paths for one in self.partitions if one[:2] == place)
         bases = [int(path.rpartition("/")[2].partition(".")[0]) for path in paths]
         return frozenset(path for path, following in zip(paths, bases[1:], strict=False) if following <= start)
@@ -110,7 +110,7 @@ class _Export(NamedTuple):
     manifest: Manifest
 
     def ends_before(self, place: tuple[str, int], start: int) -> frozenset[str]:
-        """Returns the files of a partition without rows from an offset on."""
+        """Returns the files of a partition that end before an offset."""
         return frozenset(one.path for one in self.manifest.partitions[place].files if one.last_offset < start)
 
     def __call__(self, read: Callable[[str], Any]) -> Source:
@@ -136,7 +136,7 @@ class FileRows:
         self._part = -1
 
     def parts(self) -> Iterator[int]:
-        """Yields the indexes of the partitions. Files that a partition's reader leaves are skipped."""
+        """Yields the indexes of the partitions. Skips the files that the reader of a partition left unread."""
         while (row := self._peek()) is not None:
             if row.part == self._part:
                 self._next = None
@@ -176,7 +176,7 @@ def sources_of(
     parts: list[Part],
     beside: Mapping[tuple[str, int], Sequence[str]] | None = None,
 ) -> Iterator[tuple[Source, Part]]:
-    """Yields the partitions of a task, each with the source to read it from before the next one is requested.
+    """Yields the partitions of a task with their source. The caller reads each one before it requests the next.
 
     Args:
         batches: the files of the task.

@@ -64,7 +64,7 @@ def audit(
 ) -> Audited:
     """Writes the findings on logs as a table, worst first.
 
-    It writes `audit.json` last: if that file exists, the table is whole.
+    It writes `audit.json` last: if that file exists, the table is complete.
 
     Args:
         spark: a session.

@@ -61,7 +61,7 @@ def rebuild(
     timestamp_ms: int | None = None,
     partitions: Mapping[str, int] | None = None,
 ) -> dict[str, int]:
-    """Writes the tables of the state that logs give.
+    """Writes the coordinator state that logs contain, as tables.
 
     It writes `rebuild.json` last: if that file exists, all tables do. Missing partitions have rows in `partitions` and
     `faults`.
@@ -347,6 +347,6 @@ def parse_partitions(texts: Sequence[str]) -> dict[str, int]:
     for text in texts:
         topic, _, count = text.partition("=")
         if topic not in COORDINATOR_TOPICS or not count.isdigit() or not int(count):
-            raise KcoreError(f"{text!r} is not TOPIC=N; the topics are {', '.join(COORDINATOR_TOPICS)}")
+            raise KcoreError(f"{text!r} is not TOPIC=N with one of the topics {', '.join(COORDINATOR_TOPICS)}")
         found[topic] = int(count)
     return found

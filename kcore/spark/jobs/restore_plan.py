@@ -40,10 +40,10 @@ def committed_then(
 ) -> tuple[list[CommittedAsOf], dict[int, str]]:
     """Returns the offsets that groups had committed as of a moment, as far as the log shows.
 
-    If compaction has passed the moment, a record that still exists is correct: a record that replaced it before the
-    moment would have removed it. Missing records are unknown. Keys that exist at the end of such a log but not at the
-    moment are therefore returned with an unknown offset. If parts of a log are missing for another reason, a returned
-    offset may be older than a missing one.
+    If compaction has passed the moment, the records that remain are still correct: a newer record before the moment
+    would have removed them. Offsets whose records compaction removed are unknown. Keys that exist at the end of such a
+    log but not at the moment are therefore returned with an unknown offset. If records are missing for another reason,
+    a returned offset may be older than the committed one.
 
     Args:
         spark: a session.
@@ -53,8 +53,9 @@ def committed_then(
         groups: the groups; empty: all.
 
     Returns:
-        The offsets, and the incomplete partitions of the log with their histories, `COMPACTED` or `DAMAGED`. An
-        offset that was deleted there since may have left no trace. Missing partitions count as damaged.
+        The offsets, and the incomplete partitions of the log with their histories, `COMPACTED` or `DAMAGED`. If an
+        offset of these partitions was deleted after the moment, the result may lack it. Missing partitions count as
+        damaged.
     """
     topics = (CONSUMER_OFFSETS,)
     logs = logs_at(spark, path)

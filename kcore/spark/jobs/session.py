@@ -35,7 +35,7 @@ def add_folder_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def source_of(options: argparse.Namespace) -> Place:
-    """Returns the source that the arguments name. ConfigError unless they name exactly one."""
+    """Returns the source that the arguments name. Raises ConfigError unless they name exactly one."""
     if (options.path is None) == (options.kafka is None):
         raise ConfigError("name a folder, or --kafka HOST:PORT of a running cluster")
     if options.kafka is None:
@@ -123,7 +123,7 @@ def session(options: argparse.Namespace, job: str) -> Iterator[SparkSession]:
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, str]:
-    """Parses `NAME=VALUE` entries to a mapping. ConfigError for anything else."""
+    """Parses `NAME=VALUE` entries to a mapping. Raises ConfigError for anything else."""
     found = {}
     for text in texts:
         name, separator, value = text.partition("=")
@@ -134,7 +134,7 @@ def parse_settings(texts: Sequence[str]) -> dict[str, str]:
 
 
 def parse_offsets(texts: Sequence[str]) -> dict[tuple[str, int], int]:
-    """Parses `TOPIC-PARTITION:OFFSET` entries to a mapping. KcoreError for anything else."""
+    """Parses `TOPIC-PARTITION:OFFSET` entries to a mapping. Raises KcoreError for anything else."""
     found = {}
     for text in texts:
         place, _, offset = text.rpartition(":")

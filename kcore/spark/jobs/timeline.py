@@ -166,7 +166,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def timeline_options(options: argparse.Namespace) -> TimelineOptions:
-    """Converts the arguments to options. KcoreError for invalid values."""
+    """Converts the arguments to options. Raises KcoreError for invalid values."""
     for name in ("window_ms", "gap_ms", "storm_count", "storm_window_ms", "session_timeout_ms"):
         value = getattr(options, name)
         if value is not None and value < 1:

@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def options_of(options: argparse.Namespace) -> WatchOptions:
-    """Returns the options of the stream that the arguments name. ConfigError for an invalid one."""
+    """Returns the options of the stream that the arguments name. Raises ConfigError for an invalid one."""
     if options.trigger_ms < 0:
         raise ConfigError(f"--trigger-ms {options.trigger_ms}: must not be negative")
     if options.max_offsets is not None and options.max_offsets < 1:

@@ -61,9 +61,9 @@ class Applied(NamedTuple):
 def apply(plan: Plan, node: Node, *, dry_run: bool = False, partial: bool = False) -> list[Applied]:
     """Applies a plan.
 
-    All rows are checked before the first write. If the target has changed for a row to set, nothing is written; with
-    `partial`, the other rows are. A second run changes nothing: correct offsets are left alone, except rows that
-    commit an unchanged offset again.
+    All rows are checked before the first write. If a row to set no longer matches the target, nothing is written; with
+    `partial`, the other rows are written. A second run changes nothing: it skips correct offsets, except in rows that
+    renew an unchanged offset.
 
     Args:
         plan: the plan.
@@ -81,13 +81,15 @@ def apply(plan: Plan, node: Node, *, dry_run: bool = False, partial: bool = Fals
     wanted = [row for row in plan.rows if row.action == SET]
     target = look(node, by_group((row.group, row.place) for row in wanted))
     if wanted and plan.target is not None and plan.target.cluster_id != target.cluster_id:
-        raise KcoreError(f"the plan is for cluster {plan.target.cluster_id}, and this is {target.cluster_id}")
+        raise KcoreError(
+            f"the plan was made for cluster {plan.target.cluster_id}, but the target is cluster {target.cluster_id}"
+        )
     results = {_key(one.row): one for one in map(_as_planned, plan.rows) if one is not None}
     checked = [_verified(row, target) for row in wanted]
     changed = any(one.result == REFUSED for one in checked)
     for one in checked:
         if one.result == WOULD and changed and not partial and not dry_run:
-            one = Applied(one.row, HELD, "other rows are refused, and nothing was written")  # noqa: PLW2901
+            one = Applied(one.row, HELD, "not written, because other rows are refused")  # noqa: PLW2901
         results[_key(one.row)] = one
     if not dry_run:
         to_write: dict[str, list[PlanRow]] = defaultdict(list)
@@ -139,7 +141,7 @@ def _moved_log(row: PlanRow, log: Log | None) -> str | None:
     if row.topic_id and log.topic_id and row.topic_id != log.topic_id:
         return "the topic was deleted and made again since the plan"
     if not log.start <= row.to_offset <= log.end:
-        return f"the log has moved since the plan: it is from {log.start} to {log.end} now"
+        return f"the log has changed since the plan: it now begins at {log.start} and ends at {log.end}"
     return None
 
 

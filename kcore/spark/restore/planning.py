@@ -42,7 +42,7 @@ class CommittedAsOf(NamedTuple):
 LOST = "compaction removed the offset committed then, if there was one: check the offsets of later moments"
 DAMAGE = "parts of the log are missing: the offset committed then, if there was one, is unknown"
 NOT_THEN = "no offset was committed then: the current one stays"
-PENDING = "a transaction was open then, whose offset does not count"
+PENDING = "the offset of a transaction that was open then is ignored"
 OUTLIVED = "the log was compacted since; this record still exists"
 MAYBE_OLDER = "parts of the log are missing: a later offset may have been committed"
 REMARKS = {COMPACTED: OUTLIVED, DAMAGED: MAYBE_OLDER}
@@ -65,7 +65,7 @@ def make_rows(then: Iterable[CommittedAsOf], target: TargetState | None, include
 
 
 def _not_then(known: Collection[tuple[str, str, int]], groups: Collection[str], target: TargetState) -> list[PlanRow]:
-    """Returns rows for offsets that the target has and that the groups did not have then."""
+    """Returns rows for offsets that the groups have at the target but had not committed at the moment."""
     return [
         PlanRow(group, topic, partition, now.offset, None, SKIP, NOT_THEN, metadata=now.metadata)
         for group in groups

@@ -143,7 +143,7 @@ def refused_groups(node: Node, groups: Collection[str]) -> dict[str, str]:
     for group_id, group in node.groups.describe(sorted(groups)).items():
         if isinstance(group, KafkaError):
             if group.code != ErrorCode.GROUP_ID_NOT_FOUND:
-                found[group_id] = f"the group cannot be looked at: {group.code.name}"
+                found[group_id] = f"the group cannot be described: {group.code.name}"
         elif group.type == SHARE:
             found[group_id] = "a share group has no committed offsets"
         elif group.members:

@@ -2,7 +2,7 @@
 
 No log contains the partition count of its topic. Two rules give a lower bound. A partition exists only together with
 all those of lower numbers. Every id is in the partition that its hash implies. The lower bound is the smallest
-partition count that puts all known ids where they are.
+partition count whose hashes match the partitions of all known ids.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ def absent_partitions(
 
 
 def least_count(at_least: int, ids: Collection[PlacedId]) -> int:
-    """Returns the smallest partition count that puts ids where they are; one in a hundred may be elsewhere.
+    """Returns the smallest partition count that matches the partitions of the ids; one id in a hundred may differ.
 
     Args:
-        at_least: the lower limit; returned if no count puts them there.
+        at_least: the lower limit; returned if no count matches.
         ids: ids of one topic.
     """
     most_wrong = len(ids) // 100

@@ -1,9 +1,10 @@
 """Checkpoints of rebuilt partitions: a later rebuild continues from one instead of from the start of the log.
 
-A checkpoint has the records that make up the state, the producers, and what the tables tell about the log. Committed
-offsets, which are nearly all of it, have the columns of the table `offsets`. A checkpoint is exact to an offset. A log
-that still has every offset after it gives the same state as a replay from the start, unless the log lost records. If an
-offset is missing, compaction may have removed a tombstone or a marker, and the checkpoint cannot be used.
+A checkpoint contains the records that make up the state, the producers, and the properties of the log that the tables
+show. Committed offsets, most of a checkpoint, have the columns of the table `offsets`. A checkpoint covers the log up
+to one offset. A log that still has every later offset gives the same state as a replay from the start, unless the log
+lost records. If an offset is missing, compaction may have removed a tombstone or a marker, and the checkpoint cannot be
+used.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def resume(topic: str, partition: int, tables: Iterable[pa.Table], cleaned_to: i
         cleaned_to: the offset up to which compaction has run now, if known.
 
     Raises:
-        KcoreError: the checkpoint is not complete, or of a state that is not certain.
+        KcoreError: the checkpoint is not complete, or its state is uncertain.
     """
     rows = pa.concat_tables(tables)
     if not _is_numbered(rows):  # Spark's writer may have divided the rows among files

@@ -1,9 +1,10 @@
 """Tracks whether a log still contains all records of an earlier state.
 
-Replayed to its end, a compacted log gives the state at its end. Cut at an earlier offset, it may not: a key's newest
-record before the cut may have been removed because of a newer one after the cut. The state at a cut is correct if
-compaction had not passed the cut's *last stable offset*. The cut itself is not a sufficient bound: a transaction open
-there may have ended before the cleaner ran, which then removed its offsets or those that they replaced.
+Replayed to its end, a compacted log gives the state at its end. Replayed up to an earlier offset (a cut), it may not
+give the state there: compaction may have removed a key's last record before the cut because of a newer one after it.
+The state at a cut is correct if compaction had not passed the cut's *last stable offset*. The cut itself is not a
+sufficient bound. A transaction that was open at the cut may have ended before the cleaner ran. The cleaner then removed
+the transaction's offsets, or the offsets that they replaced.
 
 A kcore data folder records the progress of compaction exactly: it updates that offset and the log in one transaction.
 A broker's checkpoint gives no bound: the cleaner replaces the files one by one and writes the checkpoint last, so

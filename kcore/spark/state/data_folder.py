@@ -54,7 +54,7 @@ class WrittenFolder(NamedTuple):
 def check_empty(folder: Path) -> None:
     """Raises KcoreError unless a folder is empty or does not exist."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise KcoreError(f"{folder} is not empty: a data folder is written to an empty one")
+        raise KcoreError(f"{folder} is not empty: name an empty or new folder")
 
 
 def write_data_folder(folder: str | Path, partitions: Mapping[str, int], rows: Iterable[EventRow]) -> WrittenFolder:
@@ -110,7 +110,7 @@ def _fill(folder: Path, partitions: Mapping[str, int], rows: Iterable[EventRow])
 
 
 class _Checked:
-    """Rows in transit: checks that each is in the partition of its key, and finds the first unused producer id."""
+    """A filter of rows: checks that each is in the partition of its key, and finds the first unused producer id."""
 
     def __init__(self, partitions: Mapping[str, int]) -> None:
         self._partitions = partitions
@@ -150,7 +150,7 @@ def _append(engine: Engine, topic: str, partition: int, rows: Iterable[EventRow]
     info = engine.topics.by_name(topic)
     assert info is not None, "it was made just now"
     if partition >= info.partitions:
-        raise KcoreError(f"{topic} has {info.partitions} partitions, and no number {partition}")
+        raise KcoreError(f"{topic} has {info.partitions} partitions, but there are records for partition {partition}")
     log = engine.log.open(PartitionKey(info.topic_id, partition))
     count = 0
     for number, (batch, records) in enumerate(_batches(rows), 1):

@@ -100,7 +100,7 @@ class LiveRecords:
             self._shares[share] = [row]
 
     def _forget_decided(self) -> None:
-        """Removes the offsets of ended transactions, and those that later ones of their transactions replaced."""
+        """Removes offsets of ended transactions, and offsets that the same transaction replaced later."""
         store = self.state.groups.offsets
         pending = {one.record_offset for group_id in store.groups() for *_, one in store.pending_offsets(group_id)}
         self._pending = {offset: row for offset, row in self._pending.items() if offset in pending}

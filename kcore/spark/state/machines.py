@@ -36,7 +36,7 @@ class ReplayContext(ShardContext):
 
     def respond(self, pending: Any, response: Any) -> None:
         """Refuses to complete a response: a replay has no requests."""
-        raise ReplayOnlyError(f"a replay has no request to answer with {response!r}")
+        raise ReplayOnlyError(f"a replay has no request to complete with {response!r}")
 
     def schedule(self, deadline_ms: int, timer: Any) -> Any:
         """Refuses to arm a timer: no time passes in a replay."""

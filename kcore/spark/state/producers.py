@@ -27,7 +27,7 @@ class Producers:
         if not row.control:
             batch = BatchMetadata(row.last_sequence, row.last_sequence, row.offset, row.offset, row.timestamp_ms)
             if row.batch_only:
-                # The cleaner removed its records, so its transaction is decided: open ones are never cleaned.
+                # The cleaner removed its records, so its transaction has ended: records of open ones are never removed.
                 states.add_data(row.producer_id, row.producer_epoch, batch, False)
             else:
                 states.add_data(row.producer_id, row.producer_epoch, batch, row.transactional)

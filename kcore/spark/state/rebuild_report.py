@@ -86,7 +86,7 @@ class DoubtCounts(NamedTuple):
         compacted: partitions that were compacted since the moment.
         holes: partitions that may lack a file unnoticed.
         faults: rows of the table `faults`.
-        named: rows of it on whole logs and files.
+        named: rows of the table `faults` about a whole log or file.
     """
 
     lost: int

@@ -193,7 +193,7 @@ def _assignment(
 
 
 def _keyed(group: StreamsGroup) -> KeyedGroup:
-    """Returns an engine's streams group in the form that its records have when they are replayed by key."""
+    """Converts the engine's streams group to the form that a replay by key gives."""
     keyed = KeyedGroups()
     for record in group_records(group):
         keyed.replay(record.key, record.value)

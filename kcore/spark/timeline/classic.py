@@ -163,7 +163,7 @@ def _same_members(change: Rebalance, group: ClassicGroup, now: Generation) -> No
             change.causes.add(causes.FOLLOW_UP)
         elif has != had and not (had - has and now.protocol_name == was.protocol_name and _cooperative(now)):
             change.causes.add(causes.TOPICS)
-            change.detail.append(f"{len(has - had)} partitions more and {len(had - has)} less are assigned")
+            change.detail.append(f"{len(has - had)} more partitions and {len(had - has)} fewer are assigned")
     if not change.causes and was.leader != now.leader:
         change.causes.add(causes.LEADER)
 
@@ -184,7 +184,7 @@ def gone(was: Generation, member: Member, now: Generation, signs: Signs) -> tupl
     longest_timeout_ms = max(other.rebalance_timeout_ms for other in was.members.values())
     lived_ms = now.state_ms - was.state_ms
     if lived_ms < min(member.session_timeout_ms, longest_timeout_ms):
-        return causes.LEFT, f"{name} was there for {lived_ms} ms, its session lasts {member.session_timeout_ms} ms"
+        return causes.LEFT, f"{name} was a member for {lived_ms} ms (session timeout {member.session_timeout_ms} ms)"
     seen_ms = None if member.parts is None else signs.newest(member.parts, was.place.timestamp_ms)
     if seen_ms is not None and now.state_ms - seen_ms < min(member.session_timeout_ms, longest_timeout_ms):
         return causes.LEFT, f"{name} committed {max(0, now.state_ms - seen_ms)} ms before"

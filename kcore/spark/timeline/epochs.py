@@ -141,7 +141,7 @@ class EpochGroup:
         self._partition = partition
         self._session_timeout_ms = session_timeout_ms
 
-    # ---- the way of a record
+    # ---- processing of a record
 
     def replay(self, part: str, key: Any, value: Any, place: LogPosition, whole: bool) -> Iterator[TimelineEvent]:
         """Applies one record.
@@ -271,7 +271,7 @@ class EpochGroup:
         if self.members and self.rested >= self.members.keys():
             yield from self.end("completed", place)
 
-    # ---- records, by what their key class is called
+    # ---- handlers of records, each named after its key class
 
     def _member(self, step: Step, key: Any, value: Any, place: LogPosition) -> None:
         member_id = key.member_id

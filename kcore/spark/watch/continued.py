@@ -1,7 +1,7 @@
-"""One partition between two micro-batches: its state, history and audit as bytes, and continued from them.
+"""The state, history and audit of a partition, which are stored as bytes between two micro-batches.
 
-The state has a format of its own: that of the checkpoints of a rebuild. The history and the audit are pickled without
-the state machines that they replay. Those are restored from the checkpoint, or from their states.
+The state has the format of a rebuild's checkpoints. The history and the audit are pickled without
+the state machines that they replay. Group shards are restored from the checkpoint, share shards from their states.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _read_only(values: dict[Any, Any]) -> MappingProxyType[Any, Any]:
 class _Pickler(pickle.Pickler):
     """Leaves out state machines: group shards are restored from the checkpoint, share shards from their states.
 
-    An audit drops its groups at damage in the log. A restored audit has the groups of the checkpoint again.
+    An audit drops its groups at damage in the log, but a restored audit has the groups of the checkpoint again.
     """
 
     def persistent_id(self, value: Any) -> str | None:

@@ -105,7 +105,7 @@ def test_a_transaction_that_hangs(node: Node) -> None:
     node.write()
     node.go_on()
     age_ms = node.ids.now_ms - 2 - here.timestamp_ms
-    sentence = f"The transaction of x is open for {age_ms} ms, and may take 60000 ms."
+    sentence = f"The transaction of x has been open for {age_ms} ms; its timeout is 60000 ms."
     assert found(*node.logs) == [
         finding("transaction-hangs", [here], sentence, transactional_id="x", producer_id=7),
     ]
@@ -121,7 +121,7 @@ def test_a_decided_transaction_that_is_never_completed(node: Node) -> None:
     node.go_on()
     (one,) = found(*node.logs)
     assert one[:12] == finding("transaction-not-completed", [here], "", transactional_id="x", producer_id=7)[:12]
-    assert one.sentence.endswith("ms, and all markers are written.")
+    assert one.sentence.endswith("ms with all markers written.")
 
 
 def test_a_decided_transaction_that_waits_for_a_marker(node: Node) -> None:
@@ -133,10 +133,10 @@ def test_a_decided_transaction_that_waits_for_a_marker(node: Node) -> None:
     (one,) = found(*node.logs, now_ms=now_ms)
     about = {"transactional_id": "x", "producer_id": 7}
     assert one == finding(
-        "transaction-waits", [here], "x is in PrepareCommit for 30000 ms, and waits for markers.", **about
+        "transaction-waits", [here], "x has been in PrepareCommit for 30000 ms and waits for markers.", **about
     )
     (one,) = found(*node.logs, now_ms=now_ms + 60_000)
-    sentence = "x is in PrepareCommit for 90000 ms, and may take 60000 ms."
+    sentence = "x has been in PrepareCommit for 90000 ms; its timeout is 60000 ms."
     assert one == finding("transaction-not-completed", [here], sentence, **about)
 
 
@@ -151,7 +151,7 @@ def test_a_marker_that_is_missing(node: Node) -> None:
         finding(
             "marker-missing",
             [here],
-            "The transaction of x was committed and completed, without a marker in t-0.",
+            "The transaction of x was committed and completed, but has no marker in t-0.",
             transactional_id="x",
             producer_id=7,
             about=DATA,
@@ -179,7 +179,7 @@ def test_a_marker_without_a_transaction(node: Node) -> None:
         finding(
             "marker-without-transaction",
             [here],
-            "A marker in t-0 says that a transaction of producer 99 in epoch 4 was aborted, and there was none.",
+            "A marker in t-0 ends a transaction of producer 99 in epoch 4 as aborted, but no such transaction exists.",
             producer_id=99,
             about=DATA,
         )
@@ -208,7 +208,7 @@ def test_marker_contradicts_decision(node: Node) -> None:
         finding(
             "marker-contradicts-decision",
             [decision, here],
-            "The transaction of x was aborted, and its marker in t-0 says that it was committed.",
+            "The transaction of x was aborted, but its marker in t-0 says that it was committed.",
             transactional_id="x",
             producer_id=7,
             about=DATA,
@@ -225,7 +225,7 @@ def test_data_of_a_transaction_that_is_over(node: Node) -> None:
         finding(
             "data-without-marker",
             [owner, late],
-            "The transaction of producer 7 in t-0 is open, and x is in Empty: it is over.",
+            "The transaction of producer 7 in t-0 is open, but x is in Empty, so the transaction has ended.",
             transactional_id="x",
             producer_id=7,
             about=DATA,
@@ -251,7 +251,7 @@ def test_data_outside_of_the_transaction(node: Node) -> None:
         finding(
             "data-outside-transaction",
             [owner, here],
-            "The transaction of producer 7 in t-0 is open, and t-0 is not part of the transaction of x.",
+            "The transaction of producer 7 in t-0 is open, but the transaction of x does not include t-0.",
             transactional_id="x",
             producer_id=7,
             about=DATA,
@@ -266,7 +266,7 @@ def test_data_of_unknown_producer(node: Node) -> None:
         finding(
             "data-without-transaction",
             [here],
-            "The transaction of producer 99 in t-0 is open, and no transactional id has that producer.",
+            "The transaction of producer 99 in t-0 is open, but no transactional id has this producer id.",
             producer_id=99,
             about=DATA,
         )
@@ -282,7 +282,7 @@ def test_a_transaction_that_is_open_for_long_where_the_transactions_log_is_not_a
         finding(
             "transaction-open-long",
             [here],
-            "The transaction of producer 7 in __consumer_offsets-0 is open for 1000001 ms.",
+            "The transaction of producer 7 in __consumer_offsets-0 has been open for 1000001 ms.",
             group_id="g",
             producer_id=7,
             about=OFFSETS,
@@ -297,7 +297,7 @@ def test_two_ids_with_one_producer(node: Node) -> None:
         finding(
             "producer-id-shared",
             [one, other],
-            "x and y both have producer 7.",
+            "x and y share producer id 7.",
             transactional_id="y",
             producer_id=7,
         )

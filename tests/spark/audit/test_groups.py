@@ -63,7 +63,7 @@ def test_a_generation_that_goes_back(log: Written) -> None:
         finding(
             "generation-went-back",
             [before, here],
-            "Group g was in generation 7, and then in 5.",
+            "The generation of group g fell from 7 to 5.",
             group_id="g",
         )
     ]
@@ -84,7 +84,7 @@ def test_two_members_of_a_generation_have_one_partition(log: Written) -> None:
         finding(
             "two-owners",
             [here],
-            "In generation 1 of group g both a and b own t-1 and 1 more.",
+            "In generation 1 of group g a and b both own t-1 and 1 more.",
             group_id="g",
             member_id="b",
             about=("t", 1),
@@ -122,7 +122,7 @@ def test_two_members_own_one_partition(log: Written) -> None:
         finding(
             "two-owners",
             [before, here],
-            f"In group g b owns {TOPIC}-1 while a still does.",
+            f"In group g, b owns {TOPIC}-1 while a still owns it.",
             group_id="g",
             member_id="b",
             about=(TOPIC, 1),
@@ -145,7 +145,7 @@ def test_a_member_epoch_that_goes_back(log: Written) -> None:
     consumer(log, "a")
     before = log.current("g", "a", 5)
     here = log.current("g", "a", 3)
-    sentence = "The member epoch of member a of group g was 5, and then 3."
+    sentence = "The member epoch of member a of group g fell from 5 to 3."
     assert found(log) == [
         finding("member-epoch-went-back", [before, here], sentence, group_id="g", member_id="a"),
     ]
@@ -166,7 +166,7 @@ def test_a_static_member_is_away_and_a_member_begins_again(log: Written) -> None
 def test_a_group_epoch_that_goes_back(log: Written) -> None:
     before = log.group_epoch("g", 5)
     here = log.group_epoch("g", 4)
-    sentence = "The group epoch of group g was 5, and then 4."
+    sentence = "The group epoch of group g fell from 5 to 4."
     assert found(log) == [finding("group-epoch-went-back", [before, here], sentence, group_id="g")]
 
 
@@ -178,14 +178,14 @@ def assignment(log: Written, epoch: int) -> Any:
 def test_an_assignment_epoch_that_goes_back(log: Written) -> None:
     log.group_epoch("g", 5)
     before, here = assignment(log, 5), assignment(log, 4)
-    sentence = "The assignment epoch of group g was 5, and then 4."
+    sentence = "The assignment epoch of group g fell from 5 to 4."
     assert found(log) == [finding("assignment-epoch-went-back", [before, here], sentence, group_id="g")]
 
 
 def test_an_assignment_for_an_epoch_that_is_not_yet(log: Written) -> None:
     group = log.group_epoch("g", 5)
     here = assignment(log, 6)
-    sentence = "The assignment epoch of group g is 6, and the group epoch 5."
+    sentence = "The assignment epoch of group g is 6, above the group epoch 5."
     assert found(log) == [finding("assignment-epoch-ahead", [group, here], sentence, group_id="g")]
 
 
@@ -193,7 +193,7 @@ def test_a_member_in_an_epoch_that_is_not_yet(log: Written) -> None:
     log.member("g", "a")
     group = log.group_epoch("g", 5)
     here = log.current("g", "a", 6)
-    sentence = "The member epoch of member a of group g is 6, and the group epoch 5."
+    sentence = "The member epoch of member a of group g is 6, above the group epoch 5."
     assert found(log) == [finding("member-epoch-ahead", [group, here], sentence, group_id="g", member_id="a")]
 
 
@@ -217,7 +217,7 @@ def test_a_group_that_ends_before_its_members(log: Written) -> None:
     (one,) = found(log)
     assert one[:12] == finding("unreplayable-record", [here], "", group_id="g")[:12]
     assert one.evidence == (here,)
-    assert one.sentence.startswith("The record at offset 2 of __consumer_offsets-0 contradicts the ones before it: ")
+    assert one.sentence.startswith("The record at offset 2 of __consumer_offsets-0 contradicts earlier records: ")
 
 
 # ---- streams and share groups
@@ -235,7 +235,7 @@ def test_two_members_have_one_active_task(log: Written) -> None:
         finding(
             "two-owners",
             [before, here],
-            "In group s b owns 0-3 while a still does.",
+            "In group s, b owns 0-3 while a still owns it.",
             group_id="s",
             member_id="b",
             about=("0", 3),
@@ -260,7 +260,7 @@ def test_a_process_has_a_task_twice(log: Written) -> None:
     )
     log.put(StreamsGroupCurrentMemberAssignmentKey(group_id="s", member_id="c"), copies)
     here = log.put(StreamsGroupCurrentMemberAssignmentKey(group_id="s", member_id="b"), copies)
-    sentence = "In group s, b has task 0-4, which a of the same process has, too."
+    sentence = "In group s, b has task 0-4, which a of the same process also has."
     kind = "task-twice-in-process"
     assert found(log) == [finding(kind, [before, here], sentence, group_id="s", member_id="b", about=("0", 4))]
 
@@ -270,7 +270,7 @@ def test_a_member_has_a_task_in_two_roles(log: Written) -> None:
     tasks = [TaskIds(subtopology_id="0", partitions=[1])]
     value = StreamsGroupCurrentMemberAssignmentValue(member_epoch=1, active_tasks=tasks, standby_tasks=tasks)
     here = log.put(StreamsGroupCurrentMemberAssignmentKey(group_id="s", member_id="a"), value)
-    sentence = "In group s, a has task 0-1, which it has already."
+    sentence = "In group s, a has task 0-1, which it already has in another role."
     kind = "task-twice-in-process"
     assert found(log) == [finding(kind, [here], sentence, group_id="s", member_id="a", about=("0", 1))]
 
@@ -290,21 +290,21 @@ def test_a_topology_without_its_group(log: Written) -> None:
 def test_a_streams_groups_epoch_that_goes_back(log: Written) -> None:
     before = log.put(StreamsGroupMetadataKey(group_id="s"), StreamsGroupMetadataValue(epoch=3))
     here = log.put(StreamsGroupMetadataKey(group_id="s"), StreamsGroupMetadataValue(epoch=2))
-    sentence = "The group epoch of group s was 3, and then 2."
+    sentence = "The group epoch of group s fell from 3 to 2."
     assert found(log) == [finding("group-epoch-went-back", [before, here], sentence, group_id="s")]
 
 
 def test_a_topology_epoch_that_goes_back(log: Written) -> None:
     before = log.put(StreamsGroupTopologyKey(group_id="s"), StreamsGroupTopologyValue(epoch=2))
     here = log.put(StreamsGroupTopologyKey(group_id="s"), StreamsGroupTopologyValue(epoch=1))
-    sentence = "The topology epoch of group s was 2, and then 1."
+    sentence = "The topology epoch of group s fell from 2 to 1."
     assert found(log) == [finding("topology-epoch-went-back", [before, here], sentence, group_id="s")]
 
 
 def test_a_share_groups_epoch_that_goes_back(log: Written) -> None:
     before = log.put(ShareGroupMetadataKey(group_id="s"), ShareGroupMetadataValue(epoch=2))
     here = log.put(ShareGroupMetadataKey(group_id="s"), ShareGroupMetadataValue(epoch=1))
-    sentence = "The group epoch of group s was 2, and then 1."
+    sentence = "The group epoch of group s fell from 2 to 1."
     assert found(log) == [finding("group-epoch-went-back", [before, here], sentence, group_id="s")]
 
 
@@ -322,7 +322,7 @@ def test_epochs_of_share_partitions_that_go_back(name: str, value: tuple[int, in
         ShareSnapshotValue(snapshot_epoch=snapshot, state_epoch=state, leader_epoch=leader, state_batches=batches),
     )
     was, now = {"snapshot": (9, 8), "state": (3, 2), "leader": (4, 3)}[name]
-    sentence = f"The {name} epoch of {TOPIC}-2 in share group s was {was}, and then {now}."
+    sentence = f"The {name} epoch of {TOPIC}-2 in share group s fell from {was} to {now}."
     about = (TOPIC, 2)
     assert found(log) == [finding(f"{name}-epoch-went-back", [before, here], sentence, group_id="s", about=about)]
 
@@ -342,7 +342,7 @@ BATCHES = [
     StateBatch(first_offset=10, last_offset=14, delivery_state=0, delivery_count=2),
     StateBatch(first_offset=15, last_offset=19, delivery_state=2, delivery_count=1),
 ]
-WHERE = f"In {TOPIC}-2 of share group s"
+WHERE = f"In {TOPIC}-2 of share group s,"
 
 
 def snapshot(batches: Sequence[StateBatch] = BATCHES, start_offset: int = 10) -> ShareSnapshotValue:
@@ -364,34 +364,34 @@ def update(batches: Sequence[tuple[int, int, int, int]] = (), start_offset: int 
 @pytest.mark.parametrize(
     ("kind", "value", "sentence"),
     [
-        ("share-start-offset-went-back", update(start_offset=9), "the start offset was 10, and then 9"),
-        ("share-start-offset-went-back", snapshot(start_offset=9), "the start offset was 10, and then 9"),
+        ("share-start-offset-went-back", update(start_offset=9), "the start offset fell from 10 to 9"),
+        ("share-start-offset-went-back", snapshot(start_offset=9), "the start offset fell from 10 to 9"),
         (
             "delivery-count-went-back",
             snapshot([StateBatch(first_offset=10, last_offset=14, delivery_count=1), BATCHES[1]]),
-            "the record at offset 10 had 2 deliveries, and then 1",
+            "the delivery count of the record at offset 10 fell from 2 to 1",
         ),
         (
             "delivery-count-went-back",
             snapshot([StateBatch(first_offset=10, last_offset=12, delivery_count=2), BATCHES[1]]),
-            "the record at offset 13 had 2 deliveries, and then 0",
+            "the delivery count of the record at offset 13 fell from 2 to 0",
         ),
         (
             "record-acknowledged-twice",
             update([(12, 16, 2, 3)]),
-            "the record at offset 15 was complete after 1 deliveries, and has 3 now",
+            "the record at offset 15 was complete after 1 deliveries, but now has 3",
         ),
         (
             "record-acknowledged-twice",
             snapshot([BATCHES[0], StateBatch(first_offset=15, last_offset=19, delivery_count=2)]),
-            "the record at offset 15 was complete after 1 deliveries, and has 2 now",
+            "the record at offset 15 was complete after 1 deliveries, but now has 2",
         ),
         (
             "share-batches-overlap",
             update([(20, 22, 0, 1), (22, 23, 2, 1)]),
-            "a record lists the offsets 22 to 23 after 22",
+            "a record lists offsets 22 to 23 after offset 22",
         ),
-        ("share-batches-overlap", update([(22, 21, 0, 1)]), "a record lists the offsets 22 to 21 after -1"),
+        ("share-batches-overlap", update([(22, 21, 0, 1)]), "a record lists offsets 22 to 21 after offset -1"),
     ],
 )
 def test_delivery_of_a_share_partition_that_goes_back(kind: str, value: Any, sentence: str) -> None:

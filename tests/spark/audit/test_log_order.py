@@ -86,7 +86,7 @@ def test_a_record_that_stands_twice(log: Written) -> None:
     first, last = at(log, 4), at(log, 5)
     log.rows.insert(5, log.rows[4])
     log.rows.insert(7, log.rows[6])
-    sentence = "Offsets 4 to 5 stand twice in __consumer_offsets-0."
+    sentence = "Offsets 4 to 5 occur twice in __consumer_offsets-0."
     assert found(log) == [finding("duplicate-offset", [first, last], sentence)]
 
 
@@ -95,7 +95,7 @@ def test_two_records_with_one_offset(log: Written) -> None:
     one = log.rows[4]
     assert isinstance(one, EventRow)
     log.rows.insert(5, one._replace(value=b"\0\1"))
-    sentence = "Two records that differ have offset 4 in __consumer_offsets-0."
+    sentence = "Two different records have offset 4 in __consumer_offsets-0."
     assert found(log) == [finding("offset-conflict", [here], sentence)]
 
 

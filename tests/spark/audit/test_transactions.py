@@ -98,14 +98,14 @@ def test_an_id_expires_and_begins_again_with_another_producer(log: Written) -> N
 def test_a_producer_epoch_that_goes_back(log: Written) -> None:
     before = log.transaction("y", EMPTY, (7, 4))
     here = log.transaction("y", EMPTY, (7, 3))
-    sentence = "The producer epoch of y was 4, and then 3."
+    sentence = "The producer epoch of y fell from 4 to 3."
     assert found(log) == [of_y("producer-epoch-went-back", sentence, before, here)]
 
 
 def test_a_producer_id_that_changes_with_epochs_left(log: Written) -> None:
     before = log.transaction("y", EMPTY, (7, 4))
     here = log.transaction("y", EMPTY, (9, 0))
-    sentence = "y went from producer 7 in epoch 4 to producer 9."
+    sentence = "y changed from producer id 7 in epoch 4 to producer id 9."
     assert found(log) == [of_y("producer-id-changed", sentence, before, here, producer_id=9)]
 
 
@@ -123,7 +123,7 @@ def test_a_transaction_that_loses_a_partition(log: Written) -> None:
     log.transaction("y", EMPTY, ME)
     before = log.transaction("y", ONGOING, ME, [("t", 0), ("t", 1)], started_ms=log.now_ms)
     here = log.transaction("y", PREPARE_COMMIT, ME, [("t", 0)])
-    sentence = "The transaction of y lost t-1 on its way to PrepareCommit."
+    sentence = "The transaction of y lost t-1 in its transition to PrepareCommit."
     assert found(log) == [of_y("transaction-partitions-lost", sentence, before, here, about=("t", 1))]
 
 
@@ -186,7 +186,7 @@ def test_a_marker_of_a_coordinator_that_was_replaced() -> None:
     log = Written()
     before = log.mark((7, 0), True, coordinator_epoch=5)
     here = log.mark((7, 0), True, coordinator_epoch=4)
-    sentence = "A marker for producer 7 comes from coordinator epoch 4, after one from 5."
+    sentence = "A marker for producer 7 has coordinator epoch 4, after a marker of epoch 5."
     assert found(log) == [finding("coordinator-epoch-went-back", [before, here], sentence, producer_id=7)]
 
 
@@ -203,7 +203,7 @@ def test_a_coordinator_takes_over_and_marks_again() -> None:
 
 def from_10_to_3(before: Evidence, here: Evidence) -> Finding:
     """Returns the finding that group g went back in its only partition."""
-    sentence = "Group g went back from 10 to 3 in t-0, while it had members."
+    sentence = "The committed offset of group g in t-0 fell from 10 to 3 while the group had members."
     return finding("offset-went-back", [before, here], sentence, group_id="g", about=("t", 0))
 
 

@@ -149,7 +149,7 @@ def test_compacted_log_is_marked_incomplete() -> None:
     assert brief(facts, "epoch", "whole", "cause", "detail", "joined") == [
         (5, False, causes.UNKNOWN, "earlier records are not in the log", []),
         (6, True, causes.JOINED, "", ["b"]),
-        (7, True, causes.LEFT, "b was there for 1000 ms, its session lasts 10000 ms", []),
+        (7, True, causes.LEFT, "b was a member for 1000 ms (session timeout 10000 ms)", []),
     ]
     (row,) = facts["logs"]
     assert (row["first_offset"], row["whole_from_offset"], row["whole_from_ms"]) == (7, 8, 1_000)

@@ -80,7 +80,7 @@ class Client(ABC):
         self.kill()
 
     def at_rest(self) -> str | None:
-        """Returns None if the client is where it should be without faults, else the reason."""
+        """Returns None if the client has recovered from all faults, else the reason."""
         return None
 
 

@@ -174,7 +174,7 @@ class Member(Client):
             else:
                 self.machine.received(outgoing, result, self.kernel.now_ms)
                 if self._reader is None and self._rests():
-                    return  # the next heartbeat has its event already
+                    return  # the event of the next heartbeat is scheduled already
             self.step()
 
         self._channel.send(request, done, at_most=outgoing.at_most, timeout_ms=outgoing.timeout_ms)

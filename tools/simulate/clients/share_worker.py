@@ -100,7 +100,7 @@ class ShareWorker(Client):
         if not self.world.calm and self.choice.random() < self.options.get("careless", 0.05):
             await self.kernel.sleep(self.choice.choice([1_000, 40_000]))  # the locks may expire
             if self.choice.random() < 0.5:
-                return  # it forgets the records: only their locks' end gives them to others
+                return  # this worker forgets the records: other members get them when their locks expire
         decided: dict[SharePartition, dict[int, int]] = {}
         for place, offset in acquired:
             draw = self.choice.random()

@@ -117,7 +117,7 @@ def _disturb_node(world: ClusterWorld, choice: random.Random, kind: str, node: C
 
 
 def drain(world: ClusterWorld, node_id: int, draining: bool) -> None:
-    """Has the controller move the leaders away from a node, or not any more. The end of a drain is repeated."""
+    """Starts or ends a drain, which moves all leaders away from a node. Repeats the end until the store has it."""
     store: Any = MemoryClusterStore(world.cluster)
     try:
         store.set_draining(node_id, draining)

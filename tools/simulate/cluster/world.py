@@ -109,7 +109,7 @@ class ClusterWorld(World):
         self._schedule_rounds(1, 0.0)
 
     def _unrest(self) -> str | None:
-        """Returns what is not yet as it should be without faults; None if everything is."""
+        """Describes a state that has not recovered from the faults; None if everything has."""
         if not self.observer.at_rest():
             return "the nodes are not at rest"
         return self.cluster_checks.unrest() or super()._unrest()
