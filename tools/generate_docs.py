@@ -175,7 +175,7 @@ def cli() -> str:
 
 def audit() -> str:
     """Renders the findings of the Spark audit: the columns of the table, and every kind."""
-    lines = ["# Findings of the audit", NOTE, "What `kcore spark audit` finds; see [spark.md](spark.md#audit).", ""]
+    lines = ["# Findings of the audit", NOTE, "Findings of `kcore spark audit`; see [spark.md](spark.md#audit).", ""]
     lines += ["## The table", "", "| column | type | meaning |", "|---|---|---|"]
     lines += [f"| `{name}` | `{kind}` | {meaning} |" for name, kind, meaning in FINDINGS]
     lines += ["", "## Kinds", "", "| kind | severity | meaning | no finding if |", "|---|---|---|---|"]

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     fencing.add_argument(
         "--force",
         action="store_true",
-        help="fence it although its lease has not expired; it may serve reads until then",
+        help="fence it even if its lease has not expired; the node may serve reads until the lease expires",
     )
     moving = actions.add_parser("move", help="let a node lead a partition; its leader finishes its work first")
     spreading = actions.add_parser("rebalance", help="let the controller spread the leaders evenly over the nodes")

@@ -375,15 +375,15 @@ class Config(ConfigValues):
     )
     kcore_max_request_memory_bytes: int = setting(
         536_870_912,
-        "Received bytes of requests of all connections that are unfinished or wait. Beyond it, kcore takes the client "
-        "address that holds the most of these bytes, and closes its connection that has held unserved bytes for the "
-        "longest time. It should be larger than socket.request.max.bytes; -1: no limit.",
+        "Maximum bytes of received requests that are unfinished or wait, over all connections. Beyond it, kcore takes "
+        "the client address that holds the most of these bytes, and closes its connection that has held unserved bytes "
+        "for the longest time. It should be larger than socket.request.max.bytes; -1: no limit.",
         low=-1,
         kind=LONG,
     )
     kcore_max_group_metadata_bytes: int = setting(
         268_435_456,
-        "Bytes of metadata with which the members of all classic groups joined. One group may have an eighth of it. "
+        "Maximum bytes of metadata of the members of all classic groups together. One group may have an eighth of it. "
         "A join that would exceed it gets GROUP_MAX_SIZE_REACHED, unless its group has less than 64 KiB; -1: no limit.",
         low=-1,
         kind=LONG,

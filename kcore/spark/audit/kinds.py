@@ -82,7 +82,7 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "producer-id-shared": Kind(ERROR, "two transactional ids have the same producer id"),
     "transaction-partitions-lost": Kind(
-        ERROR, "an open transaction lost partitions, or was decided for other partitions than were added"
+        ERROR, "an open transaction lost partitions, or was decided for other partitions than the added ones"
     ),
     "transaction-hangs": Kind(
         ERROR, "a transaction is open for longer than its timeout", "the grace period is not over"
@@ -97,33 +97,33 @@ KINDS: Final[dict[str, Kind]] = {
     "fenced-write": Kind(
         ERROR,
         "a producer epoch wrote after a newer one",
-        "at least a day lies between: the broker forgets idle producers",
+        "at least a day lies between the two: the broker forgets idle producers",
     ),
     "fenced-marker": Kind(
         ERROR,
         "a marker has a lower epoch than an earlier write of its producer",
-        "at least a day lies between: the broker forgets idle producers",
+        "at least a day lies between the two: the broker forgets idle producers",
     ),
     "coordinator-epoch-went-back": Kind(
         ERROR, "a marker has a lower coordinator epoch than an earlier one: its coordinator had been replaced"
     ),
     "marker-without-transaction": Kind(
         ERROR,
-        "no transaction decided a marker",
+        "a marker ends a transaction that was never decided",
         "the marker was written again after a failover; `__transaction_state` is missing or begins later",
     ),
     "marker-contradicts-decision": Kind(ERROR, "a marker contradicts the decision of its transaction"),
     "marker-missing": Kind(
-        ERROR, "a partition of a complete transaction has no marker", "the log of the partition ends before"
+        ERROR, "a partition of a complete transaction has no marker", "the log of the partition ends earlier"
     ),
     "data-without-marker": Kind(
         ERROR, "a finished transaction is still open in a partition and blocks `read_committed` consumers"
     ),
     "data-outside-transaction": Kind(ERROR, "transactional data in a partition that is not part of its transaction"),
-    "data-without-transaction": Kind(ERROR, "transactional data of a producer id that no transactional id has"),
+    "data-without-transaction": Kind(ERROR, "transactional data of a producer id that belongs to no transactional id"),
     "transaction-open-long": Kind(
         WARNING,
-        "a transaction is open in a partition for long, and the log of `__transaction_state` is not available",
+        "a transaction has been open in a partition for long, and the log of `__transaction_state` is not available",
     ),
     # ---- share partitions
     "snapshot-epoch-went-back": Kind(ERROR, "a share partition's snapshot epoch is lower than before"),
@@ -152,7 +152,7 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "share-initialization-not-completed": Kind(
         WARNING,
-        "a share partition is initializing for more than a minute, and is not assigned meanwhile",
+        "a share partition has been initializing for more than a minute; it cannot be assigned until it is initialized",
         "the grace period is not over",
     ),
 }
