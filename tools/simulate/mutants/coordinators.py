@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from kcore.broker.compaction import schedule
@@ -11,7 +13,7 @@ from kcore.broker.share import share_partition
 from kcore.group.classic import group as classic_group
 from kcore.group.consumer import group as consumer_group
 from kcore.group.streams import processes
-from kcore.log import lmdb_storage
+from kcore.log import partition
 from kcore.log.errors import LogError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime import commit
@@ -118,15 +120,13 @@ def _locks_never_expire() -> list[Patch]:
 
 
 def _read_error_is_an_end() -> list[Patch]:
-    original = lmdb_storage.LmdbReader.slice
+    original = partition.StagedPartitionLog._iterate
 
-    def read(self: Any, *arguments: Any) -> list[tuple[int, bytes]]:
-        try:
-            return original(self, *arguments)
-        except LogError:
-            return []
+    def iterate(self: Any, offset: int, limit: int, check_crc: bool) -> Iterator[list[tuple[int, bytes]]]:
+        with suppress(LogError):
+            yield from original(self, offset, limit, check_crc)
 
-    return [(lmdb_storage.LmdbReader, "slice", read)]
+    return [(partition.StagedPartitionLog, "_iterate", iterate)]
 
 
 COORDINATOR_MUTANTS = (
