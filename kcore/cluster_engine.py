@@ -65,8 +65,9 @@ logger = logging.getLogger(__name__)
 class ClusterEngine(Engine):
     """One node of a cluster.
 
-    It serves the partitions and coordinators that it leads by the metadata log, and decides changes of the metadata
-    while it is the controller. Requests are refused with retriable errors while its lease is not certain.
+    It serves the partitions and coordinators of which the metadata log names it as leader. While it is the controller,
+    it also decides changes of the metadata. While it is not certain that its lease is valid, it refuses requests with
+    retriable errors.
 
     Args:
         store: the store, with which this node has registered.
@@ -198,7 +199,10 @@ class ClusterEngine(Engine):
             raise StoreUnavailableError(f"the controller has not created {CONSUMER_OFFSETS} yet")
 
     def _finish(self, stage: str) -> None:
-        """Finishes a stage of the start as `Engine` does; the start can be repeated if its commit fails."""
+        """Finishes a stage of the start as `Engine` does.
+
+        A failed commit raises an error after which the start can be repeated.
+        """
         try:
             super()._finish(stage)
         except LogError:
@@ -221,7 +225,7 @@ class ClusterEngine(Engine):
         return partial(start_share_coordinator, make_persister=make_persister)(*services)
 
     def _given_up(self, key: PartitionKey) -> None:
-        """Ends the delivery of a partition's records to share groups: its next leader delivers them."""
+        """Stops delivering a partition's records to share groups, because the next leader delivers them."""
         if self._opened:
             self.share_partitions.resigned(key.topic_id, key.partition)
 
@@ -278,7 +282,10 @@ class ClusterEngine(Engine):
         return None
 
     def _settle(self) -> None:
-        """Puts decided leaders into effect, and finishes the loads of their coordinators."""
+        """Begins to lead the partitions that the metadata assigns to this node.
+
+        Finishes the loads of their coordinators.
+        """
         self.commit()
         self.leadership.apply()
         self.slices.finish()
@@ -287,10 +294,10 @@ class ClusterEngine(Engine):
     # ---- the cluster's state
 
     def _seen(self, sight: ClusterSight) -> bool:
-        """Replays what the controller has written, or decides as the controller.
+        """Replays the controller's new metadata records, or decides as the controller.
 
         Returns:
-            False if this node has not replayed it, or does not lead what it says yet.
+            False if this node has not replayed them, or does not lead the partitions that they assign to it yet.
         """
         replayed = True
         self.node_secrets.update(sight.nodes)
@@ -334,13 +341,13 @@ class ClusterEngine(Engine):
 
     def _controller_changed(self, elected: bool) -> None:
         if elected:
-            return  # `_seen` has taken over, or repeats it
+            return  # `_seen` takes over the controller's work, and tries again after a failure
         self._deciding = False
         self.pipeline.commit()
         self._disown_metadata()
 
     def _disown_metadata(self) -> bool:
-        """Makes the metadata log one that this node follows, if it is not yet.
+        """Follows the metadata log from now on, and no longer writes it; does nothing if that is so already.
 
         Returns:
             False while the result of an own commit is unknown. The next look at the cluster tries again.
@@ -353,7 +360,7 @@ class ClusterEngine(Engine):
         return True
 
     def _take_over(self) -> None:
-        """Begins to decide once the metadata log is adopted and replayed."""
+        """Begins to decide as the controller, once the metadata log is adopted and replayed."""
         lease = self.membership.controller
         shard = self.control.shard
         if lease is None:
@@ -371,14 +378,17 @@ class ClusterEngine(Engine):
         shard.perform(shard.machine.take_over)
 
     def when_fenced(self, callback: Callable[[], None]) -> None:
-        """Calls `callback` once when this incarnation has ended; the process registers again, or ends."""
+        """Calls `callback` once when this registration of the node has ended.
+
+        The process then registers again, or ends.
+        """
         if self.membership.fenced:
             callback()
         else:
             self._on_fenced = callback
 
     def _fenced(self) -> None:
-        """Stops serving: this incarnation has ended."""
+        """Stops serving, because this registration of the node has ended."""
         self._deciding = False
         self.leadership.give_up_all()
         callback, self._on_fenced = self._on_fenced, None
@@ -425,7 +435,7 @@ class ClusterEngine(Engine):
         self.store.close()
 
     def abandon(self) -> None:
-        """Ends as a crash would: the others fence this node when its lease expires."""
+        """Ends without a commit, like a crash; the other nodes fence this node when its lease expires."""
         self.membership.stop()
         super().abandon()
         self.store.close()

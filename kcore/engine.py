@@ -104,7 +104,8 @@ class Engine:
         transactions: the transaction coordinator, and the shards of `__transaction_state`.
         markers: writes the end markers of transactions.
         transaction_verifier: verifies transactions with their coordinator.
-        partition_verifier: verifies the partitions of a Produce request, and repeats that while it must.
+        partition_verifier: verifies the partitions of a Produce request with the transaction coordinator, and retries
+            if that is necessary.
         share: the share coordinator, and the shards of `__share_group_state`.
         share_partitions: the delivery of records to share groups, and the share sessions.
         share_persister: the durable state of share partitions, for groups and partition leaders.
@@ -541,7 +542,7 @@ class Engine:
         """Commits the open round and closes the log. Parked requests get no response: their callers end too.
 
         If memory may not match the log (`CommitPipeline.settling`), the engine is abandoned instead. In a forked child
-        this does nothing, because the log belongs to the parent.
+        this does nothing, because the log belongs to the parent process.
         """
         if os.getpid() != self._process_id:
             return

@@ -1,4 +1,4 @@
-"""Reads sockets before timers fire, if the event loop was late.
+"""Timers that fire only after waiting requests have been read, if the event loop was late.
 
 A stopped process, a long request or a slow device keeps the event loop from reading its sockets. Deadlines of sessions
 then pass while the heartbeats that would extend them wait to be read. Event loops run timers first, so a member that
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LATE_MS: Final = 1_000
-"""Time without a round after which the loop may have been late: much shorter than any sensible session timeout."""
+"""Time without a round, in ms, after which the loop may have been late.
+
+Much shorter than any sensible session timeout.
+"""
 
 TURNS: Final = 2
 """Turns of the event loop after which every socket that had data at the beginning has been read.

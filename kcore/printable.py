@@ -1,4 +1,7 @@
-"""Makes text safe to show: names and messages may come from clients and contain control sequences of terminals."""
+"""Escaping of text before it is shown.
+
+Names and messages may come from clients and contain terminal control sequences.
+"""
 
 from __future__ import annotations
 

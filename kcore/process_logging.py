@@ -44,9 +44,9 @@ def fields(**values: Any) -> dict[str, Any]:
 
 
 LINES_BURST: Final = 20
-"""Lines of one message that a limited logger writes at once; one more each second."""
+"""Number of lines of one message that a limited logger writes at once; each second allows one more."""
 MAX_MESSAGES: Final = 100
-"""Messages of a limited logger that are counted; the one that was logged first is forgotten first."""
+"""Number of messages that a limited logger counts; it forgets the one that was logged first."""
 
 
 class LineLimit(logging.Filter):
@@ -160,7 +160,7 @@ class JsonFormatter(logging.Formatter):
 
 
 _LOST_WRITES: Final = frozenset({"socket.send() raised exception.", "SSL connection is closed"})
-"""What asyncio and uvloop warn of at each further write to a connection that was lost, which clients can cause."""
+"""The warnings of asyncio and uvloop at each further write to a connection that was lost, which clients can cause."""
 
 
 def _quieten(record: logging.LogRecord) -> bool:

@@ -1,7 +1,7 @@
 """The table of the served APIs: the versions of each, and how a node creates it.
 
-A class is imported when its API is created (`kcore.runtime.deferred`); its constructor names what it needs of the node.
-ApiVersions lists the rows of this table.
+A class is imported when its API is created (`kcore.runtime.deferred`); its constructor names the services of the node
+that it needs. ApiVersions lists the rows of this table.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class ServedApi(NamedTuple):
 
     Attributes:
         key: the API's key.
-        versions: the lowest and the highest served version, equal to those of its class: clients ask for them before
+        versions: the lowest and the highest served version, equal to those of its class. ApiVersions needs them before
             the class is imported.
         make: creates the API of a node.
     """

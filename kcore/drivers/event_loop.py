@@ -37,13 +37,13 @@ class AsyncDriver:
     A round is one turn of the loop: the driver decides every request that arrived in the turn, commits all of them at
     once and completes the responses. On an idle loop a single request is committed alone and at once.
 
-    An inline commit is the cheapest, but it blocks the loop until the device has finished. If it would delay too many
+    An inline commit costs least, but it blocks the loop until the device has finished. If it would delay too many
     requests, a thread writes the round instead: `CommitOffloadPolicy` decides.
 
     On a shared loop a thread writes every round, because the driver does not know what else the loop has to do. If a
     participant of the round allows no background commit, the driver *pauses*: requests, timers and slices wait until
-    the round is written. So to the engine it is an inline commit. Connections of a server enter the engine without the
-    driver: the server stops their requests meanwhile (`when_paused`).
+    the round is written. So to the engine it is an inline commit. A server's connections call the engine without the
+    driver, so the server holds back their requests during a pause (`when_paused`).
 
     Args:
         engine: the engine.
@@ -89,10 +89,10 @@ class AsyncDriver:
         self._mover = JournalMover(engine.log)
         self._shared = shared
         self._paused = False
-        self._written: BackgroundCommit | None = None  # until it is finished
+        self._written: BackgroundCommit | None = None  # the background commit that is not finished yet
         self._closing = False
         self._backlog: list[Callable[[], None]] = []  # runs after the pause
-        self._ended: asyncio.Future[None] | None = None  # is completed at the end of a round or background commit
+        self._ended: asyncio.Future[None] | None = None  # completed at the end of a round or background commit
         engine.pipeline.when_dirty(self.round_is_open)
         engine.slices.requests.enabled = True
         engine.consumer_groups.background = self.compute_beside
@@ -256,7 +256,7 @@ class AsyncDriver:
             self._paused = True
 
     def _resume(self) -> None:
-        """Ends the pause, and does what has been requested meanwhile."""
+        """Ends the pause, and runs the work that was queued during it."""
         paused, self._paused = self._paused, False
         backlog, self._backlog = self._backlog, []
         try:
@@ -396,7 +396,7 @@ class AsyncDriver:
         finally:
             self.round_is_open()
             self._report_end()
-        if self._paused and pipeline.allows_background_commit:  # else the open round is written first
+        if self._paused and pipeline.allows_background_commit:  # else the pause lasts until the open round is written
             self._resume()
         self._offload_policy.wrote(time.perf_counter() - task.began_s)
         if self._times is not None and task.since_s is not None:
@@ -443,7 +443,8 @@ class AsyncDriver:
     def _fire_timers(self) -> None:
         """Fires due timers, in a round of its own.
 
-        They get `MAX_TIMERS_S`. The next turn fires the others: many transactions may time out together, or sessions.
+        Many transactions or sessions may time out together. So one turn fires timers for at most `MAX_TIMERS_S`, and
+        the next turn fires the others.
         """
         if self._closed or self._closing or self._broken:
             return

@@ -28,16 +28,17 @@ FORKED = -3
 
 IDLE_WAIT_S = 3_600.0  # maximum sleep of a waiting thread, even if no timer is armed
 
-GRACE_S = 0.0002  # a round waits so long for the next of the threads that were in the round before
+GRACE_S = 0.0002  # time for which a round waits for the next of the threads that were in the previous round
 
-FOLLOWER_WAIT_S = 0.05  # then a follower commits its round: an exception has ended the threads that it relied on
+# time after which a follower commits its round, because an exception has ended the threads that it relied on
+FOLLOWER_WAIT_S = 0.05
 
 
 class ThreadDriver:
     """Runs an engine for callers on threads: one thread at a time is inside the engine, the others wait.
 
     Parked callers sleep until their response is complete. Timers fire on any calling thread. A parked caller sleeps at
-    most until the next deadline, so that timers fire in time without a thread of the driver's own.
+    most until the next deadline, so that timers fire in time although the driver has no thread of its own.
 
     `_inside` is set at the entry and cleared at the normal exit, both under the lock. An exception that leaves the
     engine in between, such as a `KeyboardInterrupt`, leaves the mark set: memory may then hold half a change, so the
@@ -64,10 +65,11 @@ class ThreadDriver:
         self._lock = threading.RLock()
         self._inside = NOBODY
         self._wake_ms = -1  # the deadline at which sleepers wake up; -1: none
-        self._sleepers: dict[Pending, threading.Lock] = {}  # a sleeper's lock is released to wake it
+        self._sleepers: dict[Pending, threading.Lock] = {}  # locks of the sleepers; releasing one wakes its sleeper
         self._queue: dict[int, None] = {}  # the idents of the threads that wait for the lock to send a request
-        self._expected: dict[int, None] = {}  # those of them that must join the open round
-        self._followers: dict[Pending, threading.Lock] = {}  # of the open round: released after its commit
+        self._expected: dict[int, None] = {}  # the idents of the queued threads that must join the open round
+        # locks of the open round's followers, released after its commit
+        self._followers: dict[Pending, threading.Lock] = {}
         self._opener: threading.Lock | None = None  # the first follower of the open round
         self._joined = 0  # the number of calls in the open round
         self._likely = 1  # the number of calls after which the open round is committed
@@ -199,7 +201,7 @@ class ThreadDriver:
 
     def _check_before_waiting(self) -> None:
         """Raises ReentrantCallError if this thread would wait for itself for ever."""
-        # Without the lock, the mark is one that an interrupted call of this thread has left behind.
+        # If the lock is free, an interrupted call of this thread has left the mark behind.
         if self._inside == get_ident() and self._lock._is_owned():  # type: ignore[attr-defined]
             raise ReentrantCallError
 
@@ -401,7 +403,7 @@ class ThreadDriver:
 
 
 def _wake(sleeper: threading.Lock) -> None:
-    # No context manager: one would need memory, and the thread would sleep on without it.
+    # No context manager: entering it needs memory, and without memory the thread would not be woken.
     try:
         sleeper.release()
     except RuntimeError:  # it was released before

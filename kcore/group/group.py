@@ -139,7 +139,7 @@ class Group(ABC):
 
     @abstractmethod
     def on_unloaded(self) -> None:
-        """Cancels the armed timers, which would keep this memory alive. The runtime completes pending responses."""
+        """Cancels the armed timers, which would keep the group in memory. The runtime completes pending responses."""
 
 
 def not_found(group_id: str, existing: Group | None, required: GroupType) -> KafkaError:
@@ -147,7 +147,7 @@ def not_found(group_id: str, existing: Group | None, required: GroupType) -> Kaf
 
     Args:
         group_id: the requested id.
-        existing: the group with this id, which has another type; None: there is no group.
+        existing: the group with this id, which has another type; None: the group does not exist.
         required: the type that the request needs.
     """
     if existing is None:

@@ -10,20 +10,21 @@ from kcore.metrics import Histogram
 REBALANCE_BOUNDS_S: Final[tuple[float, ...]] = (
     0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
 )  # fmt: skip
-"""Bounds for the durations of rebalances: from the time of a commit to the longest usual rebalance timeout."""
+"""Bounds for the durations of rebalances: from the time of a commit to the longest common rebalance timeout."""
 
 REBALANCING: Final = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
 """The states of groups of any kind, by Kafka's names, in which members wait for their assignment."""
 
 
 class GroupMeters:
-    """Counters of the groups of a node since it was opened. A load of a shard changes nothing.
+    """Counters of the groups of a node since it was opened. Loading a shard does not change them.
 
     Attributes:
         joins: number of new members by kind of group. The members of a group that is migrated to another kind count as
             new members of that kind.
         leaves: number of members that left or were removed, by kind of group.
-        expirations: those of them whose session or rebalance timeout ended.
+        expirations: number of members that were removed because their session or rebalance timeout ended, by kind of
+            group.
         rebalance_times: the durations of rebalances by kind of group, in seconds: from the change that begins a
             rebalance until every member has its assignment. Share groups have none, as in Kafka.
         metadata_bytes: the present size of the metadata of all members of classic groups.

@@ -28,7 +28,7 @@ class GroupRecordLimits(MetadataListener):
         self._limit = limit
 
     def on_config_changed(self, resource_type: int, name: str) -> None:
-        """Applies the limit, which may follow from settings of the topic or of the broker."""
+        """Applies the limit, which settings of the topic or of the broker may have changed."""
         limit = self._limit()
         for shard in self._groups:
             if shard.max_batch_bytes != limit:

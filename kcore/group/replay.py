@@ -26,7 +26,7 @@ NO_EPOCH: Final = -1
 
 
 class ReplayError(ValueError):
-    """A record contradicts the ones before it."""
+    """A record contradicts earlier records."""
 
 
 def find_or_create(shard: GroupShard, group_id: str, kind: type[G]) -> G:

@@ -22,7 +22,7 @@ class GroupSettings(Protocol):
 
 
 class BrokerSettings:
-    """Settings without any group's own ones: always the broker's."""
+    """Settings of groups that have no settings of their own: always those of the broker."""
 
     __slots__ = ("_config",)
 
@@ -63,7 +63,7 @@ class SettingsCache(Generic[S]):
         return cached
 
     def settings_changed(self) -> None:
-        """Discards the cached settings after one of a group or of the broker changed."""
+        """Discards the cached settings after a setting of a group or of the broker has changed."""
         self.settings_of = {}
 
     def forget(self, group_id: str) -> None:

@@ -27,7 +27,7 @@ class GroupTable(dict[str, "Group"]):
     def __init__(self) -> None:
         super().__init__()
         self.counts: dict[tuple[str, str], int] = {}
-        self._began_ms: dict[str, int] = {}  # start of the rebalance of each group that is in one
+        self._began_ms: dict[str, int] = {}  # start of the rebalance of each group that is rebalancing
         self._meters: GroupMeters | None = None
         self._now: Now | None = None
 

@@ -44,7 +44,7 @@ class GroupTopics(MetadataListener):
         self._streams = streams
 
     def on_topic_created(self, topic: TopicInfo) -> None:
-        """Makes groups that wait for the topic, or whose pattern may match it, find it at their next heartbeat."""
+        """Makes groups check the topic at their next heartbeat if they wait for it, or if a pattern may match it."""
         self._consumer.metadata.created(topic.name)
         self._changed(topic)
 

@@ -14,7 +14,7 @@ from kcore_ext.batch.crc32c import crc32c
 HEADER_SIZE = 61
 """Size of a batch header, which is the smallest batch."""
 LENGTH_OVERHEAD = 12
-"""Number of bytes of a batch that its length field does not count."""
+"""Number of bytes at the start of a batch that its length field does not count."""
 MAGIC = 2
 
 _CHECKED = struct.Struct(">8xiibIhi")

@@ -22,22 +22,23 @@ COMPACT_NAME: Final = "data.mdb.compact"
 REPAIR_NAME: Final = "data.mdb.repair"
 FOLDER_MODE: Final = 0o700
 LMDB_LOCK_BYTES: Final = 64 << 10
-"""More than LMDB needs for the readers of its lock file."""
+"""Space that is allocated for LMDB's lock file: more than its table of readers needs."""
 FILE_MODE: Final = 0o600
 """The log contains the users' SCRAM keys and every record: only its owner may read it."""
 OWN_NAMES: Final = frozenset((LOCK_NAME, DATA_NAME, JOURNAL_NAME, LMDB_LOCK_NAME, COMPACT_NAME, REPAIR_NAME))
 TOLERATED_NAMES: Final = frozenset(("lost+found",))
-"""Names in a new file system: a mount point counts as an empty folder."""
+"""Names of a new file system: a folder with these alone counts as empty."""
 
 
 class DataFolder:
     """A data folder that this process locks exclusively, from construction to `release`.
 
-    The lock is flock(2) on `kcore.lock`. The kernel releases it when the process ends in any way, so the lock file of a
-    killed process locks nothing. While the folder is open, the file has the owner's process id, for people. After a
-    clean close it has the size and the modification time of the data file. If these still match, the next opening
-    limits the time for which it checks the leaves of LMDB's trees. Otherwise it has no such limit, because the file may
-    be damaged or replaced. The data file is locked too, in case `kcore.lock` is removed (see `DataFileLock`).
+    The lock is flock(2) on `kcore.lock`. The kernel releases it when the process ends in any way, so a lock file that a
+    killed process left behind locks nothing. While the folder is open, the file has the owner's process id, for people
+    to read. After a clean close it has the size and the modification time of the data file. If these still match, the
+    next opening limits the time for which it checks the leaves of LMDB's trees. Otherwise it has no such limit, because
+    the file may be damaged or replaced. The data file is locked too, in case `kcore.lock` is removed (see
+    `DataFileLock`).
 
     With `create` a missing folder is created, with its missing parents. Without it, a folder without a log is refused.
     With `check` False the data file is not checked; a repair uses this.
@@ -60,7 +61,7 @@ class DataFolder:
             raise
 
     def __del__(self) -> None:
-        # An interrupt may drop the object before its caller has it.
+        # An interrupt may come after the constructor, before its caller has the object to release it.
         if self._data_lock is not None:
             self._data_lock.abandon()
         self._close_lock()
@@ -158,7 +159,7 @@ class DataFolder:
             os.pwrite(self._lock_fd, line, 0)
 
     def _has_data(self) -> bool:
-        """Returns whether the data file exists and is not empty. A crash during creation leaves an empty one."""
+        """Returns whether the data file exists and is not empty. A crash during creation leaves an empty file."""
         try:
             return os.path.getsize(os.path.join(self.path, DATA_NAME)) > 0
         except FileNotFoundError:

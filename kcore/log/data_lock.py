@@ -9,9 +9,9 @@ import os
 class DataFileLock:
     """flock(2) on a data file, from construction to `release`.
 
-    A lock file can be removed while its owner runs: the next process creates a new one and locks that. Two writers
-    would then share one LMDB file. The data file cannot be replaced unnoticed, so its lock holds in any case. LMDB
-    itself locks only `lock.mdb`.
+    A lock file can be removed while its owner runs: the next process creates a new lock file and locks that. Two
+    writers would then share one LMDB file. The data file cannot be replaced unnoticed, so its lock holds in any case.
+    LMDB itself locks only `lock.mdb`.
 
     Args:
         path: the data file; created empty if missing.
@@ -33,7 +33,7 @@ class DataFileLock:
             raise
 
     def __del__(self) -> None:
-        # An interrupt may drop the object before its caller has it.
+        # An interrupt may come after the constructor, before its caller has the object to release it.
         self.abandon()
 
     @property

@@ -217,7 +217,7 @@ class StagedLogEngine(EngineCore, LogEngine):
             self._show(write_set)
             self._in_flight = None
         except BaseException:
-            # The write set is durable, and changes staged after it stay valid: repeat.
+            # The write set is durable, and changes that were staged after it stay valid, so the step is repeated.
             self._show(write_set)
             self._in_flight = None
             self._torn &= ~COMMITTING
@@ -273,7 +273,7 @@ class StagedLogEngine(EngineCore, LogEngine):
 
     @property
     def uncertain(self) -> bool:
-        """See LogEngine."""
+        """Implements `LogEngine.uncertain`."""
         return self._closed is None and bool(self._torn & COMMITTING)
 
     def recover(self) -> None:
@@ -284,9 +284,9 @@ class StagedLogEngine(EngineCore, LogEngine):
     def _recover(self) -> None:
         """Resets memory to the contents of the storage: shows the sealed write set if it is durable, discards the rest.
 
-        It starts from state that only a finished write set changes (durable metadata, high watermarks), visits every
-        partition and can be repeated. So it is correct after an exception at any line. No thread may be writing the
-        sealed write set.
+        It starts from state that only a finished write set changes: durable metadata and high watermarks. It visits
+        every partition and can be repeated, so it is correct after an exception at any line. No thread may be writing
+        the sealed write set.
         """
         if self._closed is not None:
             self._in_flight = None
@@ -416,7 +416,7 @@ class StagedLogEngine(EngineCore, LogEngine):
                 done = self._storage.reclaim(tasks, max_batches)
             finally:
                 for number, log in entries[done:]:
-                    # The owner may have marked it again in the meantime; a drop outranks retention.
+                    # If the partition was noted again in the meantime, that entry stays: a drop outranks retention.
                     self._garbage.setdefault(number, log)
             return bool(self._garbage)
 

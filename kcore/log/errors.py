@@ -113,7 +113,7 @@ class StoreRewoundError(LogError):
 
 
 class NodeAliveError(LogError):
-    """Another process runs with this node id, or has run until a moment ago.
+    """Another process with this node id is running, or has ended so recently that its lease is still valid.
 
     Attributes:
         remaining_ms: the time after which its lease expires, unless it is renewed.

@@ -68,7 +68,7 @@ class FaultInjectingEngine(LogEngine):
 
     @property
     def uncertain(self) -> bool:
-        """See LogEngine."""
+        """Implements `LogEngine.uncertain`."""
         return self.inner.uncertain
 
     def recover(self) -> None:
@@ -87,7 +87,8 @@ class FaultInjectingEngine(LogEngine):
         except (LogClosedError, SimulatedCrashError):
             raise
         except BaseException as error:
-            # Also after an interrupt between the two: the write set is durable then, and `fail` shows it.
+            # An interrupt may also come between `write` and `finish`: the write set is durable then, and `fail` makes
+            # it visible.
             self.inner.fail(sealed, error)
             raise
 

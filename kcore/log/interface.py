@@ -91,7 +91,7 @@ class EngineStats(NamedTuple):
     Attributes:
         file_size_bytes: the size of the file.
         used_bytes: an upper bound of the used part of the file.
-        tail_size_bytes: the newest batches, which are kept in memory.
+        tail_size_bytes: the size of the newest batches, which are kept in memory.
         partition_count: the number of partitions.
     """
 
@@ -389,7 +389,7 @@ class LogEngine(ABC):
     def reclaim(self, max_batches: int) -> bool:
         """Frees the space of at most `max_batches` deleted batches or chunks, in one transaction of its own.
 
-        Returns whether there is more to do. It is independent of write sets: nothing of it is staged. If it raises
+        Returns whether there is more to do. It is independent of write sets: it stages nothing. If it raises
         LogError, nothing changed.
         """
 

@@ -17,7 +17,7 @@ Invariants:
 * A transaction that writes or deletes stored batches first moves the journal.
 * The batches of the journal are in memory too, for readers.
 * After an exception while an entry is written, the file is not written again before a transaction has moved the
-  acknowledged batches from memory and stored a new identity. So the entry in question never becomes valid later, and a
+  acknowledged batches from memory and stored a new identity. So the interrupted entry never becomes valid later, and a
   failed flush is not repeated.
 * A round of a journal is never counted twice: an area that is used again has higher rounds than all entries before it.
 """
@@ -87,7 +87,7 @@ class Area:
         rounds: the number of entries.
         size_bytes: their size: the next entry begins after them.
         fresh: the newest write sets.
-        sorted: the batches of the other ones.
+        sorted: the batches of the older write sets.
     """
 
     __slots__ = ("first_round", "fresh", "position", "rounds", "size_bytes", "sorted")
@@ -140,7 +140,7 @@ class Journal:
         next_identity: the identity that the last `move` has put into its transaction.
         may_fill_other: True to write entries into the other area while a full one waits to be moved. Without it, the
             write set that finds the area full takes a transaction, which moves the journal.
-        move_is_due: True from the moment in which an area became full until its move is started.
+        move_is_due: True from the time at which an area becomes full until its move is started.
     """
 
     __slots__ = (
@@ -276,7 +276,8 @@ class Journal:
             txn: the write transaction.
             environment: the environment with the databases.
             begin: True to begin the next journal if the file is usable; False to have none in use.
-            trusted: True after a failed write: memory has all acknowledged batches, and the file is unreliable.
+            trusted: True after a failed write: the file is then unreliable, and memory alone has all acknowledged
+                batches.
 
         Raises:
             JournalMismatchError: memory lacks batches of the file; the caller must abort the transaction.
@@ -345,7 +346,7 @@ class Journal:
         area = Area(AREAS[0], 0)
         with self._lock:
             self._areas = (area,)
-            # Last: an interrupted call is repeated, as long as the identities differ.
+            # Assigned last: as long as the identities differ, an interrupted call is repeated.
             self.identity = self.next_identity
 
     def full_area_moved(self) -> None:
@@ -412,7 +413,7 @@ def move_file(txn: Any, environment: LmdbEnvironment, folder: str, stored: bytes
 
 
 def _put_pairs(txn: Any, environment: LmdbEnvironment, pairs: list[tuple[bytes, bytes]]) -> int:
-    """Puts batches into the log; returns the number of those that the log has already, which must be 0."""
+    """Puts batches into the log. Returns the number of batches that the log had already, which must be 0."""
     with txn.cursor(environment.log_db) as cursor:
         _, added = cursor.putmulti(pairs, overwrite=False)
     return len(pairs) - int(added)

@@ -132,7 +132,7 @@ def read_entries(data: bytes, reference: Reference) -> tuple[list[Entry], int]:
 
 
 def find_lost_entry(data: bytes, identity: bytes, next_round: int) -> tuple[int, int] | None:
-    """Returns the round and the flags of a valid entry that does not precede `next_round`, or None.
+    """Returns the round and the flags of a valid entry at or after `next_round`, or None.
 
     If a journal ends before that round, such an entry shows that the file lacks acknowledged entries before it.
     """
@@ -183,8 +183,8 @@ def read_file(folder: str) -> bytes:
 def load_entries(data: bytes, stored: bytes) -> list[Entry]:
     """Returns the entries of the journal to which LMDB refers.
 
-    If entries that were not flushed are missing, those before them are returned: after a power failure the device may
-    have only the later ones.
+    If entries that were not flushed are missing, only the entries before them are returned: a power failure may lose an
+    entry and keep later ones.
 
     Args:
         data: the bytes of the file.
@@ -259,7 +259,7 @@ class JournalFile:
             self.close()
             if error.errno not in _FULL_ERRNOS:
                 raise OSError(error.errno, error.strerror, path) from error
-            os.unlink(path)  # it would occupy space without a use
+            os.unlink(path)  # an incomplete file would occupy space without a use
             logger.warning(
                 "log %s: no space for the journal of %d bytes (%s); each commit takes two flushes until the folder is "
                 "opened with more space",

@@ -1,4 +1,4 @@
-"""Hot copy of a data folder: LMDB's own copy of one committed state, while a server may keep writing."""
+"""Hot copy of a data folder: LMDB copies one committed state, while a server may keep writing."""
 
 from __future__ import annotations
 
@@ -130,8 +130,8 @@ def _begin(env: lmdb.Environment, source: str) -> tuple[lmdb.Transaction, bytes 
     Returns:
         The transaction; the journal of the only process, None if it is not in use; the journals of several processes.
 
-    While the server's file has the same reference to the journal before and after the file is read, no batch has left
-    the journal. Entries that are written meanwhile may be missing before others: then the file is read again.
+    If the reference to the journal is the same before and after the journal file is read, no batch has left the
+    journal. The read may miss an entry that was written meanwhile and have a later one: then the file is read again.
 
     Raises:
         DataFolderError: the journal is damaged.
@@ -214,7 +214,7 @@ def _is_open(source: str) -> bool:
 
 
 def _check(env: lmdb.Environment, source: str) -> None:
-    """Checks every page of one committed state first: LMDB's copy would abort the process at a damaged one."""
+    """Checks every page of one committed state before the copy: LMDB aborts the process at a damaged page."""
     for _ in range(ATTEMPTS):
         with env.begin() as txn:
             if check_snapshot(source, DATA_NAME, txn.id()):

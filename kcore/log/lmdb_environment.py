@@ -18,10 +18,10 @@ from kcore.log.lmdb_layout import JOURNAL_KEY, LOG_DB, META_DB, OLD_JOURNAL_DB, 
 DEFAULT_MAP_SIZE_BYTES: Final = 256 << 20
 """Size of the first map. It uses address space and limits the file, but takes no memory or disk space."""
 MAX_MAP_SIZE_BYTES: Final = 1 << 46
-"""Maximum size of a map: less than x86-64 and arm64 can map."""
+"""Maximum size of a map, which x86-64 and arm64 can still map."""
 SPARE_READERS: Final = 4
 ROUND_OVERHEAD_BYTES: Final = 256 << 10
-"""More than the size of the tree pages that a commit rewrites in addition to its own bytes."""
+"""Upper bound of the size of the tree pages that a commit rewrites, in addition to its batches."""
 MAX_READERS: Final = 510
 
 _FULL_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
@@ -115,7 +115,7 @@ class LmdbEnvironment:
             size *= 2
         self._map_size_bytes = size
         reserve_lock_file(self._path)
-        # Assigned first: LMDB refuses to open a file twice while a handle that an exception has lost keeps it open.
+        # Assigned first: a handle lost to an exception would keep the file open, and LMDB refuses to open a file twice.
         env = self._env = lmdb.open(
             self._path,
             map_size=size,

@@ -23,19 +23,22 @@ from kcore.log.journal_file import JournalDamagedError, iter_batches
 FORMAT_VERSION: Final = 5
 """The version this code writes.
 
-Since 2: logs may be compacted, up to an offset in the partition's metadata. Since 3: the newest batches may be in a
-journal, which was a database. Since 4: the journal is a file. Since 5: the file has two areas.
+Version 2 added compaction up to an offset in the partition's metadata. Version 3 added the journal, as a database. In
+version 4 the journal became a file, in version 5 a file of two areas.
 """
 
 SHARED_VERSION: Final = 500 + FORMAT_VERSION
-"""The version of a folder that several processes serve: nodes have journals of their own, so a process that does not
-know them must not open it. `fold` makes it `FORMAT_VERSION`."""
+"""The version of a folder that several processes serve.
+
+Each node has a journal of its own, so a process that does not know these journals must not open the folder. `fold`
+changes it to `FORMAT_VERSION`.
+"""
 SHARED_VERSIONS: Final = (504, SHARED_VERSION)
 """The versions of shared folders that this code opens. The journals of 504 have one area."""
 
 FIRST_VERSION: Final = 1
 DAMAGED_VERSION: Final = 1_000
-"""From here on a version is a damaged one, not one of a newer kcore."""
+"""A version number from here on shows damage, not a newer kcore."""
 
 LOG_DB: Final = b"log"
 OLD_JOURNAL_DB: Final = b"journal"
@@ -72,7 +75,7 @@ Called with the write transaction and the open databases by name.
 
 
 def _allow_compaction(txn: Any, databases: Mapping[bytes, Any]) -> None:
-    """Migrates version 1 to 2: nothing changes. A log without the new mark was never compacted."""
+    """Migrates version 1 to 2: nothing changes. A log whose metadata has no end of compaction was never compacted."""
 
 
 def _add_journal(txn: Any, databases: Mapping[bytes, Any]) -> None:

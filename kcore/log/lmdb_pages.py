@@ -1,9 +1,9 @@
 """Checks LMDB's file as bytes, to find damage on which LMDB would crash.
 
 LMDB trusts its file: a page number beyond the end of the file kills the process with SIGBUS, and a page of another kind
-than its parent expects kills it with SIGABRT. So the file is checked before LMDB opens it: the two meta pages, then
-every page of the trees, which `kcore_ext.log.lmdb_check` walks. Only a deep check reads values on pages of their own:
-damage there does not crash LMDB, and checksums detect it later.
+than its parent expects kills it with SIGABRT. So this module checks the file before LMDB opens it: the two meta pages,
+then every page of the trees (`kcore_ext.log.lmdb_check`). Only a deep check reads values on pages of their own: damage
+there does not crash LMDB, and checksums detect it later.
 
 The checks support the layout of 64-bit builds (LMDB 0.9, data version 1). On other builds they do nothing.
 """
@@ -39,7 +39,7 @@ _META_SIZE: Final = _META.size + 2 * DB.size + _TAIL.size
 
 
 class Meta(NamedTuple):
-    """The content of a meta page: the records of the two unnamed databases, the last page, the transaction."""
+    """The content of a meta page: records of two unnamed databases, last page number, transaction id."""
 
     page_size: int
     free: bytes

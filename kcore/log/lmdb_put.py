@@ -53,7 +53,7 @@ def put_batches(txn: Any, environment: LmdbEnvironment, write_set: WriteSet) -> 
 
 def _put_chunks(txn: Any, environment: LmdbEnvironment, sealed: SealedPartition) -> None:
     for offset, index, data in sealed.chunks or ():
-        # Chunks of an abandoned attempt may still be stored: the newer ones replace them.
+        # Chunks of an abandoned snapshot may still be stored: the newer chunks replace them.
         require_put(txn.put(SNAP_KEY.pack(sealed.number, offset, index), data, db=environment.snap_db))
 
 

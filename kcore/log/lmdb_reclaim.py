@@ -30,7 +30,10 @@ def reclaim_tasks(txn: Any, environment: LmdbEnvironment, tasks: list[ReclaimTas
 
 
 def _delete_batches(cursor: Any, task: ReclaimTask, left: int) -> int:
-    """Deletes batches from the start of the log; returns the rest of the allowance, or -1 if it was too small."""
+    """Deletes batches from the start of the log.
+
+    Returns how many more entries may be deleted, or -1 if the limit was too low.
+    """
     limit = _first_kept(cursor, task)
     if not cursor.set_range(LOG_KEY.pack(task.number, 0)):
         return left
@@ -44,7 +47,7 @@ def _delete_batches(cursor: Any, task: ReclaimTask, left: int) -> int:
 
 
 def _first_kept(cursor: Any, task: ReclaimTask) -> bytes:
-    """Returns the key below which all batches are deleted: that of the batch that contains the log start."""
+    """Returns the key of the batch that contains the log start: all batches before it are deleted."""
     number = task.number
     if task.below_offset is None:
         return U32.pack(number) + b"\xff" * 9

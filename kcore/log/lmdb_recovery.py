@@ -1,4 +1,4 @@
-"""Loads the partitions of a data folder at its opening, with the checks that are cheap enough for each start."""
+"""Loading the partitions of a data folder at its opening, with the checks that are cheap enough for each start."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def load_partitions(
     txn: Any, environment: LmdbEnvironment, path: str, allow_orphans: bool = False
 ) -> tuple[list[StoredPartition], list[int], int]:
-    """Loads partitions in order of number, dropped numbers and the next free number.
+    """Loads the partitions in order of number, the dropped numbers, and the next free number.
 
     Args:
         txn: a read transaction.
@@ -71,7 +71,7 @@ def load_partitions(
 
 
 def load_numbers(txn: Any, environment: LmdbEnvironment, path: str) -> tuple[list[int], int]:
-    """Loads the dropped numbers and the next free number; raises DataFolderError if they are damaged."""
+    """Loads the dropped numbers and the next free number. Raises DataFolderError if they are damaged."""
     next_number = txn.get(NEXT_NUMBER_KEY, db=environment.meta_db)
     try:
         free = 0 if next_number is None else U32.unpack(next_number)[0]
@@ -113,7 +113,7 @@ def _prefixed(txn: Any, environment: LmdbEnvironment, prefix: bytes) -> list[tup
 
 
 def _last_batch(cursor: Any, number: int) -> tuple[int, Any] | None:
-    """Returns the partition's last batch: the one before the first batch of the next number."""
+    """Returns the partition's last batch, which precedes the first batch of the next partition number."""
     there = cursor.set_range(LOG_KEY.pack(number + 1, 0)) if number < 0xFFFFFFFF else False
     if not (cursor.prev() if there else cursor.last()):
         return None
@@ -124,8 +124,8 @@ def _last_batch(cursor: Any, number: int) -> tuple[int, Any] | None:
 def _ends(cursor: Any, key: PartitionKey, meta: PartitionMeta, path: str) -> tuple[int, bool]:
     """Returns the end offset, and whether batches below the log start wait to be deleted.
 
-    Checks the last batch (completely, with its CRC) and the one that contains the log start, which compaction may have
-    removed.
+    Checks the last batch completely, with its CRC. Checks that a batch contains the log start, unless compaction has
+    removed it.
     """
 
     def refuse(what: str, offset: int) -> DataFolderError:

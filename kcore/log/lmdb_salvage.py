@@ -48,7 +48,7 @@ SCAN_BYTES: Final = 1 << 20
 HEAD_BYTES: Final = 27
 """Bytes that identify a batch: base offset, length, epoch, magic, CRC, attributes, offset delta."""
 JOURNAL_POSITION: Final = 1 << 62
-"""Position of the journal file's first byte: positions below it are in the data file."""
+"""Position that stands for the journal file's first byte; lower positions are in the data file."""
 
 _ZEROS: Final = bytes(4096)
 _NODE: Final = struct.Struct("=HHHH")
@@ -142,7 +142,7 @@ class Salvage:
         return any(low <= key < high for low, high in self._doubts)
 
     def read(self, position: int, size: int) -> bytes:
-        """Reads bytes of a file: fewer at its end, and none if the device reports an error."""
+        """Reads bytes of a file. Returns fewer bytes at its end, and none if the device reports an error."""
         if position >= JOURNAL_POSITION:
             return self._journal[position - JOURNAL_POSITION : position - JOURNAL_POSITION + size]
         try:
@@ -206,7 +206,7 @@ class Salvage:
                 data = self.read(node.position, node.size)
                 free.update(number for (number,) in _U64_NATIVE.iter_unpack(data[8 : len(data) & ~7]))
         if len(self.problems) > before:
-            self._free = None  # without the complete list any page may be free
+            self._free = None  # without the complete list of free pages, any page may be free
         else:
             self._free = free
 
@@ -314,7 +314,7 @@ class Salvage:
             if below is not None and node.key <= below:
                 fits = False
             if fits and above is not None and node.key >= above and (below is None or above > below):
-                fits = False  # the next key fits without this one
+                fits = False  # without this key, the next key is in order
             if fits:
                 kept.append(node)
             else:
@@ -407,7 +407,7 @@ class Salvage:
             self._take_round(f"round {entry.round}", place, entry.size, Tier.LIVE, True)
 
     def _scan_journal(self) -> None:
-        """Adds the batches of every sound entry of the files as older copies."""
+        """Adds the batches of every sound entry in the journal files, as older copies."""
         for entry, _ in _sound_entries(self._journal):
             self._take_round(f"round {entry.round}", JOURNAL_POSITION + entry.start, entry.size, Tier.FREE, False)
 

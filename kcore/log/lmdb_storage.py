@@ -39,9 +39,9 @@ Loaded = tuple[list[StoredPartition], list[int], int]
 class LmdbStorage(LmdbReader):
     """The committed state of a data folder.
 
-    A write set that only appends a few batches is an entry of the journal file: with `sync` one flush. Others take an
-    LMDB transaction, which with `sync` flushes the pages, then writes the meta page through (two flushes). Without
-    `sync` all go to the page cache only; `LmdbLogEngine` describes the consequences.
+    A write set that only appends a few batches is an entry of the journal file: with `sync` one flush. All other write
+    sets take an LMDB transaction. With `sync` it flushes the pages, then writes the meta page through (two flushes).
+    Without `sync`, entries and transactions go to the page cache only; `LmdbLogEngine` describes the consequences.
 
     Once an area of the journal is full, another thread may move it (`move_beside`) while commits go to the other area.
     `_transaction_lock` separates the write transactions of both threads. A thread that needs both locks takes
@@ -92,10 +92,12 @@ class LmdbStorage(LmdbReader):
         self._move_beside: MoveBeside | None = None
         self._doubt: str | None = None
         self._unsettled = False
-        self._write_set: WriteSet | None = None  # of the unsettled entry or transaction, None if it has none
-        self._txn_id = 0  # of the write set's transaction, 0 until it is about to be committed
+        # the write set of the unsettled entry or transaction, None if it has none
+        self._write_set: WriteSet | None = None
+        self._txn_id = 0  # the id of the write set's transaction, 0 until it is about to be committed
         self._unsettled_entry = False  # True if an entry of the journal is unsettled, not a transaction
-        self._identity_before = NO_IDENTITY  # of the journal in use before the unsettled entry or transaction
+        # the identity of the journal in use before the unsettled entry or transaction
+        self._identity_before = NO_IDENTITY
         self._journal = Journal(self.path, sync)
         self._loaded: Loaded | None = None
         self.node_epoch = 0
@@ -154,7 +156,7 @@ class LmdbStorage(LmdbReader):
     def load(self) -> Loaded:
         """Implements `Storage.load`; raises DataFolderError if the folder is damaged."""
         loaded, self._loaded = self._loaded, None
-        if loaded is not None:  # the first time after the opening, which has loaded them
+        if loaded is not None:  # the first call uses the partitions that the opening has loaded
             return loaded
         try:
             with self._environment.gate:
@@ -213,8 +215,8 @@ class LmdbStorage(LmdbReader):
                 self._determine_result()
             raise file_error(error, "commit failed: writing the journal") from error
         except BaseException:
-            # An interrupt before or after the flush. If this is interrupted too, the engine calls `settle` before it
-            # relies on `is_durable`.
+            # An interrupt may come before or after the flush. If this handler is interrupted too, the engine calls
+            # `settle` before it relies on `is_durable`.
             with self._transaction_lock:
                 self._determine_result()
             raise
@@ -257,7 +259,7 @@ class LmdbStorage(LmdbReader):
                 self._aborted(error)
                 raise
             except BaseException:
-                # An interrupt before or after the commit, with the transaction perhaps still open.
+                # An interrupt may come before or after the commit; the transaction may still be open.
                 self._determine_result()
                 raise
 
@@ -283,7 +285,7 @@ class LmdbStorage(LmdbReader):
     def _determine_result(self) -> None:
         """Determines the result of the unsettled entry or transaction, and marks its write set accordingly.
 
-        LMDB's file is opened again. If a commit fails while it writes the meta page, the transaction may have happened
+        LMDB's file is opened again. If a commit fails while it writes the meta page, the file may have the transaction
         or not. If the file has it, its pages were flushed before that meta page was written. One more commit, through
         the other meta page, then makes it certain, and the write set has succeeded. In any other case it has failed,
         and the file never shows it.
@@ -359,7 +361,7 @@ class LmdbStorage(LmdbReader):
             raise log_error(error, "a commit failed, and its result is not known yet") from error
 
     def _refuse_writes(self, reason: str) -> str:
-        """Refuses every write from now on, because memory and file disagree, or may; returns the error's text."""
+        """Refuses every write from now on, because memory and file differ or may differ. Returns the error's text."""
         doubt = self._doubt = f"{reason}: the log refuses every write and must be opened again"
         logger.critical("log %s: %s; restart the server, or close the engine and open it again", self.path, doubt)
         return doubt
@@ -426,7 +428,10 @@ class LmdbStorage(LmdbReader):
         self._journal.may_fill_other = start is not None
 
     def _start_move(self) -> None:
-        """Has another thread move the full area. If that fails, the transaction of a later commit moves it."""
+        """Starts the move of the full area on another thread.
+
+        If that fails, the transaction of a later commit moves it.
+        """
         self._journal.move_is_due = False
         start = self._move_beside
         try:
@@ -483,7 +488,7 @@ class LmdbStorage(LmdbReader):
                 raise
 
     def _settle_move(self) -> None:
-        """Determines whether the file has an area's move with an unknown result. The caller holds the transaction lock.
+        """Determines the result of an area's move if it is unknown. The caller holds the transaction lock.
 
         Raises:
             LogError: the file cannot be read or written, so the next call repeats it.
@@ -493,7 +498,7 @@ class LmdbStorage(LmdbReader):
         self._environment.reopen()
         stored = self._environment.stored_reference()
         if self._journal.names_other_area(stored):
-            self._confirm_commit()  # before memory follows: from then on the area may be overwritten
+            self._confirm_commit()  # before memory changes: after that the area may be overwritten
         if not self._journal.adopt(stored):
             doubt = self._refuse_writes("the file does not name the journal in use")
             self._move_unsettled = False

@@ -141,7 +141,7 @@ class MemoryStorage(Storage):
         for log in write_set.drops:
             self._keys.pop(log.key, None)
             self._dropped[log._number] = None
-        # For a partition that is dropped and created again in one write set, the creation is newer.
+        # If one write set drops a partition and creates it again, the creation is newer.
         for sealed in write_set.partitions:
             if sealed.meta is not None and all(sealed.log is not log for log in write_set.drops):
                 self._keys[sealed.key] = sealed.meta
@@ -163,7 +163,7 @@ class MemoryStorage(Storage):
         if sealed.bases and partition.end_offset < sealed.end_offset:
             if not bases or bases[-1] < sealed.bases[0]:
                 # Batches first: a reader that sees a base offset must find its batch. Batches of an interrupted attempt
-                # come after those with a base offset, and are replaced.
+                # have no base offset in the list yet, and are replaced.
                 batches[len(bases) :] = sealed.batches
                 bases.extend(sealed.bases)
             partition.end_offset = sealed.end_offset
@@ -257,7 +257,10 @@ class MemoryStorage(Storage):
 
     @staticmethod
     def _reclaim_partition(partition: _MemoryPartition, task: ReclaimTask, left: int) -> int:
-        """Deletes up to `left` entries; returns the rest of the allowance, or -1 if it was too small."""
+        """Deletes up to `left` entries.
+
+        Returns how many more entries may be deleted, or -1 if the limit was too low.
+        """
         bases, batches = partition.lists
         count = len(bases)
         if task.below_offset is not None:

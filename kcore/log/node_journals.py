@@ -1,4 +1,4 @@
-"""The journals of several processes that serve one data folder, and the end of that service.
+"""The journals of several processes that serve one data folder, and the change back to a folder of one process.
 
 Each process is a node with a journal in a folder of its own. LMDB has the identities of all journals. The holder of a
 node's lock may move the journal of that node to the log: the node itself, a node that takes partitions over from it,
@@ -89,7 +89,7 @@ def move_node_journal(txn: Any, environment: LmdbEnvironment, path: str, node_id
 
 
 def fold(txn: Any, environment: LmdbEnvironment, path: str) -> None:
-    """Makes a folder that several processes have served one that a single process serves.
+    """Changes a folder that several processes have served into a folder for a single process.
 
     It moves all journals to the log, and removes the state of the cluster. The number of openings becomes at least the
     highest epoch of a leader, so that the next leader has a higher one. The caller holds the folder's lock.

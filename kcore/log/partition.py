@@ -42,7 +42,10 @@ if TYPE_CHECKING:
 
 SLICE_BYTES = 1 << 20
 SLICE_BATCHES = 512
-"""Limits of one read transaction of a long iteration: LMDB cannot reuse pages that an open reader may still see."""
+"""Limits of one read transaction of a long iteration.
+
+They are small, because LMDB cannot reuse pages that an open reader may still see.
+"""
 RUN_BYTES = 1 << 18
 """Size that an iteration reads at once: small, so that a load in slices pauses often enough."""
 
@@ -114,7 +117,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
         meta = self._meta
         if offset <= meta.log_start_offset:
             return
-        # The entry that covers the new start is moved up to it; entries completely below it are removed.
+        # The epoch entry that covers the new start is moved up to it; entries completely below the start are removed.
         kept = [entry for entry in meta.epochs if entry.start_offset > offset]
         if len(kept) < len(meta.epochs):
             kept.insert(0, EpochEntry(meta.epochs[-len(kept) - 1].epoch, offset))
@@ -154,7 +157,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
             raise OffsetOutOfRangeError(offset, self.log_start_offset, self.high_watermark)
         self._stage()
         if index == 0:
-            # Not during `reclaim`, which may be deleting chunks of an earlier attempt at the same offset.
+            # Waits for `reclaim`, which may be deleting chunks of an earlier attempt at the same offset.
             with self._engine._reclaim_lock:
                 self._snapshot_writer = SnapshotWriter.accept(None, self.key, offset, index, chunk)
         else:
@@ -343,7 +346,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
             yield base, batch
 
     def _check_step(self, base: int, end: int, offset: int) -> None:
-        """Checks a gap or overlap between two batches of an iteration at `offset`: only compaction may cause it."""
+        """Checks that compaction explains a gap or an overlap between two batches of an iteration at `offset`."""
         if not (offset < base <= self._meta.cleaned_to or base < offset < end <= self._meta.cleaned_to):
             self._raise_missing(offset)
 

@@ -45,7 +45,7 @@ from kcore.log.repair_plan import Loss, PartitionPlan, Plan, Reader, make_plan
 TRANSACTION_BYTES: Final = 16 << 20
 TRANSACTION_ENTRIES: Final = 20_000
 FILE_OVERHEAD_BYTES: Final = 4 << 20
-"""More than the size of an empty file, with some space for the file system."""
+"""Space for an empty file and for the file system's own data, generously rounded up."""
 
 Check = Callable[[str], Sequence[Finding]]
 """Verifies the folder at a path; any finding stops the repair."""
@@ -81,8 +81,8 @@ def repair_folder(
 
     Args:
         path: the folder.
-        make_reader: creates the reader of one plan, which decides what can be loaded; the last one created belongs to
-            the plan that is carried out.
+        make_reader: creates the reader of one plan, which decides what can be loaded; the reader that is created last
+            belongs to the plan that is carried out.
         check: verifies the new file before it is used.
         copy_to: a folder that does not exist yet, for the damaged file; None: a name beside `path`.
         dry_run: True to change nothing.
@@ -271,6 +271,6 @@ def _swap(folder: DataFolder) -> None:
     os.replace(os.path.join(staging, DATA_NAME), os.path.join(folder.path, DATA_NAME))
     lock = os.path.join(folder.path, LMDB_LOCK_NAME)
     if os.path.exists(lock):
-        os.unlink(lock)  # it has the readers of the old file
+        os.unlink(lock)  # the lock file lists the readers of the old file
     folder.sync_folder(folder.path)
     folder.mark_closed()

@@ -1,4 +1,4 @@
-"""Plan of a repair: the batches of a damaged folder to keep, the replacements of the others, and the losses.
+"""Plan of a repair: the batches of a damaged folder that are kept, the replacements of other batches, and the losses.
 
 Offsets keep their meaning. An empty batch, like those that Kafka's compaction leaves, covers the offsets of lost
 batches: no offset is assigned to another record, and consumers continue after the gap.
@@ -187,7 +187,7 @@ def make_plan(salvage: Salvage, reader: Reader) -> Plan:
 
 
 def _is_damaged(meta: dict[bytes, bytes], repaired: dict[bytes, bytes]) -> bool:
-    """Returns True if an opening would refuse the versions and counters in `meta`, which `repaired` replaces."""
+    """Returns True if an opening would refuse the versions and counters in `meta`. `repaired` then replaces them."""
     number = meta.get(NEXT_NUMBER_KEY, U32.pack(0))
     return (
         meta.get(FORMAT_KEY) != repaired[FORMAT_KEY]
@@ -269,7 +269,7 @@ def _other_meta(
     metas: dict[int, tuple[PartitionKey, list[PartitionMeta]]],
     partitions: list[PartitionPlan],
 ) -> dict[bytes, bytes]:
-    """Returns the metadata of no partition: versions, counters, the values of the engine's user.
+    """Returns the metadata that belongs to no partition: versions, counters, the values of the engine's user.
 
     It omits the tombstones of dropped partitions, because the new file has no batches of them.
     """
@@ -318,7 +318,7 @@ class _Planner:
         return plan
 
     def _log_start(self) -> int:
-        """Returns the log start, or the best guess if the one in the metadata is above every live batch."""
+        """Returns the log start, or the best guess if the log start in the metadata is above every live batch."""
         batches = self._batches
         live = [place for place in self._order if batches.tiers[place] < Tier.FREE]
         if not live:
@@ -364,7 +364,7 @@ class _Planner:
     def _may_replace(self, base: int) -> bool:
         """Returns whether an older copy of a batch may be used: the batch is damaged, or was on a damaged page.
 
-        In other cases it may be a batch that was never acknowledged, or that compaction has removed.
+        In other cases the copy may be a batch that was never acknowledged, or that compaction has removed.
         """
         meta = self._plan.meta
         if base < meta.cleaned_to:
@@ -372,7 +372,7 @@ class _Planner:
         return any(loss.from_offset == base for loss in self._bad[-1:]) or self._salvage.doubts(meta.number, base)
 
     def _overlapping(self, base: int, place: int) -> None:
-        """Reports a batch that begins within the one before it, unless it is an older copy. The first one is kept."""
+        """Reports a batch that begins within the one before it, unless it is an older copy. The first batch is kept."""
         batches = self._batches
         if batches.tiers[place] == Tier.LIVE and base not in self._plan.bases[-1:]:
             batch = self._salvage.read(batches.positions[place], batches.sizes[place])

@@ -1,4 +1,4 @@
-"""One moment of a data folder that several processes serve: a transaction, and the journals that belong to it."""
+"""A consistent view of a data folder that several processes serve: a transaction, and the journals of its state."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ ATTEMPTS: Final = 20
 def begin_shared(env: lmdb.Environment, meta: Any, source: str) -> tuple[lmdb.Transaction, dict[int, bytes]]:
     """Begins a read transaction, and reads the journals of all nodes at that moment.
 
-    A node writes its journal, and others move it, only under the node's lock. So the locks of all nodes together stop
-    all writes of journals, for the time that the reading takes.
+    A node writes its journal, and others move it, only under the node's lock. So holding the locks of all nodes stops
+    all writes of journals while they are read.
 
     Args:
         env: the folder's environment.
@@ -53,7 +53,8 @@ def begin_shared(env: lmdb.Environment, meta: Any, source: str) -> tuple[lmdb.Tr
             try:
                 owners = journal_owners(txn, meta)
                 identities = {node_id: bytes(txn.get(node_journal_key(node_id), b"", db=meta)) for node_id in owners}
-                complete = identities.keys() <= set(nodes)  # else a node has registered meanwhile
+                # else a node has registered in the meantime, and the loop tries again
+                complete = identities.keys() <= set(nodes)
                 if complete:
                     journals = {node_id: _read(source, node_id) for node_id in identities}
             except BaseException:

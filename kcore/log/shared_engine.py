@@ -49,7 +49,7 @@ class SharedLogEngine(StagedLogEngine):
     def adopt(self, partitions: Sequence[Leadership]) -> list[PartitionLog]:
         """Reads partitions that this node leads now, and returns handles to append to them.
 
-        A handle of a followed partition is used on. The call reads the store, so it may block.
+        If a partition was followed before, its handle is kept. The call reads the store, so it may block.
 
         Raises:
             FencedWriteError: this node does not lead the named partitions; nothing is adopted.
@@ -96,7 +96,7 @@ class SharedLogEngine(StagedLogEngine):
         """Moves a followed partition to the state that another thread has read with `SharedStorage.look_up`."""
         self._require_open()
         log = self._logs.get(found.key)
-        # An older state than the shown one was read before it.
+        # The state was read before the newer one that is shown already.
         if log is not None and (log.owned_epoch >= 0 or found.end_offset < log.high_watermark):
             return log
         return self._show_stored(found)
@@ -107,7 +107,7 @@ class SharedLogEngine(StagedLogEngine):
         return log is not None and log.owned_epoch >= 0
 
     def disown(self, key: PartitionKey) -> None:
-        """Makes an adopted partition a followed one: its handle refuses to be written, but still reads."""
+        """Makes an adopted partition a followed one. From then on its handle reads and refuses writes."""
         self._require_open()
         log = self._logs.get(key)
         if log is not None:
@@ -215,7 +215,10 @@ class SharedLogEngine(StagedLogEngine):
         return log
 
     def drop(self, key: PartitionKey) -> None:
-        """Discards what is staged in a partition and closes its handle. The controller removes the partition itself."""
+        """Discards what is staged in a partition and closes its handle.
+
+        The controller removes the partition from the store.
+        """
         self._require_open()
         log = self._logs.pop(key, None)
         if log is not None:
@@ -279,7 +282,10 @@ class SharedLogEngine(StagedLogEngine):
         return task._replace(leader_epoch=self.controller_epoch if log is None else log.owned_epoch)
 
     def reclaim(self, max_batches: int) -> bool:
-        """Implements `LogEngine.reclaim`. Partitions that other nodes lead by now are left to them."""
+        """Implements `LogEngine.reclaim`.
+
+        The entries of partitions that other nodes lead by now are left to those nodes.
+        """
         decides = self.controller_epoch >= 0
         for number, log in list(self._garbage.items()):
             if not decides if log is None else self._logs.get(log.key) is not log or log.owned_epoch < 0:

@@ -42,7 +42,7 @@ class SnapshotWriter:
         data = bytes(chunk)
         size_bytes, crc = writer._size_bytes + len(data), crc32c(data, writer._crc)
         writer._staged.append(SnapshotChunk(offset, index, data))
-        # All three last: after an exception the caller puts the same chunk again.
+        # The three assignments come last: after an exception the caller puts the same chunk again.
         writer._count, writer._size_bytes, writer._crc = index + 1, size_bytes, crc
         return writer
 

@@ -115,7 +115,7 @@ class SharedStorage(Storage):
 
     `write` stores a write set as a whole, or refuses it: in the transaction that stores it, the store checks that this
     node is not fenced, and that it leads each partition of the write set in the epoch `sealed.log.owned_epoch`. The
-    checks lock the tested state, so that a take-over either precedes the write set or waits for it. If
+    checks lock the rows that they read, so that a take-over either precedes the write set or waits for it. If
     `WriteSet.cluster` is not None, the node must lead `METADATA` in `ClusterChanges.controller_epoch`, and the same
     transaction applies these changes. Notifications about a write set with `cluster` or with batches of the metadata
     log are sent with its commit.

@@ -17,9 +17,9 @@ from kcore.log.storage import Storage
 
 GROUP_BATCHES = 64
 WALK_GROUPS = 16
-"""Groups that are read in one read transaction."""
+"""Number of groups that are read in one read transaction."""
 INDEX_STEP_COST = GROUP_BATCHES * WALK_GROUPS
-"""The cost of reading so many headers, in microseconds."""
+"""The cost of reading the headers of `WALK_GROUPS` groups, in microseconds."""
 
 
 class _Group(NamedTuple):
@@ -44,16 +44,19 @@ class TimeIndex:
         return self._storage.summaries(self._number, offset, limit, GROUP_BATCHES * groups)
 
     def _bring_up_to_date(self, log_start_offset: int, high_watermark: int) -> Iterator[BatchSummary]:
-        """Drops groups below the log start, adds full groups up to the end; returns the batches in no group yet."""
+        """Drops groups below the log start, and adds full groups up to the end.
+
+        Returns the batches after the last full group.
+        """
         groups = self._groups
         if groups and groups[0].end_offset <= log_start_offset:
             ends = [group.end_offset for group in groups]
             del groups[: bisect_right(ends, log_start_offset)]
         if groups and groups[0].first_offset < log_start_offset:
-            # The first group lost some of its batches: build its entry again.
+            # The log start has moved into the first group, so its entry is built again.
             offset, end = log_start_offset, groups[0].end_offset
             rest = [batch for batch in self._walk(offset, end) if batch.last_offset >= log_start_offset]
-            # The rest is empty if retention moved the log start while the headers were read.
+            # The list of batches is empty if retention moved the log start while the headers were read.
             groups[:1] = [self._group(rest)] if rest else []
         while True:
             loose, more = self._extend(log_start_offset, high_watermark)
@@ -61,7 +64,10 @@ class TimeIndex:
                 return iter(loose)
 
     def _extend(self, log_start_offset: int, high_watermark: int) -> tuple[list[BatchSummary], bool]:
-        """Adds groups of the next batches; returns those that fill no group, and whether more may follow."""
+        """Adds groups of the next batches.
+
+        Returns the batches after the last full group, and whether more may follow.
+        """
         groups = self._groups
         offset = groups[-1].end_offset if groups else log_start_offset
         if offset >= high_watermark:

@@ -52,7 +52,8 @@ def _check_batch(key: PartitionKey, base: int, batch: bytes, findings: list[Find
     found = damage(batch, base, check_crc=True)
     if found is not None:
         findings.append(Finding(key, base, *found))
-    # After a CRC error the header may still be right, and the caller uses it; after a header error it is unreliable.
+    # After a CRC error the header may still be right, so the caller uses it. After a header error the header is
+    # unreliable.
     return found is None or found[0] == "crc"
 
 
@@ -67,7 +68,7 @@ def _verify_ends(
             continue
         base, batch = stored[0]
         if not _check_batch(key, base, batch, findings) or offset < base <= meta.cleaned_to:
-            continue  # damaged and reported, or in a gap that compaction left
+            continue  # the batch is damaged and reported, or the offset is in a gap that compaction left
         if not base <= offset <= last_offset(batch):
             findings.append(Finding(key, offset, kind, f"no batch contains this offset, the next begins at {base}"))
 
@@ -156,6 +157,6 @@ def verify_columns(storage: Storage, key: PartitionKey, meta: PartitionMeta, end
                 position = max(position + 1, last + 1)
     except CorruptLogError as error:
         findings.append(Finding(key, error.offset, "storage", error.what))
-    except (LogError, ValueError) as error:  # `strict`: a row is missing in one of both
+    except (LogError, ValueError) as error:  # `strict` raises: the numbers of rows and batches differ
         findings.append(Finding(key, position, "storage", str(error)))
     return findings

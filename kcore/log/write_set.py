@@ -37,7 +37,10 @@ class PartitionMeta(NamedTuple):
     cleaned_to: int = 0
 
     def encode(self) -> bytes:
-        """Encodes the fixed part with flags, the optional parts that the flags announce, and the epochs; big-endian."""
+        """Encodes the fixed part with flags, the optional parts that the flags announce, and the epochs.
+
+        All is big-endian.
+        """
         flags = (_HAS_SNAPSHOT if self.snapshot is not None else 0) | (_HAS_CLEANED_TO if self.cleaned_to else 0)
         parts = [_FIXED.pack(self.number, self.log_start_offset, flags, len(self.epochs))]
         if self.snapshot is not None:
@@ -112,7 +115,7 @@ class LeaderChange(NamedTuple):
         key: the partition's name.
         leader: the id of the new leader; -1 for none.
         leader_epoch: the new epoch, higher than `previous_epoch`.
-        previous_epoch: the epoch that the store must have; otherwise the write set is refused as a whole.
+        previous_epoch: the epoch that the store must have; otherwise the store refuses the whole write set.
     """
 
     key: PartitionKey

@@ -43,7 +43,7 @@ Handler = Callable[[RequestContext, Any], Any]
 
 
 class Guard(NamedTuple):
-    """The functions by which the server of a cluster's node decides the requests of an API.
+    """The functions with which the server of a cluster node decides the requests of an API.
 
     Attributes:
         fast: the API's fast path, or None. The server calls it only while `lease` is valid.
@@ -93,8 +93,8 @@ class Api(ABC, Generic[Request, Response]):
     small_responses: ClassVar[bool] = False
     """True if a response is at most about as long as its request.
 
-    A connection may have any number of such responses wait for one commit. Behind any other waiting response its
-    requests wait too, because a few bytes of request may cause a million bytes of response."""
+    A connection may have any number of such responses wait for one commit. If any other response waits for a commit,
+    the connection's later requests wait too: a few bytes of request may cause a million bytes of response."""
     storage_error: ClassVar[ErrorCode] = ErrorCode.NOT_COORDINATOR
     """The error code of the response if the commit fails.
 
@@ -115,7 +115,7 @@ class Api(ABC, Generic[Request, Response]):
         """Decides a request within a shard: reads `machine`, changes nothing durable.
 
         Returns:
-            A response, a parked `Pending`, or an `Outcome` of records and one of these.
+            A response, a parked `Pending`, or an `Outcome` of records and either of these.
 
         Raises:
             KafkaError: mapped to `error(context, request, code)` by the shard.

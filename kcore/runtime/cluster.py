@@ -115,7 +115,7 @@ class OwnIdentity:
 
     @property
     def directory_id(self) -> bytes:
-        """The id of this node's logs: it follows from the ids of the cluster and the node."""
+        """The id of this node's data folder, derived from the ids of the cluster and the node."""
         return hashlib.sha256(f"{self._cluster_id}/{self._node_id}".encode()).digest()[:16]
 
 

@@ -1,7 +1,7 @@
 """The commit pipeline: makes everything decided in a round durable at once, then completes the responses.
 
-Group commit without a timer: a round has all that was decided since the round before it began. A single request is
-committed alone and at once; under load a round carries hundreds of requests. A round is written in one of two ways:
+Group commit without a timer: a round holds everything that was decided since the previous round began. A single request
+is committed alone and at once; under load a round carries hundreds of requests. A round is written in one of two ways:
 
 - `commit` writes it inline, on the thread that decides, which does nothing else meanwhile.
 - `start_background` closes the round and returns a `BackgroundCommit`, which any thread may write while the next round
@@ -182,7 +182,7 @@ class CommitPipeline(PipelineCore):
         self._abort_error: BaseException | None = None
         self._background_commit: BackgroundCommit | None = None
         self._undecided: dict[Participant, None] | None = None  # participants of rounds whose result is not known
-        self._log_interrupted = False  # True from the call that discards a round to its end; the log may not know it
+        self._log_interrupted = False  # True while the log is asked to discard a round
         self._last_refusal = (-1, "")
         self.on_fenced: Callable[[FencedWriteError], None] | None = None
         self.rounds = 0
@@ -192,7 +192,7 @@ class CommitPipeline(PipelineCore):
     def uncertain(self) -> bool:
         """True if the log does not know the result of a commit, or an exception kept it from discarding the round.
 
-        In the second case the exception may have come before the first line of the log's method.
+        In the second case the exception may have come before the log's method began, so the log cannot report it.
         """
         return self._log_interrupted or self._log.uncertain
 
@@ -202,7 +202,7 @@ class CommitPipeline(PipelineCore):
         Writing the rest would complete responses that depend on the missing records.
         """
         if self._abort_error is None:
-            self._abort_error = error  # first, and without an allocation: the log call may fail
+            self._abort_error = error  # first, and without an allocation: logging may fail
         log_failure(
             logger, error, "commit: a change could not be staged; the round is not written, and its requests fail"
         )

@@ -1,4 +1,4 @@
-"""Shards of an internal topic that the first use creates."""
+"""The shards of an internal topic that is created at its first use."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ M = TypeVar("M", bound=StateMachine)
 
 
 class LateShards(Generic[M]):
-    """The part of a coordinator that starts and stops its shards with their topic.
+    """The base of a coordinator whose shards are loaded when their topic is created.
 
-    It has no slots, because a subclass may also have a compiled base. The subclass has `shards`, `_make` and
+    It defines no slots, because a subclass may also have a compiled base. The subclass has `shards`, `_make` and
     `_pipeline`.
 
     Attributes:
@@ -63,7 +63,7 @@ class LateShards(Generic[M]):
     def stop(self) -> None:
         """Unloads all shards: the commit that created the topic failed.
 
-        They may have decided requests since then, which cannot be durable: the topic does not exist. The round fails.
+        Requests that the shards have decided since then cannot be durable without the topic, so the round fails.
         """
         shards, self.shards = self.shards, None
         if shards is None:

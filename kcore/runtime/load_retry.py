@@ -45,7 +45,7 @@ class LoadRetry:
         self._timer.cancel()
 
     def begin(self) -> None:
-        """Arms the timer, because the load is incomplete from now on. It needs no memory to succeed."""
+        """Arms the timer, because the load is incomplete from now on; needs no memory."""
         try:
             deadline_ms = self._now.now_ms + self.pause_ms
         except MemoryError:

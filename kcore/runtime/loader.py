@@ -114,7 +114,7 @@ class Replay:
     def run(self, log: ReadableLog) -> Iterator[None]:
         """Replays a log from `report.end_offset` to its committed end.
 
-        A run can be given up at a pause. Another one, of any handle of the same log, continues there.
+        The caller may drop the generator at a pause. A new run, on any handle of the same log, continues there.
         """
         report = self.report
         until_pause = SLICE_RECORDS
@@ -158,7 +158,7 @@ def replay_batch(batch: bytes, machine: Any) -> None:
 
 
 def _note_offset(error: Exception, run: Run, machine: Any) -> None:
-    """Adds the offset of the first record that cannot be decoded to the error; the compiled replay does not have it."""
+    """Adds the offset of the first record that cannot be decoded to the error; the compiled replay does not know it."""
     with contextlib.suppress(CorruptBatchError):  # `error` already names the batch
         for _, batch in run:
             for offset, _, key, value in iter_entries(batch):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Gathered", "Pending", "gather", "gather_each"]
 
 FEW_NAMES = 100
-"""Maximum number of names in a request that is decided at once."""
+"""Maximum number of names in a request that is decided without slices."""
 NAME_COST = 10
 """The cost of a look-up in a shard, in microseconds."""
 
@@ -44,7 +44,8 @@ class Gathered(Pending):
             part.on_complete(partial(self._arrived, i))
 
     def _arrived(self, index: int, response: Any) -> None:
-        """Takes a part. If building the response raises, `Pending.complete` completes this one with an error."""
+        """Counts one completed part. The last one builds the response. If building it raises, `Pending.complete`
+        completes this one with an error."""
         self._parts[index] = response
         self._missing -= 1
         if not self._missing:

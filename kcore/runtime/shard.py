@@ -358,7 +358,7 @@ class Shard(ShardCore, Generic[M]):
         self._batch = None
         if self.state is ShardState.ACTIVE:
             self._transition(ShardState.FAILED, "commit failed")
-        self._let_go()  # requests that an interrupted transition has left
+        self._let_go()  # requests that an interrupted transition has not failed
         if self.state is ShardState.FAILED:
             self.load()
         self.dirty = self.committing = self._reload = False
@@ -573,7 +573,7 @@ class Shard(ShardCore, Generic[M]):
         self._let_go()
 
     def _let_go(self) -> None:
-        """Fails every request that waits for this load of the shard. A request stays listed until it is completed."""
+        """Fails every request that waits for this load of the shard; a request stays listed until it is completed."""
         outbox, parked = self._outbox, self._parked
         while outbox:
             pending = outbox[0][0]

@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 def until_settled(count: Callable[[], int]) -> Iterator[None]:
     """Ends in the first slice in which `count` returns the same number as in the slice before.
 
-    Work that follows a change begins with it: it then runs once for all changes that one long request makes.
+    Work that changes cause begins with this wait, so that it runs once for all changes of one long request.
     """
     before = -1
     while before != (now := count()):
@@ -59,7 +59,7 @@ class Slices:
         except Exception as error:
             queue.popleft()
             log_failure(
-                logger, error, "slices: %s failed, and its rest is dropped", getattr(work, "__qualname__", work)
+                logger, error, "slices: %s failed; its other slices are dropped", getattr(work, "__qualname__", work)
             )
         else:
             queue.rotate(-1)  # needs no memory: unfinished work is never lost

@@ -42,7 +42,7 @@ def combine(current: Batches, added: Sequence[Batch], start_offset: int) -> Batc
 
     So neither the order of writes nor their repetition matters. The steps are those of Kafka, which may leave two
     adjacent batches with equal state and count separate; reads return both. Kafka joins them at the next write of the
-    share partition, kcore only at a write that overlaps or adjoins them.
+    share partition; kcore joins them only at a write that overlaps or adjoins them.
 
     Args:
         current: the present batches.
@@ -80,7 +80,7 @@ def _continues(left: Batch, right: Batch) -> bool:
 
 
 def _pairwise(batches: list[Batch]) -> list[Batch]:
-    """Combines batches in any order, in the steps of Kafka: the first two that overlap or join are replaced."""
+    """Combines batches in any order. As in Kafka, each step replaces the first two batches that overlap or join."""
     # Ordered by first offset, last offset, count and state: of equal ranges, the higher one comes later.
     heap = [(first, last, count, state) for first, last, state, count in batches]
     heapify(heap)

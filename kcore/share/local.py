@@ -57,7 +57,10 @@ RETRIED: Final = frozenset(
 """Codes of partitions whose request is repeated: a shard is loading, or it loads again after a failed commit."""
 
 FIRST_RETRY_MS: Final = 10
-"""The time before the first retry. It doubles with each one; the last comes about ten seconds after the first."""
+"""The time before the first retry, which doubles with each retry.
+
+The last retry follows about ten seconds after the first.
+"""
 
 MAX_RETRIES: Final = 10
 
@@ -237,7 +240,7 @@ class _Operation(Pending):
         self._retries += 1
 
     def _repeat(self) -> None:
-        """Runs a retry. If it raises, the operation fails: its caller would wait for ever otherwise."""
+        """Runs a retry. If it raises, the operation fails, because otherwise its caller would wait for ever."""
         try:
             self.attempt()
         except Exception as error:

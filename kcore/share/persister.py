@@ -1,7 +1,8 @@
 """The interface to the durable state of share partitions (KIP-932), for group coordinators and partition leaders.
 
 Its five operations are the wire messages of Kafka's share coordinator. `kcore.share.local.LocalPersister` runs them in
-the share coordinator of this node; a remote one sends each request to the coordinator of its key (`share_key`).
+the share coordinator of this node; `kcore.share.shared.SharedPersister` sends each request to the coordinator of its
+key (`share_key`).
 """
 
 from __future__ import annotations
@@ -44,12 +45,11 @@ class Persister(Protocol):
 
     Each operation returns its response, or a `Pending` of it. A `Pending` is completed on the thread that decides,
     once the operation is durable or has failed; `when_complete` handles both. A response has one result for each
-    requested partition, in the order of the request. Errors are codes of partitions: no operation raises, and the
-    persister itself retries what is retriable (COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS,
-    NOT_COORDINATOR).
+    requested partition, in the order of the request. No operation raises: errors are codes of partitions. The persister
+    itself retries after retriable codes (COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR).
 
-    Call it outside the decision of a shard: after `Shard.run`, or from the callback of a `Pending`. An operation may be
-    complete when it returns, and what follows from it is then another decision.
+    Operations must be called outside the decision of a shard: after `Shard.run`, or from the callback of a `Pending`.
+    An operation may be complete when it returns, and the caller may then make another decision.
     """
 
     def initialize(
@@ -73,7 +73,7 @@ class Persister(Protocol):
         ...
 
     def writer(self, group_id: str, topic_id: bytes, partition: int) -> StateWriter | None:
-        """Returns a writer of one share partition's updates, which needs no messages.
+        """Returns a writer of one share partition's updates, which writes without request messages.
 
         None if the share coordinator is on another node. A write that the writer declines or that fails must be
         repeated with `write`.
@@ -85,7 +85,10 @@ class Persister(Protocol):
         ...
 
     def read_summary(self, request: ReadShareGroupStateSummaryRequest) -> ReadShareGroupStateSummaryResponse | Pending:
-        """Returns start offsets and counts. A partition without state has start offset -1 and is not an error."""
+        """Returns start offsets and counts of completed deliveries.
+
+        A partition without state has start offset -1 and is not an error.
+        """
         ...
 
 

@@ -28,7 +28,7 @@ TOPIC_NAME = SHARE_GROUP_STATE
 """The internal topic whose partitions are share shards."""
 
 SLICE_STATES = 1_000
-"""The number of share partitions that one slice of long work looks at."""
+"""The number of share partitions that one slice of long work checks."""
 
 SLICE_RECORDS = 200
 """The number of records that one slice of long work writes."""
@@ -120,7 +120,8 @@ class ShareShard:
             assert type(value) is ShareUpdateValue
             state = self.states.get(identity)
             if state is None:
-                # The snapshot was pruned, or another program wrote the log. Like Kafka, begin with an empty state.
+                # The snapshot was pruned, or another program wrote the log. As in Kafka, the update applies to an empty
+                # state.
                 state = ShareState()
                 state.begin_without_snapshot(offset)
                 self.states.put(identity, state)

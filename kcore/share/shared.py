@@ -30,7 +30,7 @@ _CONTEXT = RequestContext(api_version=0)
 class SharedPersister(LocalPersister):
     """Runs the operations in the share coordinators of this node and of others.
 
-    A coordinator that moves refuses the operation, which is then repeated with the next one.
+    If a coordinator moves to another node, it refuses the operation, which is then repeated there.
 
     Args:
         coordinator: the node's share coordinator.

@@ -44,8 +44,8 @@ def apply_snapshot(state: ShareState, offset: int, value: ShareSnapshotValue, ma
         state: the state.
         offset: the record's offset.
         value: the snapshot.
-        max_updates: the number of updates after which a Write makes a snapshot. As in Kafka, the count of updates
-            starts again only at a snapshot that this limit caused.
+        max_updates: the number of updates after which a Write makes a snapshot. As in Kafka, the count of updates is
+            reset only by a snapshot that this limit caused.
     """
     state.put_snapshot(
         offset,

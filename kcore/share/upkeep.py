@@ -14,18 +14,21 @@ if TYPE_CHECKING:
     from kcore_ext.runtime.timer_wheel import Timer
 
 INTERVAL_MS = 300_000
-"""The time between two runs, and the age from which on the snapshot of a share partition is cold."""
+"""The time between two runs, and the age of a share partition's last snapshot from which on a cold snapshot is due."""
 
 SLICE_STATES = 1_000
 SLICE_RECORDS = 200
 SLICE_BATCHES = 10_000
-"""State batches in the snapshots of one slice, unless one snapshot has more: a decision must fit into a log batch."""
+"""Maximum number of state batches in the snapshots of one slice, unless one snapshot has more.
+
+A decision must fit into a log batch.
+"""
 
 
 class UpkeepTimer(ShardTimer):
     """Runs the periodic work of a share shard.
 
-    A cold snapshot repeats the state of a share partition that had none for `INTERVAL_MS`, so that the log before it
+    A cold snapshot repeats the state of a share partition without a snapshot for `INTERVAL_MS`, so that older records
     can be pruned.
 
     Args:

@@ -38,7 +38,7 @@ def add(
 def verify(transaction: Transaction | None, producer_id: int, producer_epoch: int) -> ErrorCode:
     """Returns NONE if a producer may write in its transaction now, else the error code.
 
-    Check each partition with `verify_partition` then.
+    The caller then checks each partition with `verify_partition`.
     """
     if transaction is None or transaction.producer_id != producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -50,7 +50,10 @@ def verify(transaction: Transaction | None, producer_id: int, producer_epoch: in
 
 
 def verify_partition(transaction: Transaction, topic: str, index: int) -> ErrorCode:
-    """Returns NONE if a partition is in the transaction, else TRANSACTION_ABORTABLE. Call `verify` before."""
+    """Returns NONE if a partition is in the transaction, else TRANSACTION_ABORTABLE.
+
+    The caller has called `verify` before.
+    """
     if index in transaction.partitions.get(topic, ()):
         return ErrorCode.NONE
     return ErrorCode.TRANSACTION_ABORTABLE

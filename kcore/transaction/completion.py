@@ -1,7 +1,7 @@
 """Writes the end markers of a prepared transaction to every partition, and completes the transaction.
 
-This marker phase begins again at every load; the prepared record in the log is enough for that. A partition that has
-its marker gets another one, which finds no open transaction and changes nothing.
+This marker phase begins again at every load; the prepared record in the log is enough for that. A partition that
+already has its marker gets it again; the second marker finds no open transaction and changes nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Completion:
     Attributes:
         outstanding: partitions without a marker.
         given_up: whether a partition refused the marker for good, for example because it knows a newer producer or
-            coordinator. The transaction stays prepared until its shard is loaded again.
+            coordinator. The transaction then stays prepared until its shard is loaded again.
     """
 
     __slots__ = (
@@ -88,8 +88,8 @@ class Completion:
         """Writes the next missing markers, or completes the transaction if none is missing.
 
         Many markers are written in slices. The shard takes part in each round with markers: if such a round fails, the
-        shard loads its log again, and the load restarts the marker phase. Otherwise the completion could be written
-        although a marker was lost.
+        shard loads its log again, and the load restarts the marker phase. Otherwise the coordinator could record the
+        completion of a transaction whose marker was lost.
 
         No partition gets another marker while one is on its way. A marker that arrives after the completion would end
         the producer's next transaction, which may have the same epoch.
@@ -99,7 +99,8 @@ class Completion:
         if not self._unsent:
             if self._in_flight:
                 return
-            self._unsent = sorted(self.outstanding)  # not in the order of hashes: a simulation must be repeatable
+            # sorted, because the order of hashes would make simulations unrepeatable
+            self._unsent = sorted(self.outstanding)
             self._failed = False
         part = self._existing(self._unsent[-MARKERS_PER_SLICE:])
         del self._unsent[-MARKERS_PER_SLICE:]
@@ -122,7 +123,10 @@ class Completion:
         yield
 
     def _existing(self, partitions: list[PartitionTuple]) -> list[PartitionTuple]:
-        """Returns those of some partitions that exist. Deleted ones took their records of the transaction with them."""
+        """Returns the partitions that exist.
+
+        A deleted partition needs no marker: its records of the transaction are deleted too.
+        """
         topics = self._machine.services.topics
         existing = []
         for name, index in partitions:

@@ -55,7 +55,7 @@ class TransactionCoordinator(CoordinatorCore, LateShards[TransactionShard]):
     # ---- shards
 
     def run_generic(self, api: Api[Any, Any], context: RequestContext, transactional_id: str, request: Any) -> Any:
-        """Runs a request as `run` does, also if the shard is not active; that is an error response then."""
+        """Runs a request as `run` does, but also if the shard is not active: the result is then an error response."""
         try:
             shard = self.of(transactional_id)
         except KafkaError as error:
@@ -82,7 +82,7 @@ class TransactionCoordinator(CoordinatorCore, LateShards[TransactionShard]):
         partitions: Iterable[PartitionTuple],
         client_version: int,
     ) -> ErrorCode:
-        """Adds partitions as `add` does, also if the shard is not active; that is an error code then."""
+        """Adds partitions as `add` does, but also if the shard is not active: the result is then an error code."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         try:
@@ -114,7 +114,7 @@ class TransactionCoordinator(CoordinatorCore, LateShards[TransactionShard]):
         return ErrorCode.NOT_COORDINATOR if code == ErrorCode.KAFKA_STORAGE_ERROR else ErrorCode(code)
 
     def when_durable(self, transactional_id: str, code: ErrorCode) -> ErrorCode | Pending:
-        """Returns a code that `add` or `verify` returned, once it depends on nothing but durable decisions.
+        """Returns a code that `add` or `verify` returned, once all decisions that it depends on are durable.
 
         Until then the result is a `Pending` of the code. If the commit fails, its response is NOT_COORDINATOR.
         """

@@ -1,6 +1,6 @@
 """The end of a transaction: EndTxn before v5 and since (KIP-890), fencing, and completion after the last marker.
 
-Each table covers every state and every request; None means: prepare the end.
+Each table covers every state and every request. The entry None means that the end is prepared.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class Epoch(Enum):
 SINCE_V5: dict[tuple[TransactionStatus, Epoch, bool], ErrorCode | None] = {
     # (state, epoch, commit)
     (EMPTY, Epoch.CURRENT, True): INVALID,
-    (EMPTY, Epoch.CURRENT, False): None,  # an abort of nothing: the client does not know if any record arrived
+    # an abort without a transaction: the client does not know whether any record arrived
+    (EMPTY, Epoch.CURRENT, False): None,
     (EMPTY, Epoch.BEFORE_BUMP, True): FENCED,
     (EMPTY, Epoch.BEFORE_BUMP, False): FENCED,
     (ONGOING, Epoch.CURRENT, True): None,
@@ -107,8 +108,10 @@ _SINCE_V5 = (
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     *(SINCE_V5[state, epoch, commit] for state in _STATES for epoch in Epoch for commit in (False, True)),
 )
-"""The table as `check_end` reads it: first the code for an unknown producer, then the rows of every state. A row has
-the epochs in their order, and for each epoch the abort before the commit."""
+"""The table as `check_end` reads it: first the code for an unknown producer, then the rows of every state.
+
+A row has two entries for each epoch, in the order of the epochs: first for an abort, then for a commit.
+"""
 
 
 def check_before_v5(

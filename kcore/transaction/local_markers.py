@@ -117,5 +117,5 @@ class LocalMarkers(LocalMarkersCore):
             return ErrorCode.KAFKA_STORAGE_ERROR
         if code is NO_ERROR:
             return code
-        # A shard that is away returns a coordinator's code; clients of a partition expect the code of a leader.
+        # An inactive shard returns a coordinator's code, but clients of a partition expect a leader's code.
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if code in COORDINATOR_AWAY else code

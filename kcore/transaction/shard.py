@@ -39,7 +39,7 @@ class Services:
 
     Attributes:
         counters: counts the ends of transactions.
-        make_record: makes the record that a block of this shard stands for.
+        make_record: makes the record of a transactional id that a block of this shard represents.
     """
 
     __slots__ = ("config", "counters", "level", "make_record", "markers", "take_producer_id", "topics")
@@ -64,7 +64,8 @@ class Services:
 class TransactionShard(TransactionShardCore):
     """The transactional ids of one partition of `__transaction_state`.
 
-    `TransactionShardCore`, its compiled base, has the steps of every transaction; this class has the rest.
+    `TransactionShardCore`, its compiled base, has the steps of every transaction. This class has loading, unloading and
+    the marker phases.
 
     Args:
         context: time, timers and responses of the shard that owns this machine.

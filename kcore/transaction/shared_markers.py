@@ -35,8 +35,9 @@ MARKERS_VERSION = 2
 class SharedMarkers(LocalMarkers):
     """Writes markers to partitions of this node in the current round, and to those of other nodes after it.
 
-    The end of the transaction is in the current round. A marker on another node must not be durable before it, so the
-    requests are sent once the round is committed. If it fails, the coordinator's shard loads its log again.
+    The end of the transaction is in the current round. A marker on another node must not be durable before the end of
+    the transaction, so the requests are sent once the round is committed. If the commit fails, the coordinator's shard
+    loads its log again.
 
     Args:
         partition: returns a partition that this node leads, or None.
@@ -65,7 +66,7 @@ class SharedMarkers(LocalMarkers):
         self._pipeline = pipeline
 
     def write(self, marker: Marker, partitions: Collection[PartitionTuple], done: Callable[[Results], None]) -> None:
-        """Stages the markers of this node's partitions, and has the others sent after the commit.
+        """Stages the markers of this node's partitions, and sends the markers of other nodes after the commit.
 
         It calls `done` once for each node: for this node before it returns, for the others later.
         """
@@ -105,10 +106,10 @@ class _RemoteMarkers:
         self._done = done
 
     def seal(self) -> None:
-        """Does nothing: this collects no records."""
+        """Does nothing, because no records are collected."""
 
     def committed(self) -> None:
-        """Sends one request to each node. The partitions of a request that cannot be sent are tried again."""
+        """Sends one request to each node. If a request cannot be sent, the marker phase tries its partitions again."""
         for node_id, partitions in self._by_node.items():
             try:
                 self._send(node_id, partitions)

@@ -47,7 +47,7 @@ class RemoteCoordinators:
         self._peers = peers
 
     def node_of(self, transactional_id: str) -> int | None:
-        """Returns the node that coordinates an id if it is another one; None if it is this one or unknown."""
+        """Returns the other node that coordinates an id. None if this node does, or if the coordinator is unknown."""
         topic = self._topics.by_name(TRANSACTION_STATE)
         if topic is None or not transactional_id:
             return None
@@ -93,8 +93,8 @@ class RemoteCoordinators:
 class SharedTransactionVerifier(TransactionVerifier):
     """A `TransactionVerifier` whose coordinators may be on other nodes.
 
-    The addition of a partition is then durable before the producer's batch. If the batch is never written, the
-    transaction has a partition without records, and its marker there changes nothing.
+    If the coordinator is on another node, the addition of a partition is durable before the producer's batch. If the
+    batch is never written, the transaction has a partition without records, where its marker changes nothing.
 
     Args:
         coordinator: the node's transaction coordinator.

@@ -1,7 +1,7 @@
 """Aborts transactions that exceed their timeout, and fences their producers.
 
-Each id with an open transaction has one timer. Later transactions of the id leave it armed: when it fires, it checks if
-a transaction has timed out. Kafka checks every transaction every
+Each id with an open transaction has one timer. Later transactions of the id leave it armed: when it fires, it checks
+whether a transaction has timed out. Kafka checks every transaction every
 `transaction.abort.timed.out.transaction.cleanup.interval.ms`. kcore aborts at the same moments, and checks only the ids
 whose timers fire.
 """

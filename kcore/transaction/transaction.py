@@ -15,7 +15,10 @@ NO_PRODUCER_ID = -1
 NO_EPOCH = -1
 NO_TIME = -1
 LAST_EPOCH = 32_766
-"""The last epoch of a producer. The coordinator reserves 32767, so that it can always fence once more."""
+"""The last epoch of a producer.
+
+The coordinator reserves 32767, so that it can fence the producer after its last epoch.
+"""
 
 Partitions = Mapping[str, frozenset[int]]
 """Topic -> partitions."""

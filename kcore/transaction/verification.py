@@ -1,8 +1,8 @@
 """Verification of transactional writes for partitions and groups (KIP-890).
 
-The coordinator and the writer are in one process. A verification that succeeds completes at once: the addition of a
-partition and the first batch in it become durable together, or not at all. A refusal waits until the decision that it
-follows from is durable, for example the new epoch that fences the producer.
+The coordinator and the writer are in one process, so a successful verification completes at once. The addition of a
+partition and the first batch in it become durable together, or not at all. A refusal waits until the decision that
+caused it is durable, for example the new epoch that fences the producer.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ class TransactionVerifier:
         return self._refused(transactional_id, code)
 
     def _refused(self, transactional_id: str, code: ErrorCode) -> ErrorCode | Pending:
-        """Returns an error code once it is durable, and NONE at once: what the producer writes next fails, too, if the
-        commit of the decision fails.
+        """Returns an error code once its decision is durable, and NONE at once.
+
+        NONE needs no wait: if the commit of the decision fails, the producer's batch in the same round fails too.
         """
         return code if code is NO_ERROR else self._coordinator.when_durable(transactional_id, code)

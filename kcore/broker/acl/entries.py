@@ -5,7 +5,7 @@ The rules for an operation on a resource are those of Kafka's StandardAuthorizer
 1. The candidates are the entries of the resource's type whose pattern covers its name: the name itself (LITERAL), a
    prefix of it (PREFIXED), or LITERAL "*".
 2. Of these, an entry applies if its principal is the client's or "User:*", and its host the client's or "*". The host
-   of an entry may have any notation of an IPv6 address: Java's has no "::", others have.
+of an entry may be an IPv6 address in any notation; Java writes it without "::".
 3. A DENY entry for the operation, or for ALL, denies it. It does not deny the operations that the operation implies.
 4. Else an ALLOW entry for the operation, for ALL, or for an operation that implies it, allows it. READ, WRITE,
    DELETE and ALTER imply DESCRIBE; ALTER_CONFIGS implies DESCRIBE_CONFIGS.

@@ -12,7 +12,7 @@ from kcore.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftV
 
 
 class AddRaftVoterApi(MembershipApi[AddRaftVoterRequest, AddRaftVoterResponse]):
-    """Refuses a voter: this node is one, and others cannot be reached."""
+    """Refuses every voter: this node is a voter already, and other nodes cannot be reached."""
 
     __slots__ = ()
 

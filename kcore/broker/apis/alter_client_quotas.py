@@ -87,7 +87,7 @@ def _merged(parts: Sequence[AlterClientQuotasResponse]) -> AlterClientQuotasResp
 
 
 def _parts(entry: EntryData) -> dict[str, str | None]:
-    """Returns type -> name; the last name of a repeated type counts, as in Kafka."""
+    """Returns the parts of an entity as type -> name; the last name of a repeated type counts, as in Kafka."""
     return {part.entity_type: part.entity_name for part in entry.entity}
 
 

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (key 45, versions 0-1): replicas can only be reassigned to where they are (KIP-455)."""
+"""AlterPartitionReassignments (key 45, versions 0-1): only the present replicas are accepted (KIP-455)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class AlterPartitionReassignmentsApi(
     ControlApi[AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse]
 ):
-    """Checks the requested replicas. The only valid ones are those that a partition has, so nothing ever moves.
+    """Checks the requested replicas. Only the present replicas of a partition are valid, so nothing ever moves.
 
     Args:
         shard: the metadata shard.
@@ -76,7 +76,7 @@ class AlterPartitionReassignmentsApi(
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             message = code.message
         elif entry.replicas is None:
-            code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS  # Kafka gives no text for it
+            code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS  # Kafka sends no text with this code
         else:
             try:
                 self._creation.checked_replicas(entry.replicas, None)

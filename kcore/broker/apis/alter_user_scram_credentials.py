@@ -104,7 +104,7 @@ def _result(user: str, fault: Fault | None) -> AlterUserScramCredentialsResult:
 
 
 def _repeated(fault: Fault | None) -> Fault:
-    """Returns the fault of a user that is named again: the first one counts, as in Kafka."""
+    """Returns the fault of a user that the request names again; the first change counts, as in Kafka."""
     return _TWICE if fault is None else fault
 
 

@@ -26,14 +26,16 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 SUPPORTED_VERSIONS = (0, 4)
 
 MAX_READABLE = 64
-"""Maximum number of cached pairs of a client software's name and version that are legal ..."""
+"""Maximum number of cached pairs: the legal name and version of a client's software."""
 
 MAX_READABLE_CHARACTERS = 128
-"""... and the maximum length of such a pair."""
+"""Maximum length of a cached pair."""
 
-TOLD_FROM: dict[int, int] = {ApiKey.PRODUCE: 0}
-"""APIs whose advertised range begins below the served one: without Produce v0, some librdkafka releases assume that the
-broker does not support compression (KAFKA-18659)."""
+ADVERTISED_FROM: dict[int, int] = {ApiKey.PRODUCE: 0}
+"""The first advertised version of APIs whose advertised range begins below the served one.
+
+Without Produce v0, some librdkafka releases assume that the broker does not support compression (KAFKA-18659).
+"""
 
 
 class ApiVersionsApi(Api[ApiVersionsRequest, ApiVersionsResponse]):
@@ -55,7 +57,7 @@ class ApiVersionsApi(Api[ApiVersionsRequest, ApiVersionsResponse]):
 
     def __init__(self, topics: Topics, served: Mapping[ApiKey, tuple[int, int]]) -> None:
         self._topics = topics
-        self._ranges = {key: (TOLD_FROM.get(key, low), high) for key, (low, high) in served.items()}
+        self._ranges = {key: (ADVERTISED_FROM.get(key, low), high) for key, (low, high) in served.items()}
         self._responses: dict[int, ApiVersionsResponse] = {}
         self._epoch = -1
         self._readable: set[tuple[str, str]] = set()

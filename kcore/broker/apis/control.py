@@ -163,7 +163,9 @@ class ControlApi(Api[Request, Response]):
 
 
 class PreparedResponse:
-    """The decision of a long request whose response exists: the shard sends it once all that it shows is durable.
+    """The decision of a long request whose response is made already.
+
+    The shard sends the response once everything that it shows is durable.
 
     Args:
         api: the API of the request; it makes error responses.
@@ -185,7 +187,7 @@ class PreparedResponse:
 class SlicedReadApi(ControlApi[Request, Response]):
     """Base of the APIs that only read the metadata, but whose requests can be long.
 
-    `steps` makes the response, in slices if it takes long. Each slice sees the metadata of its time.
+    `steps` makes the response, in slices if it takes long. Each slice reads the metadata as they are at that time.
     """
 
     __slots__ = ()
@@ -195,14 +197,15 @@ class SlicedReadApi(ControlApi[Request, Response]):
         """Makes the response; yields the cost of each step in microseconds."""
 
     def handle(self, context: RequestContext, request: Request) -> Any:
-        """Makes the response, at once if that is short."""
+        """Makes the response, in slices if the request is long."""
         shard = self.shard
         if shard.state is not ShardState.ACTIVE:
             return shard.run(self, context, request)
         generation = shard.generation
 
         def finish(response: Any) -> Any:
-            if shard.generation != generation:  # a commit failed: a slice may have seen what was never durable
+            # a commit failed: a slice may have seen records that never became durable
+            if shard.generation != generation:
                 raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             return shard.run(cast("Api[Any, Any]", PreparedResponse(self, response)), context, request)
 

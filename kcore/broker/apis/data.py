@@ -65,7 +65,7 @@ class ReadApi(DataApi[Request, Response]):
 
     @abstractmethod
     def steps(self, context: RequestContext, request: Request) -> Work:
-        """Makes the response in steps, each from the durable state at its time."""
+        """Makes the response in steps, each from the durable state at the time of the step."""
 
     def handle(self, context: RequestContext, request: Request) -> Any:
         """Responds at once, or after the commit if a requested partition has an uncommitted append with acks=0."""

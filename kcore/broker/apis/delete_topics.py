@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 STRICT_QUOTA_SINCE = 5
 """The first version whose clients understand THROTTLING_QUOTA_EXCEEDED."""
 PARTITIONS_PER_ITEM = 40
-"""A topic counts for another item for each of so many partitions, whose removal takes about 2.5 microseconds each."""
+"""Number of partitions that count as one more item; the removal of a partition takes about 2.5 microseconds."""
 
 
 class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):

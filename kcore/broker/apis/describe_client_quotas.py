@@ -44,7 +44,7 @@ class DescribeClientQuotasApi(SlicedReadApi[DescribeClientQuotasRequest, Describ
     versions: ClassVar[tuple[int, int]] = (0, 1)
 
     def steps(self, machine: MetadataMachine, context: RequestContext, request: DescribeClientQuotasRequest) -> Work:
-        """Checks the filter and lists what matches."""
+        """Checks the filter and lists the matching entities."""
         if not self.allowed(context, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         _check(request.components)

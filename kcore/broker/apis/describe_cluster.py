@@ -1,4 +1,4 @@
-"""DescribeCluster (key 60, versions 0-2): the nodes (KIP-700), their type (KIP-919), and if they are fenced."""
+"""DescribeCluster (key 60, versions 0-2): the nodes (KIP-700), their type (KIP-919), and whether they are fenced."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
                 results = [by_key[key] for key in keys]
             return DescribeConfigsResponse(results=results)
 
-        # A few resources are one decision, which shares the results itself.
+        # A few resources take one decision, which itself shares the results of duplicates.
         return self.in_parts(context, request, list(distinct.values()), part, merge, cost=RESOURCE_COST)
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: DescribeConfigsRequest) -> Any:

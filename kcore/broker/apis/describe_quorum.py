@@ -97,7 +97,7 @@ class DescribeQuorumApi(ControlApi[DescribeQuorumRequest, DescribeQuorumResponse
         )
 
     def _epoch(self) -> int:
-        """Returns the epoch of the quorum: an election precedes its first one, so it is never 0."""
+        """Returns the epoch of the quorum. It is at least 1, because an election begins the first epoch."""
         leader = self._cluster.leader(CLUSTER_METADATA, 0)
         return 1 if leader is None else leader.epoch + 1
 

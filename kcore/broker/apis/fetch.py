@@ -124,12 +124,12 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
             errors=ErrorCode,
         )
         partitions.when_progress(self._progress)
-        self._quotas: ClientQuotas | None = None  # while a consumer has a quota
+        self._quotas: ClientQuotas | None = None  # None while no consumer has a quota
         if quotas is not None:
             quotas.observe(lambda: self._follow(quotas))
 
     def _follow(self, quotas: ClientQuotas) -> None:
-        """Measures rates from now on if any consumer has a quota, else stops to."""
+        """Starts or stops measuring rates: they are measured while any consumer has a quota."""
         self._quotas = quotas if quotas.has(CONSUMER_BYTE_RATE) else None
 
     def _progress(self, partition: Partition) -> None:
@@ -138,7 +138,10 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
     def error(
         self, context: RequestContext, request: FetchRequest, code: ErrorCode, message: str | None = None
     ) -> FetchResponse:
-        """Makes the response to a failed request, with the code for the whole from v7 on, before for each partition."""
+        """Makes the response to a failed request.
+
+        From v7 on it has one code for the whole request, before v7 one for each partition.
+        """
         if context.api_version >= 7:
             return FetchResponse(error_code=code)
         items = [
@@ -217,7 +220,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         elif partitions is None and member.topic is None:
             member.error = ErrorCode.UNKNOWN_TOPIC_ID
         elif partitions is None and member.topic in self._partitions.names:
-            # The session knows the name from an earlier topic with this id; the topic was created again since.
+            # The topic was deleted and created again: the session has the name with the old topic id.
             member.error = ErrorCode.INCONSISTENT_TOPIC_ID
         else:
             member.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -303,7 +306,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
     def _throttled(
         self, quotas: ClientQuotas, fetch_context: FetchContext | None, context: RequestContext, size_bytes: int
     ) -> FetchResponse | None:
-        """Counts the bytes of a response for the client's quota; returns an empty response if it is above.
+        """Counts the bytes of a response for the client's quota; returns an empty response if the client is above it.
 
         The bytes of an empty response do not count, and a new session is not opened: the client fetches again.
         """

@@ -76,7 +76,7 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
     """Describes nodes, topics and leaders, and creates missing topics if the request and the settings allow it.
 
     As in Kafka, the response to a request that creates a topic is UNKNOWN_TOPIC_OR_PARTITION, and the client sends the
-    request again. Otherwise a client that only looks up a topic it has deleted would be shown a new one.
+    request again. Otherwise a client that looks up a topic after deleting it would be shown a new topic.
 
     Args:
         shard: the metadata shard.
@@ -129,7 +129,7 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
             return self.shard.run(self, context, request)
         may_create = self._config.auto_create_topics_enable and (version < 4 or request.allow_auto_topic_creation)
         names = tuple(dict.fromkeys(topic.name for topic in requested))
-        # A request creates as many topics as fit into the limit of one decision; the first missing ones.
+        # A request creates at most as many topics as one decision may create: the first of the missing ones.
         left = MAX_PARTITIONS_PER_REQUEST if may_create else 0
 
         def part(some: list[Any]) -> MetadataRequest | WithoutCreation:
@@ -153,7 +153,7 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
         )
 
     def _new_records(self, names: list[Any]) -> int:
-        """Returns the number of records that the creation of the missing topics would write, about."""
+        """Returns the approximate number of records that the creation of the missing topics would write."""
         image = self.shard.machine.image
         return (1 + self._config.num_partitions) * sum(image.by_name(name or "") is None for name in names)
 
@@ -272,7 +272,7 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
         return described
 
     def _is_full(self, records: list[MetadataItem]) -> bool:
-        """Decides if a decision has as many new partitions as are allowed, or more."""
+        """Returns True if a decision has reached the maximum number of new partitions."""
         counted = record_count(records) if self._config.num_partitions > FEW_PARTITIONS else len(records)
         return counted >= MAX_PARTITIONS_PER_REQUEST
 
@@ -313,7 +313,7 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
             request = request.request
         if code in SHARD_REFUSALS:
             code = ErrorCode.LEADER_NOT_AVAILABLE
-        old = context.api_version < 12  # no nulls yet
+        old = context.api_version < 12  # versions before 12 have no null names
         topics = [
             _failure(code, topic.name or "" if old else topic.name, topic.topic_id) for topic in request.topics or ()
         ]

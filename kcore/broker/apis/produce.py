@@ -60,7 +60,7 @@ ADMIN_CLIENT_ID = "__admin_client"
 """The only client id that may write to internal topics, if an authorizer allows it. Without an authorizer it may not,
 unlike in Kafka: any client can use this id, and an unreadable record fails the load of its coordinator."""
 
-# Errors of the log whose responses do not contain the log's start; all others do.
+# Errors of the log whose responses do not contain the log's start offset; responses to other errors contain it.
 _WITHOUT_LOG_START = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
@@ -146,12 +146,12 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
             decompress=decompress,
         )
         self.fast = path.serve
-        self._quotas: ClientQuotas | None = None  # while a producer has a quota
+        self._quotas: ClientQuotas | None = None  # None while no producer has a quota
         if quotas is not None:
             quotas.observe(lambda: self._follow(quotas, path))
 
     def _follow(self, quotas: ClientQuotas, path: ProduceFastPath) -> None:
-        """Measures rates from now on if any producer has a quota, else stops to."""
+        """Starts or stops measuring rates: they are measured while any producer has a quota."""
         path.declines = quotas.has(PRODUCER_BYTE_RATE)
         self._quotas = quotas if path.declines else None
 

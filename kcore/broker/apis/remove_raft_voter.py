@@ -12,7 +12,7 @@ from kcore.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, Re
 
 
 class RemoveRaftVoterApi(MembershipApi[RemoveRaftVoterRequest, RemoveRaftVoterResponse]):
-    """Refuses unknown voters, and to remove the last one."""
+    """Refuses to remove a voter that is unknown or the last one."""
 
     __slots__ = ()
 

@@ -27,7 +27,7 @@ FEW_PARTITIONS: Final = 200
 """Maximum number of partitions in a request that runs at once."""
 
 _SERVER_ERROR: Final = ShareAcknowledgeResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
-"""Made in advance: after an allocation that failed, there may be no memory for it. It is never changed."""
+"""The response after an internal error. It is made in advance, because memory may be short then, and never changed."""
 
 
 class ShareAcknowledgeApi(ShareApi[ShareAcknowledgeRequest, ShareAcknowledgeResponse]):
@@ -49,7 +49,10 @@ class ShareAcknowledgeApi(ShareApi[ShareAcknowledgeRequest, ShareAcknowledgeResp
     differs: ClassVar[str] = f"A request may have {MAX_PARTITIONS} partitions; more are INVALID_REQUEST."
 
     def handle(self, context: RequestContext, request: ShareAcknowledgeRequest) -> Any:
-        """Acknowledges the records of each partition, of many ones in slices; the final epoch then ends the session."""
+        """Acknowledges the records of each partition, in slices if there are many.
+
+        The final epoch then ends the session.
+        """
         error = self.refusal(context, request)
         if error is not ErrorCode.NONE:
             return self.error(context, request, error)

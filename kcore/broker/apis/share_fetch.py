@@ -62,10 +62,13 @@ RECORD_LIMIT: Final = 1
 """The acquire mode in which the number of records is exact."""
 
 MAX_LOADS: Final = 500
-"""Share partitions that one request begins to load; further requests load the others. Each takes about 50 µs."""
+"""Maximum number of share partitions that one request begins to load; further requests load the others.
+
+Each takes about 50 µs.
+"""
 
 _SERVER_ERROR: Final = ShareFetchResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
-"""Made in advance: after an allocation that failed, there may be no memory for it. It is never changed."""
+"""The response after an internal error. It is made in advance, because memory may be short then, and never changed."""
 
 
 class _Run:
@@ -78,7 +81,7 @@ class _Run:
         session: the session; None for the final request.
         full: the response has every partition of the session.
         refused: the partitions of the session that cannot be fetched, with their errors.
-        share_partitions: the others, in the order in which they are served.
+        share_partitions: the partitions that can be fetched, in the order in which they are served.
         results: the results of the acknowledgements.
     """
 
@@ -201,7 +204,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         if response is not pending and not pending.done:
             pending.complete(response)
 
-    # ---- the rest of requests that the fast path has begun
+    # ---- requests that the fast path has begun
 
     def fetch_after(
         self,
@@ -281,7 +284,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         return session
 
     def _refuse_later(self, context: RequestContext, request: ShareFetchRequest, code: ErrorCode) -> Pending:
-        """Refuses a request after its wait time, so that the client does not repeat it in a tight loop."""
+        """Refuses a request after its wait time, so that the client does not repeat it at once."""
         shares = self.share_partitions
         return RefusedLater(self, context, request, code, shares.wheel, shares.now.now_ms + request.max_wait_ms)
 

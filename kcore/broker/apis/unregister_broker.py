@@ -12,7 +12,7 @@ from kcore.protocol.messages.unregister_broker import UnregisterBrokerRequest, U
 
 
 class UnregisterBrokerApi(MembershipApi[UnregisterBrokerRequest, UnregisterBrokerResponse]):
-    """Refuses unknown brokers, and to remove this node."""
+    """Refuses to remove an unknown broker or this node."""
 
     __slots__ = ()
 

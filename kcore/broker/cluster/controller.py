@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 URGENT_MOVES: Final = 2_000
 """Maximum number of partitions without a live leader that one decision moves."""
 GENTLE_MOVES: Final = 20
-"""Maximum number of planned moves that are under way. Each is a load of its log."""
+"""Maximum number of planned moves at the same time. For each, the next leader loads a log."""
 
 
 class Controller:
@@ -81,7 +81,9 @@ class Controller:
         self.balanced = 0
 
     def look(self, sight: ClusterSight) -> None:
-        """Decides what the state of the nodes requires. Called after each poll while this node is the controller."""
+        """Decides the registrations, fencings and moves that the state of the nodes requires.
+
+        Called after each poll while this node is the controller."""
         if not self._membership.is_controller():
             return
         if self._membership.is_steady():

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kcore.runtime.shard import Shard
 
 MAX_ROUNDS: Final = 100_000
-"""More than the commits that any metadata log needs."""
+"""Maximum number of commits to load or rewrite the metadata log; no log needs as many."""
 
 
 def raise_leader_epochs(log: LogEngine, now: Now) -> dict[PartitionKey, Leader]:

@@ -50,7 +50,7 @@ ALTERATIONS: Final = frozenset({ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.ALTER_C
 
 
 def is_local(request: Any) -> bool:
-    """Returns True for a request of an API in `FORWARDED` that this node decides all the same.
+    """Returns True for a request of an API in `FORWARDED` that this node nevertheless decides itself.
 
     These are changes of the levels of loggers, which each node has for itself.
     """

@@ -91,14 +91,15 @@ class Releases:
         self._epochs: dict[PartitionKey, tuple[int, int]] = {}  # the leader epoch that ends, time of the release
         self.times = Histogram()
         self._asking = False
-        self._added = False  # a partition was released after the report that is under way
+        self._added = False  # True if a partition was released after the report that is under way
         self._retry: Timer | None = None
         self._retry_ms = FIRST_RETRY_MS
 
     def add(self, key: PartitionKey, epoch: int) -> None:
-        """Adds a partition that this node does not serve any more; `report` sends it.
+        """Adds a partition that this node has stopped serving; `report` reports it.
 
-        An earlier release of it may be known still: this node was not its leader for a moment that it did not see.
+        An earlier release may still be listed, if this node lost and regained the partition without replaying the
+        change.
         """
         known = self._epochs.get(key)
         if known is None or known[0] != epoch:

@@ -1,4 +1,4 @@
-"""The partitions and coordinators that this node leads: taken and given up as the metadata log says."""
+"""The partitions and coordinators that this node leads; it adopts and releases them as the metadata log says."""
 
 from __future__ import annotations
 
@@ -100,9 +100,10 @@ class LeadershipKeeper(MetadataListener):
         self._releases = releases
         self._changed: dict[PartitionKey, None] = {}  # partitions whose leader may have changed
         self._led: dict[PartitionKey, tuple[str, int]] = {}  # partition -> topic and leader epoch
-        self._refused: dict[PartitionKey, int] = {}  # the last epoch that the store refused
+        self._refused: dict[PartitionKey, int] = {}  # partition -> the last epoch that the store refused
         self._read_ahead = ReadAhead(log, shards_of)
-        self._releasing: dict[PartitionKey, int] = {}  # planned moves whose next leader reads ahead -> until when
+        # planned moves whose next leader reads ahead -> the time until which this node waits for it
+        self._releasing: dict[PartitionKey, int] = {}
         self._retrying = False
         self.moves = 0
         self.fenced_rounds = 0
@@ -114,7 +115,7 @@ class LeadershipKeeper(MetadataListener):
 
     @property
     def is_applied(self) -> bool:
-        """True if this node leads exactly what the replayed metadata says."""
+        """True if this node leads exactly the partitions that the replayed metadata assigns to it."""
         return not self._changed
 
     # ---- the metadata's listener
@@ -183,7 +184,7 @@ class LeadershipKeeper(MetadataListener):
         """Does nothing: the changes are staged with the decision."""
 
     def committed(self) -> None:
-        """Puts the decided leaders into effect soon: not within the settling of the round."""
+        """Puts the decided leaders into effect soon, but not while the round is being settled."""
         self._wheel.add(self._wheel.now_ms, self.apply)
 
     def failed(self, error: LogError) -> None:

@@ -29,11 +29,10 @@ LEASELESS: Final = frozenset(
         ApiKey.DESCRIBE_CLUSTER,
     }
 )
-"""APIs that a node serves without a certain lease: they show no state that another node may have changed, but how to
-reach the cluster."""
+"""APIs that a node serves without a certain lease: they show how to reach the cluster, and no shared state."""
 
 FIRST_WITH_CHOICE: Final = 4
-"""The first version of Metadata whose requests say if missing topics are created."""
+"""The first version of Metadata whose requests say whether missing topics are created."""
 
 
 class LeaseGuard:
@@ -77,7 +76,7 @@ class LeaseGuard:
         """Decides one request by `handle`, if the lease is valid before and after it.
 
         Returns:
-            What `handle` returns, or a retriable error: another node may serve.
+            The result of `handle`, or a retriable error, because another node may serve the request.
 
         Raises:
             CloseConnectionError: the lease has ended, and the request has no response.

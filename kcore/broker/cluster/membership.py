@@ -78,7 +78,7 @@ class ClusterSight(NamedTuple):
 
 
 class Membership:
-    """One incarnation of a node.
+    """One incarnation of a node: the time from its registration until it is fenced or ends.
 
     The local deadline of a lease counts from the moment before the renewal was sent. If the clocks of the node and the
     store run at the same speed, it ends before the store's, even if the response was late.
@@ -98,9 +98,10 @@ class Membership:
     Attributes:
         lease: the node's lease.
         controller: the controller's lease while this node holds it, else None.
-        local: the lease by this node's clock: until when this node may serve.
-        on_sight: called after each poll. Returns True if what this node leads is as the metadata log says.
-        on_controller: called with True when this node has become the controller, with False when it is it no more.
+        local: the lease by this node's clock, which tells until when this node may serve.
+        on_sight: called after each poll. Returns True if this node leads exactly the partitions that the metadata log
+            assigns to it.
+        on_controller: called with True when this node has become the controller, with False when it no longer is.
         on_fenced: called once when this incarnation has ended.
     """
 
@@ -140,7 +141,8 @@ class Membership:
         self.run = run
         self._renewing = False
         self._polling = False
-        self._look_again = False  # a change was notified during a look, which may not have seen it
+        # True if a change was notified during a look at the cluster, which may have missed the change
+        self._look_again = False
         self.timing = timing
         self.lease = lease
         self.controller: Lease | None = None

@@ -1,7 +1,8 @@
-"""Planned moves of coordinators: the next leader reads the log while the present one still serves.
+"""Planned moves of coordinators: the next leader reads the log while the present leader still serves.
 
-The next leader begins when it replays the plan. The present leader gives a partition with a long log up a little later,
-so that the other has time. It waits for no message: if the other is slower or does not run, the load only takes longer.
+The next leader begins when it replays the plan. The present leader gives up a partition with a long log a little later,
+so that the next leader has time. It waits for no message: if the next leader is slower or does not run, the load only
+takes longer.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class ReadAhead:
         del self._followed[key]
 
     def hand_to(self, key: PartitionKey, partition: Partition) -> None:
-        """Lets the load of a partition that this node leads now continue after what was read."""
+        """Passes the replayed part of a log to the load of its partition, which this node leads now."""
         found = self._followed.get(key)
         if found is None:
             return

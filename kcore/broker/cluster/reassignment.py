@@ -74,7 +74,8 @@ class MovingReassignmentsApi(AlterPartitionReassignmentsApi):
             for entry in topic.partitions:
                 code, message = ErrorCode.NONE, None
                 try:
-                    planned = self._planned(machine, topic.name, entry)  # first: an unknown partition may come twice
+                    # checked first: an unknown partition may be named twice
+                    planned = self._planned(machine, topic.name, entry)
                     if (topic.name, entry.partition_index) in seen:
                         raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names the partition twice")
                     seen.add((topic.name, entry.partition_index))
@@ -82,7 +83,7 @@ class MovingReassignmentsApi(AlterPartitionReassignmentsApi):
                 except KafkaError as error:
                     code, message = error.code, text(error.code, error.message)
                     if code is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS:
-                        message = None  # as Kafka does
+                        message = None  # as in Kafka
                 results.append(
                     ReassignablePartitionResponse(
                         partition_index=entry.partition_index, error_code=code, error_message=message

@@ -51,7 +51,8 @@ class SharedClusterView(OwnIdentity):
     def placement_order(self, replicas: int) -> Sequence[int]:
         """Returns the nodes for new partitions: the first of each rack, the second of each rack, and so on (KIP-36).
 
-        A draining node gets no partition that it would have to give away at once, unless the others do not suffice.
+        A draining node would have to give its new partitions away at once, so it is left out unless the other nodes are
+        too few.
 
         Args:
             replicas: the number of replicas of each partition.

@@ -1,8 +1,8 @@
 """Checks of a partition's records and transactions, compacted or not, for `kcore log verify`.
 
 The log itself checks bytes, offsets and epochs (`LogEngine.verify`). The checks here need the records: every record can
-be read, compaction has left nothing below its mark that it should have removed, and a rehearsed pass over the present
-log leaves the same state to a replay.
+be read, compaction has left nothing below its mark that it should have removed, and a replay gives the same state
+before and after a rehearsed pass over the present log.
 """
 
 from __future__ import annotations

@@ -41,10 +41,12 @@ SLICE_RECORDS: Final = 6_000
 unit.
 """
 SLICE_REMOVED: Final = 1_500
-"""Batches that a slice removes at most: removing them costs the storage time when the slice is committed."""
+"""Maximum number of batches that a slice removes: the storage needs time for each when the slice is committed."""
 UNREAD_BATCHES: Final = 32
-"""Adjacent removed batches from which on a pass skips them unread. Fewer are read with their neighbours, which saves a
-separate read."""
+"""Minimum number of adjacent removed batches that a pass skips without reading them.
+
+Fewer batches are read with their neighbours, which saves a separate read.
+"""
 MERGED_BATCH_BYTES: Final = 64 * 1024
 """Largest size of a batch that is merged from several small ones."""
 MAP_BYTES: Final = 128 * 1024 * 1024
@@ -58,11 +60,11 @@ class CompactionRules(NamedTuple):
     Attributes:
         now_ms: the wall-clock time, ms since the epoch.
         delete_retention_ms: retention time of tombstones.
-        limit_offset: the first offset of the active segment, which is not compacted; None: everything is.
+        limit_offset: the first offset of the active segment, which is not compacted; None: the whole log is compacted.
         min_lag_ms: minimum age of compacted records; younger ones are not changed.
         map_bytes: memory for the last offsets of keys.
         slice_records: work units of a slice, counted as for SLICE_RECORDS.
-        unread_batches: adjacent removed batches from which on they are skipped unread, at least 1.
+        unread_batches: minimum number of adjacent removed batches that are skipped without reading them; at least 1.
     """
 
     now_ms: int
@@ -261,7 +263,7 @@ class CompactionPass:
             position: the offset after the batches that the pass has compacted so far.
         """
         log = self._partition.log
-        start = max(start, log.log_start_offset)  # retention may have moved it since the pass began
+        start = max(start, log.log_start_offset)  # retention may have moved the log's start since the pass began
         for run in log.runs(start, stop) if start < stop else ():
             at = 0
             while at < len(run):

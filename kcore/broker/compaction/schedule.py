@@ -55,7 +55,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self._start = self._position = -1
-        self._appended_bytes = -1  # the log's value at the last count; -1: not counted yet
+        self._appended_bytes = -1  # the log's count of appended bytes at the last update; -1: not counted yet
         self.clean_bytes = self.dirty_bytes = 0
         self.first_dirty_ms = self.next_horizon_ms = -1
         self.segments: Segments | None = None

@@ -41,12 +41,12 @@ class AbortedRanges:
 class LastWritten:
     """The last batches of records, or the last marker, of each producer: the partition recovers the producer from them.
 
-    An idempotent producer may repeat any of the batches that the partition remembers, after a restart, too. Kafka never
-    compacts a log's active segment, where they usually are. A transactional producer has no reason to repeat batches
-    of a transaction that has ended; of these, the last one tells its sequence.
+    An idempotent producer may repeat any of the batches that the partition remembers, after a restart, too. In Kafka
+    these batches are usually in the active segment of the log, which is never compacted. A transactional producer has
+    no reason to repeat batches of a transaction that has ended; of these, the last one tells its sequence.
 
-    Create it while nothing is staged. If a producer writes another batch during the pass, its earliest batch is kept
-    although it could go; the next pass removes it.
+    The caller creates this object while nothing is staged. If a producer writes another batch during the pass, its
+    earliest batch is kept although it could go; the next pass removes it.
 
     Args:
         producers: the partition's producers.
@@ -64,12 +64,12 @@ class LastWritten:
                 self._epochs[producer_id] = entry.epoch
 
     def is_remembered(self, header: BatchHeader) -> bool:
-        """Tests if it is one of the producer's last batches, whose sequences must be kept."""
+        """Tests if a batch is one of its producer's last batches, whose sequences must be kept."""
         offsets = self._offsets.get(header.producer_id, ())
         return header.last_offset in (offsets[-1:] if header.is_transactional else offsets)
 
     def is_last_marker(self, header: BatchHeader) -> bool:
-        """Tests if only this marker has the producer's epoch: no batch of records does."""
+        """Tests if only this marker has its producer's epoch, and no batch of records has it."""
         return self._epochs.get(header.producer_id) == header.producer_epoch
 
 

@@ -145,7 +145,7 @@ class ConfigChanges:
             group_row = GROUP_SETTINGS.get(name)
             return None if group_row is None else group_row.setting
         if config_type == ConfigType.CLIENT_METRICS:
-            return None  # as in Kafka, none of them can be changed in parts
+            return None  # as in Kafka, no setting of a subscription is a list that can be changed in parts
         return self._broker.config.setting(name)
 
     # ---- the decision

@@ -111,7 +111,7 @@ class BrokerConfig(MetadataListener):
     def __init__(self, topics: Topics, config: Config, node_id: int) -> None:
         self._topics = topics
         self._changed: set[str] = set()
-        self._synonyms: dict[str, tuple[SynonymValue, ...]] = {}  # until a setting of the broker changes
+        self._synonyms: dict[str, tuple[SynonymValue, ...]] = {}  # cached until a setting of the broker changes
         self.config = config
         self.keys: ListenerKeys | None = None
         self.node_name = str(node_id)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 ROOT = "root"
-"""Kafka's name of the logger whose level the others have by default; here it is the logger of the package."""
+"""Kafka's name of the logger from which the others inherit their level; here it is the logger of the package."""
 
 PACKAGE = "kcore"
 TRACE = 5

@@ -45,12 +45,12 @@ _LOG_APPEND_TIME = 0x08
 
 
 CHECKED_BYTES_A_MICROSECOND = 200
-"""Speed of the check and the copies of a batch as it was sent, about."""
+"""Approximate speed at which a batch is checked and copied unchanged."""
 RECORDS_A_STEP = 10_000
 RECORDS_A_MICROSECOND = 2
-"""The speed of a second look at records, about."""
+"""Approximate speed at which records are read a second time, to convert them or to list the invalid ones."""
 MAX_RECORD_ERRORS = 1_000
-"""Invalid records of one batch that a response lists."""
+"""Maximum number of invalid records of a batch that a response lists."""
 
 Appended = tuple[int, int]
 """The base offset of a batch, and the time of its append in ms (-1 for create times)."""
@@ -168,7 +168,7 @@ def _stage_converted(
 ) -> Generator[int, None, Appended]:
     """Stages a batch after its conversion in `steps`, as `_stage`, and yields their costs."""
     checked = yield from steps
-    if partition.recovering or partition.closed:  # since the first step
+    if partition.recovering or partition.closed:  # they may have changed since the first step
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     return _stage(partition, checked, header, guard, verify)
 

@@ -28,7 +28,10 @@ MAX_RATES = 10_000
 """Number of measured rates above which idle ones are dropped."""
 
 MAX_NAME_LENGTH = 64
-"""Characters of a name that is measured as it is. The digest of a longer one has twice as many."""
+"""Maximum length of a name under which a client is measured.
+
+A longer name is replaced by a digest of twice this length.
+"""
 
 PRODUCER_BYTE_RATE = "producer_byte_rate"
 CONSUMER_BYTE_RATE = "consumer_byte_rate"
@@ -151,7 +154,7 @@ class ClientQuotas(MetadataListener):
 
         Args:
             context: the context of the request.
-            strict: refuse changes while the quota is used up; else only tell the throttle time.
+            strict: refuse changes while the quota is used up; else only set the throttle time.
         """
         if not self._topics.image.quotas:
             return None

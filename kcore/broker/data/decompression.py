@@ -10,17 +10,19 @@ from kcore.protocol.compression import Buffer, OutputTooLargeError
 from kcore.protocol.error_codes import ErrorCode
 
 MAX_BATCH_BYTES = 16 << 20
-"""Records of one batch, decompressed. A batch is checked in one piece, so this bounds the time without other requests.
+"""Maximum size of the decompressed records of a batch.
+
+A batch is checked in one piece, so other requests wait meanwhile.
 
 Clients limit a batch by its size before compression (librdkafka, Go) or by its estimated compressed size (Java, 16 KiB
 by default), so their batches are far smaller. A Java producer splits a batch that is refused with MESSAGE_TOO_LARGE."""
 
 MIN_REQUEST_BYTES = 64 << 20
 REQUEST_RATIO = 32
-"""Records of one request, decompressed: at least `MIN_REQUEST_BYTES`, more for requests of more than 2 MiB."""
+"""The decompressed records of a request may have `MIN_REQUEST_BYTES`, or this multiple of its size if that is more."""
 
 BYTES_A_MICROSECOND = 400
-"""Speed of decompression and of the check of the records, about."""
+"""Approximate speed at which records are decompressed and checked."""
 
 
 class DecompressionBudget:

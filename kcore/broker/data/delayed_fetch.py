@@ -23,12 +23,20 @@ if TYPE_CHECKING:
 
 
 MAX_AT_ONCE: Final = 100
-"""Partitions of a fetch that is tried as soon as one of them has progress; longer ones are tried in slices."""
+"""Maximum number of partitions of a fetch that is tried at once when one of them has progress.
+
+Larger fetches are tried in slices.
+"""
 MAX_IN_A_ROUND: Final = 1_000
-"""Partitions that all tries of a round look at, each about a microsecond; further fetches are tried in slices."""
+"""Maximum number of partitions that all tries of a round check, at about a microsecond each.
+
+Further fetches are tried in slices.
+"""
 MAX_WATCHED: Final = 500_000
-"""The partitions of all parked operations above which a fetch with many of them gets its response at once. Each takes
-about 350 bytes."""
+"""Number of partitions of all parked operations above which a fetch with many partitions gets its response at once.
+
+Each takes about 350 bytes.
+"""
 
 logger = logging.getLogger(__name__)
 
@@ -66,9 +74,9 @@ class DueFetches:
         self._slices = slices
         self._now = now
         self._round_ms = -1
-        self._looks = 0  # partitions at which this round has looked
+        self._looks = 0  # number of partitions that the tries of this round have checked
         self._running = False
-        self._due: dict[ParkedFetch, int] = {}  # the number of partitions of each
+        self._due: dict[ParkedFetch, int] = {}  # deferred fetch -> the number of its partitions
 
     def may_try(self, operation: ParkedFetch, partitions: int) -> bool:
         """Returns True if a parked fetch may be tried at once. Otherwise it is deferred.

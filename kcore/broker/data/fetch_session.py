@@ -20,7 +20,10 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 MAX_EPOCH = 2**31 - 1
 EVICTION_MS = 120_000
-"""A session that was unused for longer may be evicted by any other; one created earlier than this, by a larger one."""
+"""Age for eviction, in ms.
+
+A new session may evict a session that was unused for longer, and a smaller session that was created earlier.
+"""
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 MAX_UNREADABLE = 10_000
 """Limit of a session's unreadable partitions. Every response of the session contains each of them, even if the request

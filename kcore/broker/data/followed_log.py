@@ -41,12 +41,15 @@ class FollowedLog:
         replay = partial(replay_producer_batch, self._producers)
         for run in self._log.runs(start):
             replay_producers(run, replay)
-            # Before the yield: at a pause of the shard, which has replayed the run, both have the same offset.
+            # Set before the yield: when the shard pauses, it has replayed the run, and this offset must match the
+            # shard's.
             self.offset = last_offset(run[-1][1]) + 1
             yield run
 
     def hand_to(self, partition: Partition) -> bool:
-        """Lets a partition that this node leads now recover from here.
+        """Passes the producers that were read to the partition, which this node leads now.
+
+        Its recovery continues from there.
 
         Returns:
             False if that is not possible: the log was compacted or shortened meanwhile, and records that end the

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OPENED_AT_ONCE = 500
-"""Maximum number of logs opened at once; the rest of a topic's logs are opened in slices."""
+"""Maximum number of logs that are opened at once; the other logs of a topic are opened in slices."""
 
 
 def no_settings(topic: str) -> Mapping[str, Any]:
@@ -145,7 +145,7 @@ class Partitions(MetadataListener):
         self._engine.permit_recreation(False)
 
     def on_metadata_loaded(self) -> None:
-        """Permits appends to partitions whose creation failed: the metadata has the topics of all that are left."""
+        """Permits appends to partitions whose creation failed, because the metadata has the topic of each of them."""
         self._engine.permit_recreation(True)
 
     def on_topic_created(self, topic: TopicInfo) -> None:

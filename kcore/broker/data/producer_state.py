@@ -125,7 +125,8 @@ class ProducerStates(ProducersCore):
         elif epoch < known:
             if not (transactional and self._is_guarded(producer_id, guard)) or self._is_transactional(entry):
                 raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
-            # No transaction of this producer id was seen here: a stranger wrote under it, as the coordinator confirms.
+            # The higher epoch is not that of a transaction in this partition. The coordinator has verified the lower
+            # epoch, so another client wrote with this producer id.
         elif not transactional and producer_id in self.owners:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
         opens = transactional and (entry.txn_first_offset < 0 or epoch != known)

@@ -8,8 +8,8 @@ from kcore.config.setting import INT_MAX
 class Rate:
     """A rate over the last samples, of `window_ms` each.
 
-    A sample counts until `count` windows have passed since its last value. The oldest one may have begun before that,
-    and the measured time is then longer than the windows.
+    A sample counts until `count` windows have passed since its last value. The oldest sample may have begun earlier;
+    the measured time is then longer than the windows.
     """
 
     __slots__ = ("_samples",)
@@ -32,7 +32,7 @@ class Rate:
     def excess_ms(self, bound: float, now_ms: int, window_ms: int, count: int) -> int:
         """Returns the time after which the rate would be `bound` without further values; 0 if it is not above.
 
-        The time is at most INT_MAX, because responses tell it as an int32.
+        The time is at most INT_MAX, because responses carry it as an int32.
 
         Args:
             bound: the allowed rate, per second.

@@ -30,7 +30,9 @@ LEVEL_LIMITS: Final = {
     CompressionType.LZ4: ((2, NO_LIMIT), (17, 480_000)),
     CompressionType.ZSTD: ((3, NO_LIMIT), (14, 600_000), (22, 80_000)),
 }
-"""For each codec (highest level, size): records of this size take about 40 ms at these levels. The levels ascend.
+"""For each codec pairs (highest level, size), by ascending levels.
+
+Records of this size take about 40 ms at levels up to that one.
 
 The rates are those of compressible text on one core of 2024: 20 MB/s with gzip 6, 12 MB/s with lz4 9, 2 MB/s with
 zstd 22."""
@@ -39,16 +41,16 @@ DEFAULT_LEVELS: Final = {CompressionType.GZIP: 6, CompressionType.LZ4: 9, Compre
 
 RECORDS_A_STEP: Final = 2_000
 BYTES_A_STEP: Final = 262_144
-"""The records, and their bytes, that one step copies."""
+"""Maximum number of records, and of bytes, that one step copies."""
 RECORD_COST: Final = 2
 BYTES_A_MICROSECOND: Final = 100
 """The time of a copy: microseconds for each record, and bytes in a microsecond."""
 PACKED_BYTES_A_MICROSECOND: Final = 30
-"""The speed of compression at the fastest level of the slowest codec, about."""
+"""Approximate speed of compression at the fastest level of the slowest codec."""
 
 
 def level_for(level: int | None, codec: int, size_bytes: int) -> int | None:
-    """Returns the level for records: the wished one, or the fastest one if that would take too long.
+    """Returns the level for records: the topic's level, or the fastest level if the topic's would take too long.
 
     Args:
         level: the topic's level; None: the codec's default.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kcore.broker.metadata.image import MetadataImage
 
 PART_ITEMS = 200
-"""Number of topics, settings, credentials, quotas or access control entries of a part, about."""
+"""Approximate number of topics, settings, credentials, quotas or access control entries in a part."""
 PART_PARTITIONS = 2_000
 """Maximum number of partitions of one topic in a part."""
 

@@ -57,7 +57,7 @@ MAX_METADATA_BATCH_BYTES = 8 * 1024 * 1024
 """Largest batch of one decision: that of Kafka's `QuorumController`, enough for 10 000 partitions."""
 
 LEADER_UNCHANGED = -2
-"""The leader in a PartitionChangeRecord that changes something else."""
+"""The leader field of a PartitionChangeRecord that does not change the leader."""
 
 COMPACT_FROM_RECORDS = 10_000
 """Number of records below which a log is never compacted."""
@@ -69,17 +69,17 @@ class MetadataMachine:
     """State machine of the cluster's metadata.
 
     The log is compacted in place. When it has many more records than its image needs, the machine writes the whole
-    image in slices, and deletes the log before the first one once the last one is durable. A replay of the image over
-    the older records changes nothing, so a node may stop at any moment in between. Other decisions may come between two
-    slices. In a log that begins with an image, the replay therefore ignores changes of objects that it does not know
-    yet: the slice with the object comes later, and shows the change.
+    image in slices. Once the last slice is durable, it deletes the log before the first slice. A replay of the image
+    over the older records changes nothing, so a node may stop at any moment in between. Other decisions may come
+    between two slices. In a log that begins with an image, the replay therefore ignores changes of objects that it does
+    not know yet: the slice with the object comes later, and shows the change.
 
     Args:
         context: the machine's access to its shard.
         topics: shows the image to the rest of the node and notifies listeners.
         truncate: deletes the log before an offset, once the present decision is durable.
         start_offset: the start of the log. The batch that contains it may hold older records, which are ignored.
-        min_insync_replicas: the node's static min.insync.replicas, which a new cluster's own begins with.
+        min_insync_replicas: the node's static min.insync.replicas, with which that of a new cluster begins.
         leads: returns True if this node is the controller, which decides; other nodes of a cluster only replay.
         node_id: this node: it takes only blocks of producer ids that are allocated to it.
 
@@ -415,7 +415,7 @@ class MetadataMachine:
         needed = image_size(self.image)
         self._compact_at = max(COMPACT_FROM_RECORDS, COMPACT_RATIO * needed)
         if self._records >= self._compact_at:
-            self._records = needed  # do not request it twice
+            self._records = needed  # do not request the compaction twice
             self.context.in_slices(self._compaction())
 
     def _compaction(self) -> Iterator[Outcome | None]:

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from kcore_ext.batch import BatchBuilder
 
 FEW_PARTITIONS = 100
-"""Up to this number, partitions have single records."""
+"""Number of new partitions up to which each has a record of its own."""
 
 RECORD_OVERHEAD = 21
-"""The size of a record in a batch, without its key and value, at most."""
+"""Maximum size of a record in a batch, without its key and value."""
 
 MARK = 0x7FEEDDCC
-"""A partition number whose position in an encoded record is searched."""
+"""A sample partition number. Its position in an encoded record is where the numbers of other partitions are written."""
 
 
 class PartitionRange:

@@ -157,7 +157,8 @@ class Topics:
             leader = image.leader(topic_id, partition)
             if partition < known_partitions and leader not in (None, before.leader(topic_id, partition)):
                 self.moved(topic, partition)
-        # A plan that is gone was never durable: a node that has given the partition up for it leads it again.
+        # A plan that the new image lacks was never durable. A node that gave the partition up because of the plan leads
+        # it again.
         for partition in {**before.successors.get(topic_id, {}), **image.successors.get(topic_id, {})}:
             if before.successor(topic_id, partition) != image.successor(topic_id, partition):
                 self.planned(topic, partition)

@@ -65,8 +65,8 @@ Results = dict[TopicIdPartition, Acknowledged]
 class _Receiver:
     """Receives the result of the acknowledgements of one partition.
 
-    If an exception interrupts a callback before, no result comes. The receiver is freed then, and reports an error:
-    otherwise the client would wait for ever.
+    If an exception interrupts an earlier callback, no result arrives. The receiver is then freed and reports an error,
+    because otherwise the client would wait for ever.
 
     Args:
         key: the partition.

@@ -84,8 +84,8 @@ class ShareSessions:
 
     If there are too many, a new session replaces the oldest session of the client that has the most sessions (or
     partitions, if their limit is exceeded): of the address with the most, and there of the connection with the most. If
-    that is the new session's own client, it is refused. So no client locks out others, and a client whose share is at
-    most that of each other client loses no session to them.
+    that client opens the new session, the session is refused. So no client locks out others, and a client whose share
+    is at most that of each other client loses no session to them.
 
     Attributes:
         by_key: the sessions by group and member, for compiled code. It is always the same dictionary.
@@ -185,7 +185,9 @@ class ShareSessions:
     def _victims(
         self, client: Client, partitions: Sized, replaced: ShareSession | None, sessions: int, total: int
     ) -> list[SessionKey]:
-        """Chooses the sessions to end, of the clients that have the most; none if that is not fair.
+        """Chooses the sessions to end, of the clients with the most.
+
+        Chooses none if the new session's client has the most.
 
         Args:
             client: the client of the new session.
@@ -207,7 +209,7 @@ class ShareSessions:
             hosts[replaced.client.host] -= weigh(replaced.partitions)
         victims: list[SessionKey] = []
         while sessions > 0 or total > 0:
-            # The client comes first in both tables, so it is the heaviest one if others have as much.
+            # The client comes first in both tables, so `max` chooses it if others have as much.
             host = max(hosts, key=hosts.__getitem__)
             most = max((each for each in connections if each.host == host), key=connections.__getitem__)
             victim = None if most == client else self._oldest(most, replaced, victims)

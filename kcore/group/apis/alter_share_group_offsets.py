@@ -102,7 +102,7 @@ class AlterShareGroupOffsetsApi(ShareOffsetsApi[AlterShareGroupOffsetsRequest, A
     def _look_up(
         self, context: RequestContext, request: AlterShareGroupOffsetsRequest
     ) -> Generator[int, None, tuple[Alteration, list[AlterShareGroupOffsetsResponseTopic]]]:
-        """Returns the alteration of the allowed topics, and the results of the others."""
+        """Returns the alteration of the allowed topics, and the results of the refused topics."""
         allowed, refused = [], []
         for topic in request.topics:
             code = self._refusal_of(context, topic.topic_name)
@@ -129,7 +129,7 @@ class AlterShareGroupOffsetsApi(ShareOffsetsApi[AlterShareGroupOffsetsRequest, A
     def decide(  # type: ignore[override]
         self, machine: GroupShard, context: RequestContext, request: Alteration | Initialized
     ) -> Any:
-        """Decides the first or the second step."""
+        """Decides the first step or the second step, depending on the type of `request`."""
         return begin_alter(machine, request) if isinstance(request, Alteration) else finish_alter(machine, request)
 
     def error(
@@ -142,7 +142,7 @@ class AlterShareGroupOffsetsApi(ShareOffsetsApi[AlterShareGroupOffsetsRequest, A
 def _refused(
     topic: AlterShareGroupOffsetsRequestTopic, code: ErrorCode
 ) -> Generator[int, None, AlterShareGroupOffsetsResponseTopic]:
-    """Returns the result of a topic that is refused, made in steps."""
+    """Builds the result of a refused topic, in steps."""
     rows: list[AlterShareGroupOffsetsResponsePartition] = []
     for first in range(0, len(topic.partitions), FEW_PARTITIONS):
         some = topic.partitions[first : first + FEW_PARTITIONS]
@@ -159,7 +159,7 @@ def _refused(
 def _with(
     refused: list[AlterShareGroupOffsetsResponseTopic], response: AlterShareGroupOffsetsResponse
 ) -> AlterShareGroupOffsetsResponse:
-    """Returns the response with the refused topics, unless the whole request failed."""
+    """Adds the refused topics to the response, unless the whole request failed."""
     if response.error_code:
         return response
     return AlterShareGroupOffsetsResponse(responses=[*refused, *response.responses])

@@ -37,7 +37,7 @@ class ConsumerGroupDescribeApi(GroupDescribeApi[ConsumerGroupDescribeRequest, Co
         """Returns the description of a consumer group.
 
         Raises:
-            KafkaError: GROUP_ID_NOT_FOUND if it is not one.
+            KafkaError: GROUP_ID_NOT_FOUND if the group is not a consumer group.
         """
         group = machine.groups.get(group_id)
         if not isinstance(group, ConsumerGroup):

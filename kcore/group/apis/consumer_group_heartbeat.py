@@ -131,7 +131,10 @@ class ConsumerGroupHeartbeatApi(GroupApi[ConsumerGroupHeartbeatRequest, Consumer
         return self._shards.of(request.group_id).run(self, context, request) if refused is None else refused
 
     def _long(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest, names: Sequence[str]) -> Work:
-        """Decides a heartbeat with many topics in parts; returns their responses. See `long_subscription`."""
+        """Decides a heartbeat with many topics in parts; returns the responses of the parts.
+
+        See `long_subscription`.
+        """
         if not self._may_read(context, request):
             return [self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)]
         names = list(dict.fromkeys(names))
@@ -146,7 +149,8 @@ class ConsumerGroupHeartbeatApi(GroupApi[ConsumerGroupHeartbeatRequest, Consumer
             return [refused]
         shard = self._shards.of(request.group_id)
         if not request.member_id and shard.state is ShardState.ACTIVE:
-            request.member_id = new_member_id(shard.machine)  # every decision is about the same member
+            # the later decisions of this request use the same member id
+            request.member_id = new_member_id(shard.machine)
         return (yield from decisions(self, shard, context, request))
 
     def _may_read(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> bool:

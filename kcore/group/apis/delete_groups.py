@@ -35,7 +35,7 @@ class StatesDeleted(NamedTuple):
     """The input of the second decision about a share group, whose states are deleted.
 
     Attributes:
-        groups_names: the one group.
+        groups_names: the group's id, as the only entry.
     """
 
     groups_names: tuple[str, ...]
@@ -48,7 +48,7 @@ class DeleteGroupsApi(GroupApi[DeleteGroupsRequest, DeleteGroupsResponse]):
     Args:
         shards: the group shards.
         authorizer: checks permissions; None allows all.
-        share: has the persister of share partitions; None if no share group has any.
+        share: has the persister of share partitions; None if no share group has states.
     """
 
     key = ApiKey.DELETE_GROUPS
@@ -110,7 +110,7 @@ class DeleteGroupsApi(GroupApi[DeleteGroupsRequest, DeleteGroupsResponse]):
         return gather(self, context, part, [persister.delete(deletion.request)], build)
 
     def decide(self, machine: GroupShard, context: RequestContext, request: DeleteGroupsRequest | StatesDeleted) -> Any:
-        """Deletes the one group in `request`: its offsets first, then itself.
+        """Deletes the one group in `request`: first its offsets, then the group itself.
 
         If a share group has states, the first decision lists them as deleting, and the second one deletes the group.
         """

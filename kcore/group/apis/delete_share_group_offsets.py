@@ -99,7 +99,7 @@ class DeleteShareGroupOffsetsApi(ShareOffsetsApi[DeleteShareGroupOffsetsRequest,
     def _look_up(
         self, context: RequestContext, request: DeleteShareGroupOffsetsRequest
     ) -> Generator[int, None, tuple[Deletion, list[DeleteShareGroupOffsetsResponseTopic]]]:
-        """Returns the deletion of the allowed topics, and the results of the others."""
+        """Returns the deletion of the allowed topics, and the results of the refused topics."""
         authorizer, code = self._authorizer, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         deletion, refused = Deletion(request.group_id, []), []
         for topic in request.topics:
@@ -124,7 +124,7 @@ class DeleteShareGroupOffsetsApi(ShareOffsetsApi[DeleteShareGroupOffsetsRequest,
     def decide(  # type: ignore[override]
         self, machine: GroupShard, context: RequestContext, request: Deletion | Deleted
     ) -> Any:
-        """Decides the first or the second step."""
+        """Decides the first step or the second step, depending on the type of `request`."""
         return begin_delete(machine, request) if isinstance(request, Deletion) else finish_delete(machine, request)
 
     def error(
@@ -137,7 +137,7 @@ class DeleteShareGroupOffsetsApi(ShareOffsetsApi[DeleteShareGroupOffsetsRequest,
 def _with(
     refused: list[DeleteShareGroupOffsetsResponseTopic], response: DeleteShareGroupOffsetsResponse
 ) -> DeleteShareGroupOffsetsResponse:
-    """Returns the response with the refused topics, unless the whole request failed."""
+    """Adds the refused topics to the response, unless the whole request failed."""
     if response.error_code:
         return response
     return DeleteShareGroupOffsetsResponse(responses=[*refused, *response.responses])

@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from kcore.runtime.sliced import Work
 
 UNKNOWN: Final = -1
-"""The start offset, lag or leader epoch that is not known."""
+"""The value of an unknown start offset, lag or leader epoch."""
 
 MAX_LAG: Final = 2**63 - 1
-"""The bound of a lag and of its negative, which int64 can hold; requests may set any start offset."""
+"""The largest lag, and its negative the smallest: requests may set any start offset, but a lag must fit an int64."""
 
 
 class RequestedTopic(NamedTuple):
@@ -66,7 +66,7 @@ class ReadTopic(NamedTuple):
 
     Attributes:
         topic: the topic.
-        parts: the offsets of some partitions each, or a `Pending` of them.
+        parts: a list of offsets for some of the partitions each, or a `Pending` of such a list.
         missing: the results of partitions that do not exist.
     """
 
@@ -76,11 +76,7 @@ class ReadTopic(NamedTuple):
 
 
 class Allowance:
-    """The topics and partitions that a request may still have described.
-
-    Args:
-        names: their number.
-    """
+    """The number of topics and partitions that a request may still have described."""
 
     __slots__ = ("_cost", "_names")
 
@@ -149,7 +145,10 @@ class DescribeShareGroupOffsetsApi(
         request: DescribeShareGroupOffsetsRequest,
         described: list[tuple[str | None, Any]],
     ) -> Any:
-        """Joins the responses about the groups; a group of which all topics are described again has the same one."""
+        """Joins the responses about the groups.
+
+        If all topics of one group are requested repeatedly, its response is repeated.
+        """
         first = {group_id: i for i, (group_id, part) in reversed([*enumerate(described)]) if group_id is not None}
         order = [i if group_id is None else first[group_id] for i, (group_id, _) in enumerate(described)]
         needed = {i: number for number, i in enumerate(dict.fromkeys(order))}
@@ -164,7 +163,7 @@ class DescribeShareGroupOffsetsApi(
     def _describe_all(
         self, context: RequestContext, request: DescribeShareGroupOffsetsRequest, allowance: Allowance
     ) -> Work:
-        """Returns a pair for each group: its id if all of its topics are described, and the response or a `Pending`.
+        """Returns a pair for each group: its id if all of its topics are requested, and the response or a `Pending`.
 
         The response is None if an earlier pair has the same id: all topics of a group are described once.
         """
@@ -210,7 +209,7 @@ class DescribeShareGroupOffsetsApi(
     def _look_up(
         self, context: RequestContext, group: DescribeShareGroupOffsetsRequestGroup
     ) -> Generator[int, None, tuple[list[RequestedTopic], list[DescribeShareGroupOffsetsResponseTopic]]]:
-        """Returns the requested topics to describe, and the results of the others."""
+        """Returns the requested topics to describe, and the results of the refused topics."""
         existing, decided = [], []
         for requested in group.topics or ():
             topic = self._topics.by_name(requested.topic_name)
@@ -249,7 +248,7 @@ class DescribeShareGroupOffsetsApi(
             context: the context of the request.
             part: the request for one group.
             existing: the topics to read.
-            decided: the results of the other topics.
+            decided: the results of the refused topics.
             only_visible: leave out topics that the client may not DESCRIBE.
         """
         (group,) = part.groups
@@ -273,7 +272,7 @@ class DescribeShareGroupOffsetsApi(
         existing: Iterable[RequestedTopic],
         only_visible: bool,
     ) -> Work:
-        """Requests the summaries, those of a few partitions at a time; returns the `ReadTopic`s."""
+        """Requests the summaries of a few partitions at a time; returns the `ReadTopic`s."""
         read = []
         for topic in existing:
             if only_visible and not self._may_describe(context, topic.name):

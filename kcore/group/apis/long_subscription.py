@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 NAMES_PER_STEP: Final = 200
 NAME_COST: Final = 20
-"""The cost of the permission and the hash of a topic, in microseconds."""
+"""The cost of checking the permission and computing the hash of a topic, in microseconds."""
 
 MAX_DECISIONS: Final = 4
 """Maximum number of decisions for one request: the member, its target, its assignment, and one more if another member
@@ -57,7 +57,10 @@ def decisions(
 
 
 def last_response(responses: list[ConsumerGroupHeartbeatResponse]) -> ConsumerGroupHeartbeatResponse:
-    """Merges the responses of the decisions: the last one, or the first error, with the last assignment sent."""
+    """Merges the responses of the decisions.
+
+    Returns the first error, or else the last response with the last assignment.
+    """
     merged = responses[0]
     for response in responses[1:]:
         if merged.error_code:
@@ -90,7 +93,7 @@ def _target_followed(shard: Shard[GroupShard], group_id: str) -> Work:
 
 
 def _repetition(request: ConsumerGroupHeartbeatRequest, member_epoch: int) -> ConsumerGroupHeartbeatRequest:
-    """Makes the heartbeat that the member would send in another epoch, with the same contents."""
+    """Makes the heartbeat that the member would send in another epoch, with otherwise equal contents."""
     return ConsumerGroupHeartbeatRequest(
         group_id=request.group_id,
         member_id=request.member_id,

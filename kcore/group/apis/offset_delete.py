@@ -51,9 +51,10 @@ class DeletePlan(NamedTuple):
 def _joined(
     request: OffsetDeleteRequest, numbers: list[int], parts: list[OffsetDeleteResponse]
 ) -> OffsetDeleteResponse:
-    """Joins the responses of the parts, each about some partitions of the topic with that number.
+    """Joins the responses of the parts.
 
-    A part that the group refuses as a whole decides the response.
+    `numbers` has for each part the index of the topic whose partitions it deletes. If the group has refused a part as a
+    whole, its response is that of the request.
     """
     results: dict[int, list[OffsetDeleteResponsePartition]] = {}
     for number, part in zip(numbers, parts, strict=True):
@@ -116,7 +117,7 @@ class OffsetDeleteApi(Api[OffsetDeleteRequest, OffsetDeleteResponse]):
         return slices.requests.run(self, context, request, self._parts(context, request), join)
 
     def _parts(self, context: RequestContext, request: OffsetDeleteRequest) -> Work:
-        """Decides a long request in parts; returns the number of the topic and the result of each part."""
+        """Decides a long request in parts; returns the index of the topic and the result of each part."""
         parts: list[tuple[int, Any]] = []
         for number, topic in enumerate(request.topics):
             for first in range(0, len(topic.partitions), FEW_PARTITIONS):

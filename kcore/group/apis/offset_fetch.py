@@ -48,7 +48,10 @@ SEVERAL_GROUPS_SINCE = 8
 TOPIC_IDS_SINCE = 10
 NO_OFFSET = -1
 MAX_OFFSETS = 500_000
-"""Maximum offsets in the response to a request about several groups. For one group, its commits limit them."""
+"""Maximum offsets in the response to a request about several groups.
+
+A request about one group has no maximum: its commits limit the number.
+"""
 GROUP_COST = 10
 """The cost of one group, in microseconds."""
 OFFSETS_A_MICROSECOND = 4
@@ -306,7 +309,7 @@ class OffsetFetchApi(Api[OffsetFetchRequest, OffsetFetchResponse]):
             return gather(self, context, request, parts, self._response)
 
         work, slices = self._parts(context, request), self._of_group.slices
-        if slices is None:  # this node owns no shard: every group gets that error
+        if slices is None:  # this node owns no shard, so every group gets an error
             return join(step(work, -1)[1])
         return slices.requests.run(self, context, request, work, join)
 

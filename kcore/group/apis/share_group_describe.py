@@ -34,7 +34,7 @@ class ShareGroupDescribeApi(GroupDescribeApi[ShareGroupDescribeRequest, ShareGro
         """Returns the description of a share group.
 
         Raises:
-            KafkaError: GROUP_ID_NOT_FOUND if it is not one.
+            KafkaError: GROUP_ID_NOT_FOUND if the group is not a share group.
         """
         group = machine.groups.get(group_id)
         if not isinstance(group, ShareGroup):

@@ -110,7 +110,7 @@ class ShareGroupHeartbeatApi(GroupApi[ShareGroupHeartbeatRequest, ShareGroupHear
         return self._shards.of(request.group_id).run(self, context, request)
 
     def _long(self, context: RequestContext, request: ShareGroupHeartbeatRequest, names: Sequence[str]) -> Work:
-        """Decides a heartbeat with many topics in parts; returns their responses.
+        """Decides a heartbeat with many topics in parts; returns the responses of the parts.
 
         The parts are permissions and hashes of the topics, the look-up of all topics of the group, and decisions about
         the member, its target, and the initialization of its partitions.

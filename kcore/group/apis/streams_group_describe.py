@@ -34,7 +34,7 @@ class StreamsGroupDescribeApi(GroupDescribeApi[StreamsGroupDescribeRequest, Stre
         """Returns the description of a streams group.
 
         Raises:
-            KafkaError: GROUP_ID_NOT_FOUND if it is not one.
+            KafkaError: GROUP_ID_NOT_FOUND if the group is not a streams group.
         """
         group = machine.groups.get(group_id)
         if not isinstance(group, StreamsGroup):

@@ -121,7 +121,7 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
         return self._shards.of(request.group_id).run(self, context, request)
 
     def _long(self, context: RequestContext, request: StreamsGroupHeartbeatRequest) -> Work:
-        """Decides a heartbeat with a long topology in parts; returns their responses.
+        """Decides a heartbeat with a long topology in parts; returns the responses of the parts.
 
         The parts are permissions, the preparation of the topology, and decisions about the member, the target, and the
         member's step towards it.

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def expire_member(group: ClassicGroup, member: Member) -> list[Record]:
     """Removes a member whose session timeout ended, and rebalances the group.
 
-    A member with a parked join or sync stays: its session restarts with the response. A new member is removed even
-    then if its first join got no response within five minutes, because its client may be gone.
+    A member with a parked join or sync stays: its session restarts with the response. A new member with a parked join
+    is removed if it gets no response within five minutes, because its client may be gone.
     """
     if group.members.get(member.member_id) is not member:
         return []

@@ -49,7 +49,8 @@ class ClassicGroup(Group):
         previous_state: the state before the current one.
         state_timestamp_ms: time of the last state change, in ms since the epoch; -1 if an old log does not contain
             it.
-        protocol_name: the protocol of the current generation; None before the first one and in an empty one.
+        protocol_name: the protocol of the current generation; None before the first generation and in an empty
+            generation.
         generation_id: the generation, counted from 0, including empty ones.
         leader_id: the member that computes the assignment; None without members.
         members: by member id, in the order of joining.
@@ -64,8 +65,8 @@ class ClassicGroup(Group):
         join_phase: the timer of the join phase, if one is in progress.
         sync_phase: the timer of the sync phase, until every member has synced.
         heartbeat_reply: the heartbeat response for a valid member in this state.
-        superseded: parked requests replaced by a newer one of the same member, by (member id, True for a join);
-            both get the same response.
+        superseded: parked requests that a newer request of the member has replaced, by (member id, True for a join);
+            both requests get the same response.
     """
 
     __slots__ = (

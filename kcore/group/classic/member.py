@@ -95,7 +95,10 @@ class Member(ShardTimer):
         return b""
 
     def stop(self) -> None:
-        """Cancels the session timer, and drops it: it refers to the member, and no garbage collector may come."""
+        """Cancels the session timer, and drops it.
+
+        Timer and member refer to each other, and garbage collection may be off.
+        """
         timer, self.timer = self.timer, None  # type: ignore[assignment]
         if timer is not None:
             timer.cancel()

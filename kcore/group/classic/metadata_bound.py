@@ -1,4 +1,4 @@
-"""The memory that members of classic groups may take with their metadata, before anything of it is stored.
+"""The limit on the memory for the metadata of classic members, which is checked before a join stores its metadata.
 
 Kafka has no such bound. A member's metadata may be as long as a request, and its session may last half an hour.
 """
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from kcore.group.classic.member import Protocols
 
 MAX_GROUP_SHARE: Final = 8
-"""A group may have this part of the node's limit."""
+"""The divisor of the node's limit that gives the limit of one group."""
 SMALL_GROUP_BYTES: Final = 65_536
-"""A group with so much metadata may grow although the node's limit is exceeded, so that others' groups still work."""
+"""A group below this size may grow even if the node's limit is exceeded, so that small groups keep working."""
 
 
 def size_of(protocols: Protocols) -> int:
@@ -23,7 +23,7 @@ def size_of(protocols: Protocols) -> int:
 
 
 def has_room(group: ClassicGroup, member_id: str, protocols: Protocols) -> bool:
-    """Returns True if a member of a group may have this metadata (`kcore.max.group.metadata.bytes`).
+    """Returns True if the limit `kcore.max.group.metadata.bytes` allows a member's metadata.
 
     Args:
         group: the group.

@@ -61,7 +61,7 @@ def install(group: ClassicGroup, value: GroupMetadataValue) -> None:
     for metadata in value.members:
         _install_member(group, metadata, value.protocol or "")
     group.leader_id = value.leader if value.leader in group.members else next(iter(group.members), None)
-    if group.state is not COMPLETING:  # live, they were computed at the end of the join phase
+    if group.state is not COMPLETING:  # live, the end of the join phase has computed the subscribed topics
         group.find_subscribed_topics()
     state = STABLE if value.members else EMPTY
     group.transition(state, "replayed a record", timestamp_ms=value.current_state_timestamp, recorded=True)

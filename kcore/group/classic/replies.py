@@ -43,8 +43,10 @@ def sync_success(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
 
 
 def join_error(api_version: int, member_id: str, code: ErrorCode) -> JoinGroupResponse:
-    """Returns the response to a refused JoinGroup. A missing protocol name is null since KIP-559 (version 7), before:
-    empty."""
+    """Returns the response to a refused JoinGroup.
+
+    A missing protocol name is null from version 7 on (KIP-559), and empty in older versions.
+    """
     return JoinGroupResponse(
         error_code=code,
         generation_id=UNKNOWN_GENERATION,

@@ -107,8 +107,8 @@ STATES: Final[dict[GroupState, StateRules]] = {
 RECORDED: Final[frozenset[GroupState]] = frozenset({EMPTY, STABLE})
 """The states that a record can contain.
 
-The log does not contain the states between them, so at recovery they follow each other in any order. The replacement of
-a static member (KIP-345) is a record of a Stable group that stays Stable.
+The log does not contain the other states, so at recovery these states follow each other in any order. The replacement
+of a static member (KIP-345) is a record of a Stable group that stays Stable.
 """
 
 REBALANCING: Final[frozenset[tuple[GroupState, GroupState]]] = frozenset(
@@ -120,7 +120,7 @@ REBALANCING: Final[frozenset[tuple[GroupState, GroupState]]] = frozenset(
         (PREPARING, EMPTY),
     }
 )
-"""The state changes logged at INFO: a rebalance begins, begins anew, or ends."""
+"""The state changes logged at INFO: a rebalance begins, begins again, or ends."""
 
 
 def may_follow(state: GroupState, following: GroupState, recorded: bool) -> bool:

@@ -9,10 +9,12 @@ if TYPE_CHECKING:
     from kcore.group.classic.member import PendingMember
 
 MAX_UNUSED_MEMBER_IDS: Final = 5_000
-"""A client uses its id at once, but one that never does could take memory for each request, for up to the session
-timeout."""
+"""Maximum number of unused ids in a shard.
+
+Without it, a client that never uses its ids would take memory with each request, for up to the session timeout.
+"""
 MAX_UNUSED_BYTES: Final = 1 << 20
-"""A member id begins with its client's id, which the client chooses."""
+"""Maximum total length of the unused ids in a shard: each begins with a client id, which may be long."""
 
 
 class UnusedIds:
@@ -35,7 +37,7 @@ class UnusedIds:
         return iter(self._pending)
 
     def add(self, pending: PendingMember) -> list[PendingMember]:
-        """Adds an id; returns the oldest ones that exceed the limits, and does not count them any more."""
+        """Adds an id. Removes and returns the oldest ids that exceed the limits."""
         self._pending[pending.member_id] = pending
         self.size_bytes += len(pending.member_id)
         removed = []
@@ -48,6 +50,6 @@ class UnusedIds:
         return removed
 
     def discard(self, member_id: str) -> None:
-        """Removes an id, if it is there."""
+        """Removes an id; ignores an unknown id."""
         if self._pending.pop(member_id, None) is not None:
             self.size_bytes -= len(member_id)

@@ -69,7 +69,8 @@ class ConsumerGroup(Group):
         last_assignment: the assignor's last result, as long as it equals the targets.
         last_members: the assignor's last input, as long as these members and their subscriptions are unchanged;
             more members may have joined.
-        next_assignment: the group epoch, and the next values of these two; valid when their records are replayed.
+        next_assignment: the group epoch, and the next values of `last_assignment` and `last_members`. They become valid
+            when the records of the assignment are replayed.
         counted_state: the state in which the shard's table counts the group.
         live: whether members have timers: False during replay and in a tentative group.
     """

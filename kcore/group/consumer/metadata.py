@@ -83,7 +83,8 @@ class TopicMetadata:
         self._racks = (rack,) if rack else ()
         self._hashes: dict[str, int] = {}
         self._order: list[str] = []
-        self._created: list[str] | None = None  # names since `_order`; None: `_order` is not built yet
+        # names that were added after `_order` was built; None: `_order` is not built yet
+        self._created: list[str] | None = None
 
     def created(self, name: str) -> None:
         """Handles the creation of a topic, which takes effect in the next version."""
@@ -103,7 +104,7 @@ class TopicMetadata:
         self._hashes.pop(name, None)
 
     def hash_of(self, names: Iterable[str]) -> int:
-        """Returns the hash of the existing ones of these topics."""
+        """Returns the hash of the topics of these names; ignores topics that do not exist."""
         hashes, by_name = self._hashes, self.topics.by_name
         existing: list[str] = []
         for name in names:
@@ -126,7 +127,7 @@ class TopicMetadata:
         ordered = [name for name in self._all_in_order() if name in names]
         if len(ordered) < len(names):
             ordered += names - frozenset(ordered)
-            ordered.sort()  # mostly one run in order
+            ordered.sort()  # mostly one ascending run, which is sorted in linear time
         return ordered
 
     def _all_in_order(self) -> list[str]:
@@ -137,7 +138,7 @@ class TopicMetadata:
         elif created:
             by_name = self.topics.by_name
             names = [*self._order, *sorted(created)]
-            names.sort()  # two runs in order
+            names.sort()  # two ascending runs, which are merged in linear time
             self._order = [name for name in dict.fromkeys(names) if by_name(name) is not None]
         self._created = []
         return self._order

@@ -1,7 +1,7 @@
 """Patterns to which members subscribe: compiled by RE2, resolved in slices, all patterns of a group together.
 
-RE2 matches in time linear in the text, so that a client's pattern cannot block a node. The matches of a pattern are a
-record; members read the topics of the record, not those that would match now.
+RE2 matches in time linear in the text, so that a client's pattern cannot block a node. The matches of a pattern are
+stored in a record. Members get the topics in the record, even if others would match now.
 """
 
 from __future__ import annotations
@@ -88,14 +88,14 @@ def resolution_is_due(
     subscriptions = group.subscriptions
     now_ms = group.shard.now.wall_ms
     resolved = subscriptions.resolved
-    sample = next(iter(resolved.values()), None)  # all are resolved together
+    sample = next(iter(resolved.values()), None)  # all patterns are resolved together
     if sample is not None and now_ms <= sample.timestamp_ms + MIN_INTERVAL_MS:
         return False
     subscribed = len(subscriptions.regexes) + (new_regex not in subscriptions.regexes and bool(new_regex))
     subscribed -= bool(dropped_regex)
     if not subscribed:
         return False
-    if required or subscribed != len(resolved):  # after a drop, too: `resolved` still has it
+    if required or subscribed != len(resolved):  # also after a pattern was dropped: `resolved` still has it
         return True
     assert sample is not None, "there are as many resolved patterns as subscribed ones, at least one"
     services = group.shard.consumer
@@ -117,11 +117,11 @@ def _resolution(shard: GroupShard, group_id: str, visible: Callable[[str], bool]
         for regex in matches:
             for batch in _matching(regex, names):
                 allowed = batch if visible is None else [*filter(visible, batch)]
-                metadata.hash_of(allowed)  # the decision then finds the hash of each topic
+                metadata.hash_of(allowed)  # the decision then finds the hash of each topic in the cache
                 matches[regex] += allowed
                 yield None
         for matched in matches.values():
-            shard.consumer.matches(frozenset(matched))  # puts many of them in order
+            shard.consumer.matches(frozenset(matched))  # sorts the names, if they are many
             yield None
         hashed = _hashed(shard, group_id, matches)
         yield None
@@ -181,7 +181,7 @@ class _Hashed(NamedTuple):
 
 
 def _hashed(shard: GroupShard, group_id: str, matches: dict[str, list[str]]) -> _Hashed | None:
-    """Returns the hash of the group's topics once its patterns are resolved, as they are subscribed now."""
+    """Returns the hash that the group's topics have with the new matches and the present subscriptions."""
     group = _consumer_group(shard, group_id)
     if group is None:
         return None

@@ -227,7 +227,7 @@ bind_consumer_records(REFERENCE_RECORDS, _group, place)
 
 
 def apply_to_tentative(group: ConsumerGroup, record: Record) -> None:
-    """Applies a record to a tentative group: one that a decision creates and continues to use."""
+    """Applies a record to a tentative group, which a decision has created and continues to use."""
     key, value = record.key, record.value
     if isinstance(value, ConsumerGroupMemberMetadataValue) and isinstance(key, ConsumerGroupMemberMetadataKey):
         apply_metadata(group, key.member_id, value)

@@ -24,11 +24,13 @@ MAX_KEPT_NAMES: Final = 16_384
 """Limit of the names in a cached subscription."""
 
 MAX_KEPT_SETS: Final = 4
-"""Limit of the longer sets that are kept in order; the topics of one of them are kept, too."""
+"""Limit of the larger sets whose order is kept; the topics of one of these sets are kept, too."""
 
 MAX_KEPT_CHARACTERS: Final = 249
-"""Limit of the characters of a name in a cached subscription: the maximum of topic names, but clients may send longer
-ones."""
+"""Limit of the characters of a name in a cached subscription.
+
+Topic names are not longer, but clients may send longer names.
+"""
 
 NAMES_PER_SLICE: Final = 5_000
 """Names of a long subscription that are looked up per slice."""
@@ -72,7 +74,7 @@ class KeptTopics(NamedTuple):
     Attributes:
         names: the names in the subscriptions, each once.
         infos: the topic of each name, None if it did not exist.
-        topics: the existing ones, as the assignor takes them.
+        topics: the existing topics, in the form that the assignor takes.
     """
 
     names: tuple[str, ...]
@@ -175,7 +177,7 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
         return topics if len(topics) <= MAX_KEPT_NAMES else self._long_set(topics)[0]
 
     def _long_set(self, names: frozenset[str]) -> tuple[frozenset[str], tuple[str, ...]]:
-        """Returns a set of many names and its order; the last `MAX_KEPT_SETS` sets are kept."""
+        """Returns a set of many names and their order; caches the last `MAX_KEPT_SETS` sets."""
         kept = self._long_sets.pop(names, None)
         if kept is None:
             kept = (names, tuple(self.metadata.in_order(names)))
@@ -256,5 +258,5 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
 
 
 def _is_small(names: Sequence[str]) -> bool:
-    """Returns True if the names may be cached: existing are few enough of them, and none is too long."""
+    """Returns True if the names may be cached: they are few enough, and none is too long."""
     return len(names) <= MAX_KEPT_NAMES and max(map(len, names), default=0) <= MAX_KEPT_CHARACTERS

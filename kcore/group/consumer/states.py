@@ -6,7 +6,7 @@
       |      revocation confirmed        |              |          owns its whole target            |
       +----------------------------------+              +-------------------------------------------+
 
-A member in UNREVOKED keeps its epoch and gets no partitions until it confirms. One in UNRELEASED is already in the
+A member in UNREVOKED keeps its epoch and gets no partitions until it confirms. A member in UNRELEASED is already in the
 epoch of its target, and lacks partitions that other members have not released.
 """
 

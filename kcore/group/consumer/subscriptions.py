@@ -51,7 +51,7 @@ class Subscriptions:
         matched: number of patterns that matched a topic.
         assignors: number of members that request an assignor.
         classic_members: number of members that use the classic protocol.
-        classic_protocols: number of these that support a protocol.
+        classic_protocols: number of classic members that support a protocol.
     """
 
     __slots__ = (
@@ -73,7 +73,7 @@ class Subscriptions:
 
         Args:
             on_topic: called with (name, subscribed) when a topic gets its first or loses its last subscriber.
-            on_topics: called in place of it with many topics that get their first subscriber together; None: never.
+            on_topics: called in place of `on_topic` when many topics get their first subscriber together; None: never.
         """
         self._on_topic = on_topic
         self._on_topics = on_topics

@@ -30,14 +30,17 @@ logger = limited_logger(__name__)
 TOPIC_BYTES: Final = 24  # size of a topic in a target's record: its id, the length of its array, tags
 PARTITION_BYTES: Final = 4
 SLICE_RECORDS: Final = 256
-"""Targets of members written per slice."""
+"""Number of members' targets that one slice writes."""
 LONG_SUBSCRIPTION: Final = 1_000
 """Number of topics of a member from which on its heartbeats do not compute a target, if long work runs in slices."""
 MANY_MATCHES: Final = 10_000
-"""The same for the topics that the patterns of a group match. It is larger, because such a heartbeat is not repeated
-when the target is complete: the member gets its partitions with its next heartbeat."""
+"""Number of topics that a group's patterns match from which on heartbeats do not compute a target.
+
+It is larger than `LONG_SUBSCRIPTION`, because such a heartbeat is not repeated when the target is complete: the member
+gets its partitions with its next heartbeat.
+"""
 NAMES_PER_SLICE: Final = 20_000
-"""Topics of members that are put in order for the assignor per slice."""
+"""Number of members' topics that one slice sorts for the assignor."""
 
 
 def update(change: MemberChange) -> tuple[int, Target]:
@@ -88,7 +91,9 @@ def update(change: MemberChange) -> tuple[int, Target]:
 
 
 def preferred_assignor(group: ConsumerGroup, before: MemberMetadata | None, after: MemberMetadata | None) -> str:
-    """Returns the assignor that most members request after a change; without requests, the first of the setting.
+    """Returns the assignor that most members request after a change.
+
+    Without requests, it is the first assignor in the setting.
 
     Kafka breaks ties by the order of a hash map; kcore uses the setting's order.
     """
@@ -216,7 +221,10 @@ class AssignmentJob:
 
     @property
     def known_members(self) -> KnownMembers | None:
-        """The members in order once this target applies; None if the next computation must collect them again."""
+        """The members in order once this target applies.
+
+        None if the next computation must collect the members again.
+        """
         return KnownMembers(self._members, self._kinds) if self._joins and not self._members[-1].owned else None
 
     def most_bytes(self, count: int) -> int:
@@ -226,7 +234,10 @@ class AssignmentJob:
         return count * a_member + PARTITION_BYTES * self._topics.total_partitions
 
     def _make_members(self, change: MemberChange) -> list[AssignorMember]:
-        """Returns the assignor's view of all members: the changing member last, as it is after the change."""
+        """Returns the assignor's view of all members.
+
+        The changing member comes last, with its values after the change.
+        """
         group = self.group
         replaced = change.replaced
         left_out = {change.member_id} if replaced is None else {change.member_id, replaced.member_id}
@@ -281,7 +292,7 @@ class AssignmentJob:
             changes = [(member.member_id, assignment.get(member.member_id)) for member in self._members]
         else:
             changes = [*assignment.changes(previous)]
-            without_target = [self._member_id]  # the others usually have targets
+            without_target = [self._member_id]  # the other members usually have targets
             if not group.members.keys() <= targets.keys():
                 without_target = [member.member_id for member in self._members]
             without_target = [member_id for member_id in without_target if member_id not in targets]
@@ -301,7 +312,7 @@ class AssignmentJob:
     # ---- in slices or in the background
 
     def begin(self) -> None:
-        """Starts the computation and writing of the target; no other one starts until it is done."""
+        """Starts computing and writing the target; no other computation starts until it is done."""
         self.group.target_job = True
         background = self.group.shard.consumer.background
         if background is None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Awaited(Enum):
-    """The action that a timer awaits; the value is the log text if it does not happen."""
+    """The action of a member that a timer awaits; the value is the log text if the member does not act."""
 
     REVOCATION = "it did not revoke its partitions in time"
     JOIN = "it did not rejoin in time"

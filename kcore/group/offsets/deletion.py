@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 def on_topic_deleted(shards: Shards[GroupShard], topic: str, topic_id: bytes) -> None:
     """Starts the removal on every loaded shard. It runs between requests; a crash may end it early.
 
-    Topics that are deleted before a shard's removal starts share it: each group is visited once for all of them.
+    Topics that are deleted before the removal starts on a shard are removed together: it visits each group once for all
+    of them.
 
     Args:
         shards: the group shards.
@@ -26,7 +27,7 @@ def on_topic_deleted(shards: Shards[GroupShard], topic: str, topic_id: bytes) ->
         topic_id: its id, 16 bytes: offsets of a later topic with the same name stay.
     """
     for shard in shards:
-        # Most shards of a node without groups have nothing to look at: a slice of each would be a turn of the loop.
+        # Shards without groups are skipped, because each slice would take a turn of the event loop.
         if shard.state is ShardState.ACTIVE and next(iter(shard.machine.offsets.groups()), None) is not None:
             deleted = shard.machine.deleted_topics
             deleted.append((topic, topic_id))

@@ -1,4 +1,4 @@
-"""Replay of many batches of a log at once: there may be millions of offsets, nearly all in the common form."""
+"""Replay of many batches of a log at once, because a log may have millions of offsets, nearly all in one form."""
 
 from __future__ import annotations
 
@@ -41,5 +41,6 @@ def replay_run(shard: GroupShard, run: Run, start: int, stop: int, from_offset: 
     """Applies the records of batches that belong to no transaction; see `RunReplay` for the decoding."""
     target = _Target(shard)
     added = OffsetDecoder().replay(run, start, stop, from_offset, target.partitions_of, target.other)
-    shard.offsets.offset_count += added  # tombstones among the records have changed the count, too
+    # added, not assigned: tombstones among the records have changed the count already
+    shard.offsets.offset_count += added
     return target.unknown

@@ -32,7 +32,7 @@ class OffsetStore:
     """All offsets of a shard.
 
     A node may hold millions of offsets, so their size matters. An offset is one compiled object without Python
-    integers, in a dictionary of its topic's partitions; strings of groups and topics are shared.
+    integers, in a dictionary of its topic's partitions; the strings of groups and topics are shared.
 
     Attributes:
         offset_count: number of materialised offsets (Kafka's gauge `offset-count`).
@@ -139,8 +139,8 @@ class OffsetStore:
     def partitions_of(self, group_id: str, topic: str) -> Partitions:
         """Returns a group's materialised offsets of a topic, to which a load adds offsets.
 
-        The load adds the number of new ones to `offset_count`. No other record may be replayed in between, because it
-        may drop an empty dictionary.
+        The load adds the number of new offsets to `offset_count`. No other record may be replayed in between, because
+        it may drop an empty dictionary.
         """
         return _nested(self._groups, group_id, topic)
 

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class GroupVerifier(Protocol):
-    """Verifies with the transaction coordinator before offsets are written in a transaction (KIP-890).
+    """Verifies a transaction with its coordinator before offsets are written in it (KIP-890).
 
     A producer before version 2 of transactions has added the group's partition with AddOffsetsToTxn: the coordinator
-    only verifies it. A producer of version 2 has not: the coordinator adds the partition, which may begin the
-    transaction.
+    only verifies it. A producer of version 2 has not sent that request: the coordinator adds the partition, which may
+    begin the transaction.
     """
 
     def verify_group(

@@ -9,7 +9,10 @@ SLICE_STEPS = 1_000
 """Maximum number of groups and offsets that one slice checks."""
 
 SLICE_BYTES = 262_144
-"""Size of a slice's records, exceeded by at most one record: less than the smallest sensible maximum batch size."""
+"""Size of a slice's records in bytes, which at most one record may exceed.
+
+It is below any sensible max.message.bytes.
+"""
 
 RECORD_BYTES = 100
 """Upper bound of a tombstone's size besides the names in it."""

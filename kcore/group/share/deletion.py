@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kcore.runtime.shards import Shards
 
 GROUPS_OF_A_SLICE: Final = 500
-"""Groups that a slice of the work after a topic's deletion looks at."""
+"""Number of groups that one slice visits after a topic was deleted."""
 
 
 class StateDeletion(NamedTuple):
@@ -88,8 +88,8 @@ def begin_deletion(group: ShareGroup) -> Outcome | None:
 def drop_topic_everywhere(shards: Shards[GroupShard], topic_id: bytes) -> None:
     """Starts to remove a deleted topic from the lists of all share groups, in slices.
 
-    Topics that are deleted together share the removal: a record has all topics of its group, and one record for each
-    of 10,000 deleted topics would take minutes. The share coordinator removes the states themselves.
+    Topics that are deleted together are removed together. Each removal writes a record with all topics of a group, so
+    removing 10,000 topics one by one would take minutes. The share coordinator removes the states themselves.
     """
     for shard in shards:
         if any(count for (kind, _), count in shard.machine.groups.counts.items() if kind == GroupType.SHARE.value):

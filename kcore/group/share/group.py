@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 FIRST_EPOCH: Final = 1
 """Group and assignment epoch of a group without any join yet, since Kafka 4.3."""
 NEVER_MS: Final = (1 << 63) - 1
-"""A time that does not come."""
+"""A monotonic time that is never reached."""
 NO_READERS: Final[dict[int, int]] = {}
 """The readers of a topic that is not in any target."""
 
@@ -54,10 +54,10 @@ class ShareGroup(Group):
         targets: target assignments by member id.
         names: number of members that subscribe to a topic.
         state_partitions: the share partitions with state.
-        initializing_since_ms: monotonic time of the last change of these lists; after the retry interval, the
-            initializing ones are requested again.
+        initializing_since_ms: monotonic time of the last change of these lists. After the retry interval the
+            initializing partitions are requested again.
         topics_checked: whether the hash of the topics was compared since they last changed. Soft state.
-        checked_epoch: the group epoch after that comparison; one whose write failed is repeated.
+        checked_epoch: the group epoch after that comparison; a comparison whose write failed is repeated.
         quiet_until_ms: until this monotonic time no heartbeat of an unchanged member finds work. Soft state.
         last_target: the assignor's last result and input, as long as they equal the targets and members. Soft state.
         next_target: an assignment epoch, and `last_target` once the record of that epoch is replayed.
@@ -274,7 +274,7 @@ class ShareGroup(Group):
     # ---- soft state
 
     def topic_changed(self) -> None:
-        """Makes the next heartbeat compare the topics: one was created, grown or deleted."""
+        """Makes the next heartbeat compare the topics, because a topic was created, grown or deleted."""
         self.topics_checked = False
         self.quiet_until_ms = 0
         self._unassigned = None

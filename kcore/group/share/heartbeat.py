@@ -63,8 +63,8 @@ class Stage(NamedTuple):
 
     Attributes:
         request: the request.
-        assigns: a target that is due may be computed.
-        initializes: the initialization of partitions may begin.
+        assigns: True if the decision may compute a target that is due.
+        initializes: True if the decision may begin to initialize partitions.
     """
 
     request: Request
@@ -119,7 +119,7 @@ def _unknown(group: ShareGroup, member_id: str) -> KafkaError:
 
 
 def _find_group(shard: GroupShard, request: Request) -> ShareGroup:
-    """Returns the group; for a joining member, also a tentative one that is new.
+    """Returns the group. For a joining member it may be a new, tentative group.
 
     Raises:
         KafkaError: GROUP_ID_NOT_FOUND; GROUP_MAX_SIZE_REACHED.

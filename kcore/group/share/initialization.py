@@ -66,7 +66,8 @@ def start(group: ShareGroup, names: Iterable[str], state_epoch: int, records: li
             and len(initialized) + len(initializing) == topic.partitions
             and initialized.isdisjoint(initializing)
         ):
-            wait_ms = retry_at_ms  # the rest is in progress; this check spares each join a look at every partition
+            # the other partitions are being initialized; without this check each join would visit every partition
+            wait_ms = retry_at_ms
             continue
         rest = _all_of(topic.partitions) - initialized
         if is_recent and not initializing.isdisjoint(rest):
@@ -125,9 +126,9 @@ def _queue(group_id: str, topics: StateTopics, state_epoch: int, shard: GroupSha
 def _request(shard: GroupShard, group_id: str, topics: StateTopics, state_epoch: int) -> Iterator[Outcome | None]:
     """Sends the request, outside of any decision.
 
-    If it fails, it is not repeated once the shard has been loaded again. The load may have removed the record that
-    caused it, and the group then has the same epoch again: a late repetition would pass the check of the state epoch,
-    and discard acknowledgements that followed the request of a newer heartbeat.
+    If it fails, it is not repeated after the shard was loaded again. The load may have removed the record that caused
+    the request, and the group may then reach the same epoch again. A late repetition would then pass the check of the
+    state epoch, and discard acknowledgements that followed a newer request.
     """
     persister = shard.share.persister
     if persister is not None:

@@ -36,7 +36,7 @@ class CurrentAssignment(NamedTuple):
 
     Attributes:
         member_epoch: the epoch that the member must send.
-        previous_epoch: the epoch before, which a member that missed a response may still send.
+        previous_epoch: the previous member epoch, which a member that missed a response may still send.
         assigned: the partitions that the member fetches from.
     """
 

@@ -1,4 +1,4 @@
-"""AlterShareGroupOffsets and DeleteShareGroupOffsets: the decisions before and after the share coordinator's.
+"""AlterShareGroupOffsets and DeleteShareGroupOffsets: the decisions before and after the share coordinator's operation.
 
 Only the decisions run in one piece. The work for each name before, between and after them consists of generators, which
 `in_slices` runs.
@@ -82,7 +82,7 @@ class Altered(NamedTuple):
         alteration: its input.
         topics: the partitions to initialize.
         state_epoch: the epoch of their states.
-        result: the share coordinator's response; None before.
+        result: the share coordinator's response; None before it has arrived.
     """
 
     alteration: Alteration
@@ -124,7 +124,7 @@ class Deleting(NamedTuple):
         deletion: its input.
         partitions: the partitions of each topic id whose state must be deleted.
         responses: the response as far as it is decided: topics without an error wait for the share coordinator.
-        result: the share coordinator's response; None before.
+        result: the share coordinator's response; None before it has arrived.
     """
 
     deletion: Deletion
@@ -171,7 +171,7 @@ def look_up_altered(
     group_id: str,
     requested_topics: Sequence[AlterShareGroupOffsetsRequestTopic],
 ) -> Generator[int, None, Alteration]:
-    """Looks up the partitions of a request, in steps: unknown ones get their error, the others are to be altered."""
+    """Looks up the partitions of a request, in steps. Unknown partitions get an error; the others are to be altered."""
     found = Alteration(group_id, {}, {}, [])
     indexes: dict[bytes, set[int]] = {}  # a request may name a topic many times
     names: dict[bytes, str] = {}

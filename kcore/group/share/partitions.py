@@ -45,14 +45,15 @@ class StatePartitions(NamedTuple):
     deleting: Mapping[bytes, str]
 
     def begin(self, topics: StateTopics) -> StatePartitions:
-        """Returns the lists with `topics` added to the initializing ones; their deletion is no longer pending."""
+        """Returns the lists with `topics` added to the initializing list and removed from the deleting list."""
         deleting = {topic_id: name for topic_id, name in self.deleting.items() if topic_id not in topics}
         return StatePartitions(_union(self.initializing, topics), self.initialized, deleting)
 
     def confirm(self, topics: StateTopics) -> StatePartitions:
         """Returns the lists after the initialization of `topics` succeeded.
 
-        Partitions that are no longer in the initializing list stay out of both: their topic was deleted meanwhile.
+        Partitions that are no longer in the initializing list are not added to the initialized list, because their
+        topic was deleted meanwhile.
         """
         confirmed = {}
         for topic_id, topic in topics.items():
@@ -70,14 +71,14 @@ class StatePartitions(NamedTuple):
         return StatePartitions(_minus(self.initializing, topics), self.initialized, self.deleting)
 
     def delete(self, topic_ids: Collection[bytes]) -> StatePartitions:
-        """Returns the lists with initialized topics moved to the deleting ones."""
+        """Returns the lists with initialized topics moved to the deleting list."""
         deleting = dict(self.deleting)
         deleting.update((key, self.initialized[key].name) for key in topic_ids if key in self.initialized)
         return StatePartitions(self.initializing, _without(self.initialized, topic_ids), deleting)
 
     def deleted(self, topic_ids: Collection[bytes]) -> StatePartitions:
         """Returns the lists after the states of the deleting `topic_ids` were deleted."""
-        gone = frozenset(topic_ids)  # they may be a list of 20,000
+        gone = frozenset(topic_ids)  # the ids may be a list of 20,000
         deleting = {topic_id: name for topic_id, name in self.deleting.items() if topic_id not in gone}
         return StatePartitions(self.initializing, self.initialized, deleting)
 

@@ -65,7 +65,7 @@ class ShareGroupServices(SettingsCache[ShareSettings]):
         assignor: the assignor.
         persister: the durable state of share partitions; set once the node has one.
         end_offset: see the argument.
-        on_left: called when a member has left its group: group, member, True if it was the last one. It only
+        on_left: called when a member has left its group: group, member, True if it was the last member. It only
             schedules work, because it is called during a decision.
     """
 

@@ -1,4 +1,4 @@
-"""Slicing of the APIs for offsets of share groups: a long request does not delay other requests."""
+"""Slicing of long requests about offsets of share groups, so that they do not delay other requests."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from kcore.runtime.slices import Slices
 
 FEW_PARTITIONS: Final = 50
-"""Maximum number of names in a request that is decided at once, and of partitions in one step of a longer one. The
-share coordinator decides about so many partitions at once."""
+"""Maximum number of names in a request without slices, and of partitions in one step of a longer request.
+
+The share coordinator decides about as many partitions at once.
+"""
 NAME_COST: Final = 5
 """The cost of a look-up of a group or topic with its authorization, in microseconds."""
 PARTITION_COST: Final = 60

@@ -74,7 +74,7 @@ def compute(group: ShareGroup, member_id: str, metadata: MemberMetadata) -> tupl
     else:
         changes = dict(assignment.changes(last.assignment))
         changes.setdefault(member_id, assignment[member_id])
-        if len(changes) > 1:  # records are in the order of joining
+        if len(changes) > 1:  # the order of joining, in which the records are written
             changes = {member.member_id: changes[member.member_id] for member in members if member.member_id in changes}
     changed: dict[str, Target] = {}
     for name, assigned in changes.items():
@@ -85,7 +85,7 @@ def compute(group: ShareGroup, member_id: str, metadata: MemberMetadata) -> tupl
 
 
 def prepare(group: ShareGroup) -> None:
-    """Looks up the topics of all members before a target is computed, which then finds them in the cache."""
+    """Looks up the topics of all members before a target is computed; the computation then finds them in the cache."""
     consumer = group.shard.consumer
     subscriptions = dict.fromkeys(member.metadata.names for member in group.members.values())
     consumer.topics(tuple(consumer.in_order(names) for names in subscriptions))

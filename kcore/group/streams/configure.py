@@ -30,10 +30,13 @@ MAX_TASKS: Final = 50_000
 """Maximum number of tasks of a topology. Their assignment takes about 2 µs each, which delays all other requests."""
 
 LISTED_TOPICS: Final = 3
-"""Maximum number of topics that a status names; it shows only the number of the others."""
+"""Maximum number of topics that a status names; of further topics it shows only the number."""
 
 MAX_TEXT: Final = 4_000
-"""Maximum characters of a status or message. Names may have 32,767 bytes each, and so may a text on the wire."""
+"""Maximum characters of a status or message.
+
+On the wire a text has at most 32,767 bytes, and so has each name in it.
+"""
 
 
 class Status(Enum):
@@ -153,7 +156,7 @@ def _has(topics: Sequence[object], positions: Iterable[int]) -> bool:
 
 
 def summary(names: Iterable[str]) -> str:
-    """Formats at most `LISTED_TOPICS` names in alphabetical order, and the number of the others."""
+    """Formats at most `LISTED_TOPICS` names in alphabetical order, and the number of further names."""
     ordered = sorted(names)
     text = ", ".join(ordered[:LISTED_TOPICS])
     more = len(ordered) - LISTED_TOPICS

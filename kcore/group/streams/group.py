@@ -69,7 +69,7 @@ class StreamsGroup(Group):
         endpoint_epoch: counts changes of endpoints' partitions. Soft state.
         target_job: whether a target is being written in slices. Soft state.
         shutdown_member: the member that requested the shutdown of the application, or None. Soft state.
-        rest_epoch: the group epoch if the group has no work for heartbeats and reports nothing, else `NEVER`. Soft
+        rest_epoch: the group epoch if heartbeats find no work and no status for their responses, else `NEVER`. Soft
             state.
         rest_settings: the settings for which `rest_epoch` is valid.
     """
@@ -270,9 +270,10 @@ class StreamsGroup(Group):
             member.endpoint_view = None
 
     def note_rest(self, member: StreamsMember, settings: StreamsSettings) -> None:
-        """Notes that a heartbeat of `member` had no work and no status: the fast path may serve the next ones.
+        """Notes that a heartbeat had no work and no status: the fast path may serve the member's next heartbeats.
 
-        The first note after a change of the group ends the notes of other members: the change may have given them work.
+        The first note after a change of the group cancels the notes of other members, because the change may have given
+        them work.
         """
         if self.rest_epoch != self.group_epoch:
             for other in self._resting:

@@ -64,9 +64,9 @@ class Stage(NamedTuple):
     Attributes:
         request: the request.
         prepared: its topology, prepared before the decision.
-        assigns: a target that is due may be computed.
-        moves: the member may move to a target that this decision computes.
-        repeats: an earlier stage has let the member join, so that a full group does not refuse it.
+        assigns: True if the decision may compute a target that is due.
+        moves: True if the member may move to a target that this decision computes.
+        repeats: True if an earlier stage has let the member join, so that a full group does not refuse it.
     """
 
     request: Request
@@ -119,7 +119,9 @@ def heartbeat(shard: GroupShard, context: RequestContext, stage: Stage) -> Decis
 
 
 def find_group(shard: GroupShard, group_id: str, create: bool, records: list[Record]) -> StreamsGroup:
-    """Returns the group; for a joining member, also a tentative one that is new or replaces an empty classic group.
+    """Returns the group.
+
+    For a joining member it may be a tentative group, which is new or replaces an empty classic group.
 
     Raises:
         KafkaError: GROUP_ID_NOT_FOUND.
@@ -250,7 +252,7 @@ def _decision(change: MemberChange, request: Request) -> Decision:
         response.partitions_by_user_endpoint = endpoints(
             group, change.configured, change.member_id, change.metadata, after.assigned
         )
-    if group.live:  # the endpoint epoch of a tentative group is not kept
+    if group.live:  # a tentative group is discarded with its endpoint epoch
         response.endpoint_information_epoch = group.endpoint_epoch
     return Decision(records, response, change.configured.missing)
 

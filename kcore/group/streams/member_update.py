@@ -40,7 +40,7 @@ class MemberChange:
         records: the records so far.
         statuses: the statuses of the response so far.
         settings: the group's settings.
-        prepared: the requested topology, prepared before the decision; None if it was not or may not be used.
+        prepared: the requested topology, prepared before the decision; None if it was not prepared or may not be used.
         topology: the group's topology after the decision.
         configured: that topology, configured.
         group_epoch: the group's epoch after the decision.
@@ -141,7 +141,8 @@ class MemberChange:
             if changed or group.topology is None or configured is None:
                 configured = self._configured(metadata_hash)
                 group.set_configured(configured)
-            group.topics_changed = changed  # until the new hash is durable: this decision may still be refused
+            # stays True until the new hash is durable, because this decision may still be refused
+            group.topics_changed = changed
         self.configured = configured
         validated_epoch = NOT_VALIDATED
         if configured.is_ready:

@@ -27,8 +27,8 @@ class PreparedTopology(NamedTuple):
     Attributes:
         topology: the topology.
         metadata_hash: hash of its topics before it was configured.
-        configured: its configuration, which is valid while the topics have that hash; None if it has an error, which
-            the decision finds again.
+        configured: its configuration, which is valid while the topics have that hash; None if the topology has an
+            error, which the decision finds again.
     """
 
     topology: Topology

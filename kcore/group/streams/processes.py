@@ -11,7 +11,7 @@ NO_PROCESSES: dict[str, int] = {}
 
 
 class TaskProcesses:
-    """The processes in which each task is assigned, or must be revoked and is not confirmed, by role."""
+    """The processes in which each task is assigned, or awaits the confirmation of its revocation, by role."""
 
     __slots__ = ("_active", "_copies")
 

@@ -43,7 +43,7 @@ AssignmentConfigs = tuple[tuple[str, str], ...]
 def group_epoch(
     group_id: str, epoch: int, metadata_hash: int, validated_topology_epoch: int, configs: AssignmentConfigs
 ) -> Record:
-    """Returns the record of the group's epoch and of everything that it depends on (type 17)."""
+    """Returns the record of the group's epoch and of the values that determine it (type 17)."""
     return Record(
         StreamsGroupMetadataKey(group_id=group_id),
         StreamsGroupMetadataValue(

@@ -101,7 +101,7 @@ def replay_group_epoch(
         return
     check_deletable(group)
     group.on_unloaded()
-    group.put_topology(None)  # its own tombstone follows, and finds no group
+    group.put_topology(None)  # the topology's tombstone follows, and finds no group
     delay = shard.initial_delays.get(key.group_id)
     if delay is not None:
         delay.cancel()

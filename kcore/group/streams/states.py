@@ -6,8 +6,8 @@
       |     revocation confirmed       |                |          owns its whole target            |
       +--------------------------------+                +-------------------------------------------+
 
-A member in UNREVOKED keeps its epoch and gets no tasks until it confirms. One in UNRELEASED is already in the epoch of
-its target, and lacks tasks that other members, or its own process in another role, have not released.
+A member in UNREVOKED keeps its epoch and gets no tasks until it confirms. A member in UNRELEASED is already in the
+epoch of its target, and lacks tasks that other members, or its own process in another role, have not released.
 """
 
 from __future__ import annotations

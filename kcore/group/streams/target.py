@@ -2,8 +2,8 @@
 
 A target is due when the group epoch is newer than the assignment epoch, the initial rebalance delay is over and the
 assignment interval has passed (KIP-1263). The next heartbeat of any member computes it. A target that does not fit into
-one decision is written in slices, and applies when the last one is written. While the topology is not ready, every
-target is empty.
+one decision is written in slices, and applies after the last slice. While the topology is not ready, every target is
+empty.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 logger = limited_logger(__name__)
 
 TARGET_BYTES: Final = 128  # approximate size of one member's target besides its tasks
-PART_BYTES: Final = 16  # size of one subtopology in it besides its id and partitions
+PART_BYTES: Final = 16  # size of one subtopology in a target besides its id and partitions
 PARTITION_BYTES: Final = 4
 
 IN_INITIAL_DELAY = TopicFault(
@@ -184,7 +184,7 @@ def _changed(group: StreamsGroup, targets: Mapping[str, Tasks]) -> dict[str, Tas
 
 
 def _records(group: StreamsGroup, changed: Mapping[str, Tasks], epoch: int) -> list[Record]:
-    """Returns the records of changed targets, and that of their epoch."""
+    """Returns the records of changed targets, and the record of their epoch."""
     group_id = group.group_id
     records = [group_records.target_assignment(group_id, member_id, tasks) for member_id, tasks in changed.items()]
     records.append(group_records.assignment_epoch(group_id, epoch, group.shard.now.wall_ms))
@@ -208,8 +208,8 @@ def _slices(group: StreamsGroup, changed: dict[str, Tasks], epoch: int) -> Itera
     """Writes the targets of the remaining members in slices, and then the epoch.
 
     A crash in between leaves targets of two computations. This is harmless: ownership does not depend on targets, and
-    the unchanged epoch shows that a target is due. A refused slice has the same effect: the epoch of a target that
-    was not stored would leave its tasks without a member.
+    the unchanged epoch shows that a target is due. If a slice is refused, the epoch is not written either: with the
+    epoch of an incomplete target, some tasks would have no member.
     """
     shard, group_id = group.shard, group.group_id
     pending: list[Record] = []

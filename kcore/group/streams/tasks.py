@@ -69,7 +69,7 @@ class CurrentAssignment:
 
     Attributes:
         member_epoch: the epoch that the member must send.
-        previous_epoch: the epoch before, which a member that missed a response may still send.
+        previous_epoch: the previous member epoch, which a member that missed a response may still send.
         state: its state.
         assigned: the tasks it may run.
         revoking: the tasks it must revoke.

@@ -57,7 +57,7 @@ class RevocationTimer(ShardTimer):
 class InitialDelay(ShardTimer):
     """The initial rebalance delay of a group: members that join meanwhile get their tasks together.
 
-    It belongs to the shard, because the group may not exist when the delay begins. After a load there is no delay: the
+    The shard holds it, because the group may not exist when the delay begins. After a load there is no delay: the
     next heartbeat computes the target, as in Kafka.
 
     Attributes:

@@ -28,7 +28,7 @@ Request = TypeVar("Request")
 Response = TypeVar("Response")
 
 FEW_PARTITIONS: Final = 50
-"""Maximum number of partitions in a request that is decided at once."""
+"""Maximum number of partitions in a request that is decided without slices."""
 
 PARTITION_COST: Final = 40
 """The cost of the decision for one partition, in microseconds."""

@@ -73,7 +73,7 @@ def _check_size(state: ShareState, batches: list[Batch], start_offset: int) -> N
     Raises:
         KafkaError: INVALID_REQUEST.
     """
-    if len(state.batches) + 2 * len(batches) <= MAX_BATCHES:  # a batch inside of another one divides that
+    if len(state.batches) + 2 * len(batches) <= MAX_BATCHES:  # a batch inside another batch divides it into two
         return
     start_offset = state.start_offset if start_offset == -1 else start_offset
     if len(batches) > MAX_BATCHES or len(combine(state.batches, batches, start_offset)) > MAX_BATCHES:

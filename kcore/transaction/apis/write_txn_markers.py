@@ -43,7 +43,7 @@ PARTITION_COST = 20
 def _joined(
     request: WriteTxnMarkersRequest, places: list[tuple[int, int]], parts: list[WriteTxnMarkersResponse]
 ) -> WriteTxnMarkersResponse:
-    """Joins the responses of the parts, each about some partitions of the marker and topic with these numbers."""
+    """Joins the responses of the parts; `places` has for each part the index of its marker and of its topic."""
     results: dict[tuple[int, int], list[WritableTxnMarkerPartitionResult]] = {}
     for place, part in zip(places, parts, strict=True):
         results.setdefault(place, []).extend(part.markers[0].topics[0].partitions)
@@ -114,7 +114,10 @@ class WriteTxnMarkersApi(Api[WriteTxnMarkersRequest, WriteTxnMarkersResponse]):
         return self._slices.requests.run(self, context, request, self._parts(context, request), join)
 
     def _parts(self, context: RequestContext, request: WriteTxnMarkersRequest) -> Work:
-        """Stages the markers in parts; returns the numbers of marker and topic, and the result, of each part."""
+        """Stages the markers in parts.
+
+        Returns for each part the index of its marker, the index of its topic, and its result.
+        """
         parts: list[tuple[tuple[int, int], Any]] = []
         for number, entry in enumerate(request.markers):
             for at, topic in enumerate(entry.topics):
