@@ -139,8 +139,9 @@ cdef class Rows:
         return 0
 
     cdef int add_user_data(self, bytes data) except -2:
-        """Appends the claims of sticky's user data and returns its generation: version 1, else 0 (-1), else no claims
-        (-1).
+        """Appends the claims in sticky's user data.
+
+        Returns the generation (version 1), or -1 for version 0 or unreadable data, which has no claims.
         """
         cdef Problem p = self.problem
         cdef const unsigned char* at = data

@@ -115,7 +115,7 @@ cdef int _trim(Problem p, Memory* memory, const int* limit, Work* work) except -
 
 
 cdef int _by_rack_members(Problem p, Memory* memory, IntVec* unassigned) except -1 nogil:
-    """Sorts stably: partitions with few members on their racks first."""
+    """Sorts partitions by the number of members on their racks, the fewest first."""
     cdef int* on_rack = zeros(memory, p.racks)
     cdef i64* keyed = longs(memory, unassigned.size)
     cdef int i, j, m, q, weight
@@ -128,7 +128,7 @@ cdef int _by_rack_members(Problem p, Memory* memory, IntVec* unassigned) except 
         for j in range(p.rack_first[q], p.rack_first[q + 1]):
             weight += on_rack[p.rack_list[j]]
         keyed[i] = pair(weight, q)
-    # The list ascends, so the partition itself is the stable tie-break.
+    # Partitions with equal numbers stay in ascending order.
     sort_longs(keyed, unassigned.size)
     for i in range(<int>unassigned.size):
         unassigned.at[i] = second_of(keyed[i])

@@ -249,7 +249,7 @@ cdef int _read_subscriptions(Lowered low, Memory* scratch) except -1:
 
 
 cdef int _read_order(Lowered low) except -1:
-    """Orders static members first, by instance id; the rest by member id (Kafka's MemberInfo order)."""
+    """Orders static members by instance id, then dynamic members by member id (Kafka's MemberInfo order)."""
     cdef int m, at = 0
     low.problem.order = ints(&low.problem.memory, low.problem.members)
     static = [m for m in range(low.problem.members) if (<Member><object>low.members[m]).instance_id is not None]

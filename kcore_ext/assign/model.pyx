@@ -201,7 +201,8 @@ cdef class Subscription:
         cdef int r, w = 0, count = 0
         if self.serial == topics.serial:
             return 0
-        # If memory runs out, this may end halfway: then the positions belong to no Topics, whose serials count from 1.
+        # If memory runs out, this may end halfway. The serial is 0 then, which no Topics has, so the positions are not
+        # used.
         self.serial = self.resolved_count = 0
         if self.resolved == NULL:
             self.resolved = ints(&self.memory, len(self.topics))

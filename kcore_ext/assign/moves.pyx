@@ -1,8 +1,8 @@
 """The partition moves of one run of sticky's general path, by topic and members.
 
-A partition that moves back is swapped for the least one that went the other way (Kafka's PartitionMovements). This
-needs sets of partitions with a known least element and the removal of any element. A partition is in at most one set:
-the sets are pairing heaps whose links are arrays by partition.
+Instead of a partition that would move back, the least partition that moved the other way is moved (Kafka's
+PartitionMovements). This needs sets of partitions with a known least element and the removal of any element. A
+partition is in at most one set: the sets are pairing heaps whose links are arrays by partition.
 """
 
 from libc.string cimport memset

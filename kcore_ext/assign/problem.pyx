@@ -280,7 +280,7 @@ cdef class Problem:
         return False
 
     cdef bint subscribes(self, int member, int topic) noexcept nogil:
-        """Searches the topics of the member's kind, by bisection."""
+        """Returns True if a member subscribes to a topic."""
         cdef int k = self.kind_of[member], low, high, middle
         low = self.kind_first[k]
         high = self.kind_first[k + 1]

@@ -205,7 +205,7 @@ cdef class GroupAssignment(AssignedRows):
             i = j
         if topics > 5:
             PyDict_Update(out, values)
-        # As with the tuples: it cannot be part of a cycle.
+        # As with the tuples: the dict cannot be part of a cycle.
         PyObject_GC_UnTrack(out)
         return out
 
@@ -308,7 +308,7 @@ cdef class GroupAssignment(AssignedRows):
             elif q + 1 < old and same_id(before.ids, q + 1, self.ids, m):
                 q += 1
             elif q >= old or (m + 1 < n and same_id(before.ids, q, self.ids, m + 1)):
-                continue  # a new member: its successor stands there
+                continue  # a new member: the entry at `q` belongs to a later member
             else:
                 found = before.position(self.ids[m])
                 if found < 0:

@@ -101,7 +101,7 @@ cdef inline int _each(int tasks, int members) noexcept nogil:
 
 
 cdef inline void _counted(Quota* quota, int count) noexcept nogil:
-    """Updates the quota after a member has reached `count` tasks: a member at its quota leaves the rest to the others.
+    """Updates the quota after a member has reached `count` tasks: a member at its quota gets no more tasks.
     """
     if count == quota.each:
         quota.tasks -= quota.each

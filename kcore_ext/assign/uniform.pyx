@@ -52,9 +52,9 @@ cdef int _drop(Problem p, int* owner, int* load) noexcept nogil:
 
 
 cdef int homogeneous(Problem p, Memory* memory, int* owner) except -1 nogil:
-    """Lets every member keep up to its quota; the rest goes in blocks to members below theirs.
+    """Lets members keep partitions up to their quota; gives the others in blocks to members below their quota.
 
-    While more members than extra partitions are left, a member with unchanged partitions leaves an extra one to others.
+    While more members than extra partitions are left, a member that keeps its partitions gets no extra one.
     """
     cdef int* load
     cdef int* limit = NULL
@@ -113,7 +113,10 @@ cdef int homogeneous(Problem p, Memory* memory, int* owner) except -1 nogil:
 
 
 cdef int _trim(Problem p, Memory* memory, int* owner, const int* load, int* limit, int* pool, int left) except -1 nogil:
-    """Trims members above their quota to their first partitions; the others join the pool. Returns its new size."""
+    """Trims members above their quota to their first partitions; adds the other partitions to the pool.
+
+    Returns the pool's new size.
+    """
     cdef int* at = zeros(memory, p.members)
     cdef int m, q
     for m in range(p.members):
@@ -195,7 +198,7 @@ cdef inline int _next_most(Balancer* b) noexcept nogil:
 
 
 cdef inline void _exclude(Balancer* b) noexcept nogil:
-    """Removes the member returned last, which cannot give more partitions."""
+    """Removes the member that was returned last, because it cannot give up more partitions."""
     cdef int at = b.high_cursor + 1, member = b.sorted[at]
     b.high_end -= 1
     b.sorted[at] = b.sorted[b.high_end]

@@ -235,7 +235,7 @@ cdef class Sweep:
         while reader.move():
             self.stays[at] = False
             if reader.record.key_size >= 0 and not (expired and reader.record.value_size < 0):
-                # A record of a key that is not in the map stays, too: the key has no new record.
+                # A record whose key is not in the map also stays, because the key has no newer record.
                 if self.map.latest(reader.record.key, reader.record.key_size) <= (
                     header.base_offset + reader.record.offset_delta
                 ):

@@ -162,7 +162,7 @@ class FetchReader:
         """Lists the appends that are not durable and must be in the response, as (partition, end offset).
 
         In Kafka, with one replica, they are readable at once. The list has appends with acks=0, perhaps sent just
-        before on the same connection. With `hungry`, for a fetch that found too little, it has all appends.
+        before on the same connection. With `hungry`, for a fetch that found too few bytes, it has all appends.
         """
 
     def idle(self, items: list[Any], params: FetchParams) -> bool:

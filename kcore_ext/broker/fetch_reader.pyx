@@ -87,7 +87,7 @@ cdef class SessionPartition(FetchItem):
             news = True
             self.local_log_start_offset = log_start
         if data.error_code:
-            # After the error, the next response must include the partition with any high watermark.
+            # After an error the next response must include the partition, whatever its high watermark is.
             self.high_watermark = -1
             news = True
         return news
@@ -338,7 +338,10 @@ cdef class FetchReader:
 
 
 cdef inline bint _heard(SessionPartition item, int64_t high_watermark, int64_t log_start) noexcept:
-    """Tests if the session's client knows these offsets; if not, a response is made, and `update` stores them."""
+    """Tests if the session's client knows these offsets.
+
+    If not, the partition gets a response, and `update` stores the offsets.
+    """
     return item.high_watermark == high_watermark and item.local_log_start_offset == log_start
 
 

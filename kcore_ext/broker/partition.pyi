@@ -10,7 +10,7 @@ from kcore_ext.broker.topic_traffic import TopicTraffic
 class PartitionCore:
     """Compiled base of `Partition`: the code of every append and every commit.
 
-    It calls the abstract methods of `Partition` for uncommon operations and for those with producers.
+    It calls the abstract methods of `Partition` for uncommon operations and for appends of producers.
     """
 
     log: PartitionLog

@@ -32,7 +32,7 @@ class ProducerBatch:
     def complete(self, error: Exception | None) -> None: ...
 
 class DeliveryBase:
-    """The batch, the place in it and the timestamp of one record; the base of both styles' delivery."""
+    """The base of synchronous and asynchronous deliveries: a record's batch, its place in the batch, its timestamp."""
 
     @property
     def batch(self) -> ProducerBatch: ...

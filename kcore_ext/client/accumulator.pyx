@@ -84,7 +84,7 @@ cdef class ProducerBatch:
 
 
 cdef class DeliveryBase:
-    """The batch, the place in it and the timestamp of one record; the base of both styles' delivery.
+    """The base of synchronous and asynchronous deliveries: a record's batch, its place in the batch, its timestamp.
 
     Attributes:
         batch: the record's batch. After a split it is the part that has the record.
@@ -175,7 +175,7 @@ cdef class PartitionQueue:
 cdef class TopicQueues:
     """The queues of a topic's partitions, and the partition of its records without a key."""
 
-    cdef list queues  # None for a partition without records so far
+    cdef list queues  # by partition; None for a partition that has had no records
     cdef int sticky
     cdef Py_ssize_t filled  # bytes that the sticky partition got
 
@@ -451,7 +451,7 @@ cdef class Accumulator:
         batch.size = BATCH_HEADER_BYTES
         if not batch.builder.append(now_ms, key, value, headers):
             raise AssertionError("a new batch has room for its first record")
-        batch.builder.max_size_bytes = self.batch_bytes  # the limit of further records
+        batch.builder.max_size_bytes = self.batch_bytes  # the limit for the records after the first
         if self.closed:
             return False
         queue.batches.append(batch)

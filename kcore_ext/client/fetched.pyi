@@ -29,7 +29,7 @@ class FetchedRecords(Generic[R]):
 
 @final
 class RecordCursor:
-    """Iterates over the records of a loop and knows which of them the program has finished."""
+    """Iterates over the records of a loop, and tracks which records the program has finished."""
 
     def __init__(self) -> None: ...
     def __iter__(self) -> Iterator[Any]: ...

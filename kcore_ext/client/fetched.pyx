@@ -33,7 +33,7 @@ cdef Py_ssize_t MAX_DECOMPRESSED_BYTES = DEFAULT_MAX_DECOMPRESSED_BYTES
 
 
 cdef struct Source:
-    # The records of one batch that were not taken yet.
+    # The records of one batch that no poll has taken yet.
     const unsigned char* at
     const unsigned char* end
     int32_t left
@@ -107,8 +107,8 @@ cdef class FetchedRecords:
     ):
         """Checks the batches of a response and adds their records.
 
-        A kilobyte can decompress to many megabytes, so this stops after a batch with which the decompressed ones have
-        `most_bytes`. The next fetch, from `following`, returns the rest.
+        A kilobyte can decompress to many megabytes, so this stops after the batch with which the decompressed size
+        reaches `most_bytes`. The next fetch, from `following`, returns the rest.
 
         Args:
             data: the batches; the last one may be cut off.
@@ -268,7 +268,7 @@ cdef inline int64_t offset_of(Source* source, RecordView* view) noexcept nogil:
 
 @cython.final
 cdef class RecordCursor:
-    """Iterates over the records of a loop and knows which of them the program has finished.
+    """Iterates over the records of a loop, and tracks which records the program has finished.
 
     A record is finished when the next one is requested. The one that was returned last is the current record.
     """

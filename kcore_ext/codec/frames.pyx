@@ -148,7 +148,7 @@ cdef object _get(PyObject* instance, Schema schema, int at):
 cdef class LazySlot:
     """The attribute of a field whose default is a struct: an empty slot gets a new struct at its first read.
 
-    A default thus costs nothing until its first read, and no two messages share a mutable one.
+    A default thus costs nothing until its first read, and no two messages share a mutable default.
     """
 
     cdef Schema schema
@@ -440,7 +440,7 @@ cdef int _first_flexible(int api_key) except -2:
 
 
 cdef enum:
-    MAX_HEADER_TAGS = 1000  # no header of today has any
+    MAX_HEADER_TAGS = 1000  # today's headers have no tagged fields
 
 
 cdef object read_request_header(const unsigned char* data, Py_ssize_t size, Py_ssize_t position, RequestHead* head):

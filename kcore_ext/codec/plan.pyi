@@ -51,7 +51,7 @@ class FieldSpec:
     compact: Final[bool]
     default: Final[Any]
     fresh: Final[bool]
-    """The default is a new struct for each object."""
+    """True if the default is a new struct for each object."""
     def __init__(
         self,
         name: str,

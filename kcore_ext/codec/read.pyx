@@ -539,7 +539,7 @@ cdef object read_message(
     """Reads one message from `data[position:size]`; ignores bytes after it.
 
     The time to decode a message depends mostly on the number of its array elements; `max_elements` bounds it. Elements
-    of nested arrays and tagged fields count too.
+    of nested arrays and tagged fields also count.
 
     Raises:
         TooManyElementsError: the message has more than `max_elements` elements.

@@ -532,7 +532,7 @@ cdef int _check_absent(Writer* writer, Plan* plan, PyObject* instance) noexcept:
 
 
 cdef int begin_own(Writer* writer, Py_ssize_t limit) except -1:
-    """Takes new memory: for a message that is written in steps, between which others are written."""
+    """Takes new memory instead of the scratch memory, for a message that is written in steps between other messages."""
     global _scratch_taken
     cdef bint taken = _scratch_taken
     _scratch_taken = True

@@ -121,7 +121,8 @@ cdef class ConsumerRecords:
     def __cinit__(self, list records not None):
         cdef ConsumerRecord record
         cdef Py_ssize_t i, n = len(records)
-        self.records = records = list(records)  # a copy: `ends` has its length, even if the caller changes the list
+        # a copy, so that its length stays that of `ends` even if the caller changes the list
+        self.records = records = list(records)
         self.ends = <Py_ssize_t*>PyMem_Malloc(2 * n * sizeof(Py_ssize_t) + 1)
         if self.ends is NULL:
             raise MemoryError

@@ -73,8 +73,7 @@ class OffsetBlock(Generic[R]):
         response_type: Callable[..., Any],
         accepted: dict[int, Any],
     ) -> list[Any]:
-        """Takes the offsets of all topics of a plan: calls `add` for each, and makes a topic of the response of the
-        result.
+        """Takes the offsets of all topics of a plan: calls `add` for each, and makes the topics of the response.
 
         Args:
             planned: the topics of a `CommitPlan`.
@@ -86,8 +85,10 @@ class OffsetBlock(Generic[R]):
         """
 
     def append_to(self, batch: BatchBuilder, timestamp_ms: int) -> bool:
-        """Adds the records to a batch, all with the same timestamp. Returns False if one does not fit; those before it
-        stay."""
+        """Adds the records to a batch, all with the same timestamp.
+
+        Returns False if one does not fit; earlier records stay in the batch.
+        """
 
     def put_into(
         self, groups: dict[str, dict[str, dict[int, OffsetAndMetadata]]], group_id: str, first_offset: int
@@ -149,4 +150,4 @@ def plan_topics(
     """
 
 def unknown_partitions(partitions: Sequence[Any], count: int, code: int) -> list[int] | None:
-    """Returns `code` for each partition that is not among the first `count`, 0 for the others; None if all are."""
+    """Returns `code` for each partition that is not among the first `count`, 0 for the others; None if all exist."""

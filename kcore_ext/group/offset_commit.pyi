@@ -64,7 +64,7 @@ class TxnOffsetCommitFastPath(CommitFastPath):
         topics: the cluster's topics.
         authorizer: checks the permission to WRITE transactions, and READ groups and topics; None allows all.
         verifier: see `kcore.group.offsets.verifier.GroupVerifier`.
-        verified: the verifier's result for a transaction in order: this very object.
+        verified: the object that the verifier returns for a valid transaction; compared by identity.
         request: the class of the request.
         topic: the class of a topic of the request.
         record: the named tuple (key, value, version) of a record.

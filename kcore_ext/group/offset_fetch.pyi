@@ -15,8 +15,8 @@ class OffsetTables:
 class OffsetFetchFastPath:
     """The fast path of OffsetFetch: one group, some of its topics or all, no error.
 
-    It caches the last responses of some groups, and returns one again while every offset in it is still the same
-    object; a connection need not encode it again.
+    It caches the last responses of some groups. It returns a cached response while every offset in it is still the same
+    object, so that a connection need not encode it again.
 
     Args:
         api: the API, for responses that wait for a commit.

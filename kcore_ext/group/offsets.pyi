@@ -8,10 +8,10 @@ class OffsetAndMetadata:
     It is immutable except for its record offset, which replay sets once.
 
     Attributes:
-        record_offset: offset of its record in the shard's log, -1 before replay; of two offsets, the one with the
-            later record wins.
+        record_offset: offset of its record in the shard's log, -1 before replay; of two offsets of a partition, the
+            offset with the later record wins.
         committed_offset: the committed offset.
-        leader_epoch: of the record before it (KIP-320); -1 if unknown.
+        leader_epoch: the leader epoch of the record before the offset (KIP-320); -1 if unknown.
         metadata: the client's metadata; "" for none.
         commit_timestamp_ms: time of the commit, milliseconds since the epoch.
         expire_timestamp_ms: time of expiration, milliseconds since the epoch; -1 for the group's retention
@@ -98,8 +98,8 @@ class OffsetDecoder:
         Args:
             run: pairs (base offset, whole batch); CRCs are not checked.
             start: the index of the first batch.
-            stop: the index after the last.
-            from_offset: records below it are skipped.
+            stop: the index after the last batch.
+            from_offset: records below this offset are skipped.
             partitions_of: returns the dictionary for the offsets of a group and topic.
             other: called with (offset, key, value) for tombstones and for records that only the codec decodes.
 

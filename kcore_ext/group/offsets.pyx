@@ -67,7 +67,7 @@ cdef class OffsetAndMetadata:
     """One committed offset, materialised or pending. Replay of its record completes it; it is immutable after that.
 
     It corresponds to Kafka's class of the same name, but includes the topic id. Topics are keyed by name; the id only
-    distinguishes a recreated topic from the one that the offset was committed for.
+    distinguishes a recreated topic from the topic for which the offset was committed.
     """
 
     def __cinit__(self):
@@ -298,7 +298,8 @@ cdef class OffsetDecoder:
                     if self._read_names(key, reader.record.key_size):
                         entry = read_value(<const uint8_t*>reader.record.value, reader.record.value_size)
                 if entry is None:
-                    # The record may change anything, so `partitions` may no longer be part of the store.
+                    # Replaying this record may change the store in any way, so `partitions` may no longer be part of
+                    # it.
                     names = None
                     other(offset, _bytes(reader.record.key, reader.record.key_size),
                           _bytes(reader.record.value, reader.record.value_size))

@@ -13,7 +13,7 @@ LIVE: Final[int]
 ABSENT: Final[int]
 DROPPED: Final[int]
 CLOSED: Final[int]
-"""States of a handle: of a partition; of one whose creation failed; of a dropped one; of a closed engine."""
+"""States of a handle: the partition exists; its creation failed; it was dropped; the engine is closed."""
 
 @final
 class SealedPartition:
@@ -112,7 +112,7 @@ class LogCore:
         """Implements `PartitionLog.read`."""
 
     def _stage(self) -> None:
-        """Adds this partition to the ones with staged changes, unless it is one of them."""
+        """Adds this partition to the partitions with staged changes, unless it is listed already."""
 
     @abstractmethod
     def _revive(self) -> None:

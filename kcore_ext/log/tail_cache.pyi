@@ -27,14 +27,17 @@ class TailCache:
         max_bytes: the limit, including `BATCH_OVERHEAD` per batch; 0: no batch is cached.
 
     Attributes:
-        size_bytes: the size of the cached batches, and of those released for other reasons and not yet subtracted.
+        size_bytes: the size of the cached batches, and of batches that were released for other reasons and are not
+            subtracted yet.
     """
 
     def __init__(self, max_bytes: int) -> None: ...
     @property
     def size_bytes(self) -> int: ...
     def add(self, tail: PartitionTail, bases: list[int], batches: list[bytes]) -> None:
-        """Adds a partition's newly committed batches, and releases the oldest of all until the limit holds.
+        """Adds a partition's newly committed batches.
+
+        Releases the oldest batches of all partitions until the limit holds.
 
         If memory runs out, the partition's tail is emptied instead; its batches are then read from the storage.
         """

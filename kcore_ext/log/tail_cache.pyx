@@ -74,7 +74,8 @@ cdef class PartitionTail:
         while head < PyList_GET_SIZE(self.batches) and self.bases[head] < offset:
             self.batches[head] = None
             head += 1
-        # The cache still counts these batches, and later releases newer batches of this partition in their place.
+        # The cache still counts these batches. Later it releases as many newer batches of this partition in their
+        # place.
         self.head = head
 
     def clear(self):

@@ -37,8 +37,8 @@ class Now:
 class RoundClock:
     """Reads the clock once for all requests of a round.
 
-    If the round has lasted for more than 100 ms, it is read again, so that sessions that begin after a long request do
-    not begin in the past.
+    If the round has lasted for more than 100 ms, the clock is read again. Otherwise sessions that begin after a long
+    request would begin in the past.
 
     Args:
         now: the time of the round.

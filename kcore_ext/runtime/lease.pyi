@@ -8,7 +8,7 @@ class LocalLease:
     """A node's lease as the node's own clock limits it.
 
     Every request of a node of a cluster reads it before and after its decision, so the check is compiled. With the
-    system's clock it reads the coarse one, which may be some ms late: the margin of `Timing` covers that.
+    system's clock it reads the coarse clock, which may be some ms late; the margin of `Timing` covers that.
 
     Args:
         clock: the node's clock.
@@ -16,7 +16,7 @@ class LocalLease:
 
     Attributes:
         deadline_ms: as the argument; a renewal moves it.
-        ended: True after this incarnation was fenced.
+        ended: True after this incarnation of the node was fenced.
     """
 
     deadline_ms: int

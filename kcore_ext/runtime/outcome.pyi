@@ -66,8 +66,8 @@ class Pending:
         """Sets the response and calls the callback. Only the runtime calls it: machines use `ShardContext.respond`.
 
         An exception of the callback is logged, so that the other responses of the round are completed. If the callback
-        is a method of another `Pending`, that one is completed with UNKNOWN_SERVER_ERROR, or with the exception if the
-        error response cannot be made: a connection closes when it gets one.
+        is a method of another `Pending`, that `Pending` is completed with UNKNOWN_SERVER_ERROR. If even the error
+        response cannot be made, it is completed with the exception, which closes the connection.
         """
 
     def fail(self, code: int) -> None:

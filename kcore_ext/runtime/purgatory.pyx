@@ -52,7 +52,7 @@ cdef class Watchers:
         self.head.prev = &self.head
 
     def __dealloc__(self):
-        # Only the garbage collector drops a list that is not empty; its operations must not refer to it any more
+        # Only the garbage collector drops a list that is not empty; its operations must no longer refer to it
         cdef Watch* watch = self.head.next
         while watch is not &self.head:
             watch.watchers = NULL
@@ -259,7 +259,7 @@ cdef class Purgatory:
             while watch is not &watchers.head:
                 if watch.operation is not NULL:
                     operation = <DelayedOperation>watch.operation
-                    if watch is operation.watches:  # its first key stands for all
+                    if watch is operation.watches:  # each operation is listed once, under its first key
                         found.append(operation)
                 watch = watch.next
         return found

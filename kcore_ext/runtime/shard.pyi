@@ -63,7 +63,7 @@ class PipelineCore:
         """Sets the driver's callback, called once a round when the first participant enlists."""
 
     def enlist(self, participant: Any) -> None:
-        """Adds `participant` to the round, before it changes anything. Enlisting twice in a round is once.
+        """Adds `participant` to the round, before it changes anything. A second call in the same round has no effect.
 
         If this raises, nothing changed.
         """

@@ -18,9 +18,9 @@ class ApiEntry(Decider):
         limit_bytes: the largest response in bytes, including its length field.
         note: receives the size of every encoded response of more than 16 KiB; raises `MessageTooLargeError` if not
             enough memory is left. None disables accounting.
-        max_request_bytes: the largest request; a longer one is refused once so many bytes of it have arrived.
+        max_request_bytes: the largest request; a longer request is refused once that many bytes of it have arrived.
         max_request_elements: the largest number of array elements and tagged fields in a request.
-        slice_bytes: responses of more bytes are given to `Owner.write_later`; 0: no response is. Entries with
+        slice_bytes: responses of more bytes are passed to `Owner.write_later`; 0: no response is passed. Entries with
             `caches_responses` have 0.
 
     Attributes:

@@ -7,10 +7,10 @@ from typing import Any
 from kcore_ext.server.request_queue import RequestQueue
 
 UNREAD_CHECK_BYTES: int
-"""Bytes of responses that are encoded before a write, and that are sent between two checks of the unread bytes."""
+"""Number of response bytes that are encoded before a write, and sent between two checks of the unread bytes."""
 
 READ_AHEAD_BYTES: int
-"""Bytes that are read ahead after a waiting request: enough to notice a broken connection."""
+"""Number of bytes that are read ahead after a waiting request: enough to notice a broken connection."""
 
 class Traffic:
     """The bytes that a server has exchanged with its clients.
@@ -42,10 +42,12 @@ class FlushQueue:
 class ConnectionCore:
     """The part of a connection that runs for every read.
 
-    At most 16 times in one turn of the event loop, responses of one connection are sent, and the rest of its requests
-    waits for a later turn. The rest also waits when its requests have taken the time of a turn. So do requests of more
-    than 1 KiB while other connections wait for their turns. After a read of 128 KiB the rest waits, too, because uvloop
-    reads 32 times in a turn.
+    The remaining requests of a connection wait for a later turn of the event loop in these cases:
+
+    - Responses were sent 16 times in this turn.
+    - Its requests have taken the time of a turn.
+    - A request has more than 1 KiB, and other connections wait for their turns.
+    - A read had 128 KiB, because uvloop reads 32 times in a turn.
 
     Args:
         server: the server that accepted the connection.
@@ -95,7 +97,7 @@ class ConnectionCore:
         """Reports the number of sent bytes that the peer has not read."""
     @abstractmethod
     def _continue_later(self) -> None:
-        """Leaves further requests to a later turn of the event loop."""
+        """Leaves the remaining requests to a later turn of the event loop."""
     @abstractmethod
     def _serve_failed(self, error: Exception) -> None:
         """Refuses further requests, because serving one raised `error`."""

@@ -85,7 +85,7 @@ cdef class ConnectionCore:
             self._continue_later()
         self.serve()
         if size >= BULK_BYTES and queue.unserved() < size and not self._closing:
-            self._continue_later()  # some of it was served
+            self._continue_later()  # some of the received bytes were served
         self.pace()
 
     @property
@@ -118,7 +118,7 @@ cdef class ConnectionCore:
                 if self._unread or queue.held_bytes > self._row_bytes:
                     break
                 flushes += 1
-                # Long responses end `queue.serve`, which measures the time of its own requests only.
+                # A long response ends the call of `queue.serve`, which measures only the requests of that call.
                 if flushes == MAX_FLUSHES or queue.turn_ns and queue._is_late(&until_ns):
                     self._continue_later()
                     break

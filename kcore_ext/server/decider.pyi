@@ -20,4 +20,4 @@ class Decider:
     checked: Callable[[Any, Any, Any], Any] | None
 
     def decide(self, context: Any, request: Any) -> Any:
-        """Decides a request by `fast`, or else by `handle`; returns what that returns."""
+        """Decides a request by `fast`, or else by `handle`; returns its result."""

@@ -1,4 +1,4 @@
-"""The decision of a request by an API's fast path or its slow one, under the lease of a cluster's node."""
+"""The decision of a request by an API's fast path or generic path, under the lease of a cluster's node."""
 
 from kcore_ext.runtime.outcome cimport Pending
 

@@ -168,7 +168,8 @@ class RequestQueue:
         """Serves complete frames until one parks or none is left.
 
         Returns:
-            True if it stopped at the buffer limit: take, and serve again once there is room.
+            True if it stopped at the buffer limit. The caller then takes the bytes, and calls this again once there is
+            room.
 
         Raises:
             DecodeError: a request is malformed.

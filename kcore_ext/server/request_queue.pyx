@@ -108,7 +108,7 @@ cdef object _arrive(object slot, object response):
     try:
         (<ResponseSlot>slot).arrive(response)
     except Exception:
-        # No memory for the response, nor for its failure: the end of the round closes the connection.
+        # There is no memory for the response or for an error response: the end of the round closes the connection.
         (<ResponseSlot>slot)._queue.lost = True
         some_lost = True
         raise
@@ -208,7 +208,7 @@ cdef class RequestQueue:
         return False
 
     cdef bint _is_late(self, int64_t* until_ns) except -1:
-        """Tells if the requests of this turn have taken `turn_ns`. The time counts from the end of the first one."""
+        """Returns True if the requests of this turn have taken `turn_ns`, counted from the end of the first request."""
         cdef int64_t now_ns
         if until_ns[0] == -1:
             until_ns[0] = -2
@@ -314,7 +314,7 @@ cdef class RequestQueue:
             known.context = context
             known.request = request
             self._known[key] = known
-        # Its response is cached only if the request is repeated: most requests of a starting client are not.
+        # The response is cached only if the request is repeated, because a starting client repeats few requests.
         return self._decide(route, head.api_version, head.correlation_id, context, request, None)
 
     cdef int _decide(

@@ -198,7 +198,10 @@ cdef list clipped(list batches, int64_t start_offset):
 
 
 cdef tuple behind(tuple current, list added, int64_t start_offset):
-    """Combines stored batches with ascending ones from the start offset on; None if they do not simply follow them."""
+    """Combines stored batches with ascending batches from the start offset on.
+
+    None unless these simply follow the stored ones.
+    """
     cdef list kept
     cdef Py_ssize_t count = len(current)
     if not count or <int64_t>(<tuple>current[count - 1])[1] < start_offset:

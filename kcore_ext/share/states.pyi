@@ -20,8 +20,9 @@ class ShareState:
         write_timestamp: the time of the last snapshot.
         highest_state_epoch: requests with a lower state epoch are fenced.
         highest_leader_epoch: requests with a lower leader epoch are fenced.
-        updates: the number of updates since the last snapshot that it caused; smaller after a load of a pruned log.
-        snapshot_offset: the offset of the last snapshot; the log below the lowest one can be deleted.
+        updates: the number of updates since the last snapshot that the number of updates caused; smaller after a load
+            of a pruned log.
+        snapshot_offset: the offset of the last snapshot. Records below the lowest of these offsets can be deleted.
     """
 
     @property

@@ -65,7 +65,7 @@ class EventReplay:
         """Continues from a checkpoint. Must be called before the first event.
 
         Args:
-            first: the value of the attribute at the checkpoint, like the next four.
+            first: the value of the attribute at the checkpoint; the arguments from `last_timestamp_ms` on likewise.
             last: the offset of the last replayed event; events up to it are skipped.
             last_timestamp_ms: see `first`.
             log_first: see `first`.
@@ -107,7 +107,7 @@ class EventReplay:
 
     @property
     def added(self) -> int:
-        """The number of them that were new to their dictionaries."""
+        """The number of replayed offsets that were new to their dictionaries."""
 
     @property
     def gaps(self) -> bool:

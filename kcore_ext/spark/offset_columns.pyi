@@ -26,7 +26,7 @@ class OffsetColumns:
 
 @final
 class OffsetRecords:
-    """Collects the records of committed offsets, as they are written now. `len` is the number of records."""
+    """Collects the records of committed offsets, in the version that is written now. `len` is the number of records."""
 
     def __init__(self) -> None: ...
     def __len__(self) -> int: ...

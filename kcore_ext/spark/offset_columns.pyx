@@ -123,7 +123,7 @@ cdef class OffsetRecords:
 
     cdef int _add(self, str group, str topic, int32_t partition, OffsetAndMetadata entry) except -1:
         cdef int i
-        # Only records of version 1 have an expiration time of their own, and they have nothing that it cannot hold.
+        # Only records of version 1 have an expiration time, and such records have no fields that version 1 lacks.
         cdef int version = VALUE_VERSION if entry.expire_timestamp_ms == -1 else EXPIRING_VERSION
         cdef Py_ssize_t key_bytes = key_size(group, topic)
         cdef Py_ssize_t value_bytes = value_size(entry, version)

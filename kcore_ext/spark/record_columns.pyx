@@ -495,7 +495,7 @@ cdef class RecordColumns:
         return self._head(status, place, key, value)
 
     cdef int _head(self, int status, int place, Bytes* key, Bytes* value) except -1:
-        """Appends status, type, record type and version; the last two if the bytes contain them."""
+        """Appends status, type, record type and version; record type and version only if the bytes contain them."""
         cdef Column* column = &self.status.column
         (<int8_t*>column.values)[column.length] = <int8_t>status
         column.length += 1

@@ -19,7 +19,7 @@ class TransactionCounters:
     Attributes:
         commits: transactions that were prepared to commit.
         aborts: transactions that were prepared to abort, for any reason.
-        timeouts: those of them that exceeded their timeout.
+        timeouts: aborted transactions that exceeded their timeout.
     """
 
     commits: int
@@ -93,8 +93,8 @@ class TransactionShardCore:
     def send_markers(self) -> None:
         """Begins or continues the marker phase of every queued id.
 
-        Call it after a decision, never inside one: partitions may return their codes at once, and these lead to another
-        decision.
+        Call it after a decision, never inside one: partitions may return their codes at once, and the codes lead to
+        another decision.
         """
 
     def send_markers_of(self, transactional_id: str) -> None:
@@ -126,7 +126,8 @@ class CoordinatorCore:
     ) -> Any:
         """Adds partitions to a transaction, which may begin it.
 
-        The records are part of the current round. A caller that continues at once must be part of that round too.
+        The records are part of the current round. A caller that continues before the commit must be part of that round
+        too.
 
         Returns:
             The error code; `taken` on success.
@@ -151,11 +152,11 @@ class CoordinatorCore:
         partitions: Iterable[tuple[str, int]],
         client_version: int,
     ) -> Any:
-        """Adds partitions as `add` does, also if the shard is not active; that is an error code then."""
+        """Adds partitions as `add` does, but also if the shard is not active: the result is then an error code."""
 
     @abstractmethod
     def run_generic(self, api: Any, context: Any, transactional_id: str, request: Any) -> Any:
-        """Runs a request as `run` does, also if the shard is not active; that is an error response then."""
+        """Runs a request as `run` does, but also if the shard is not active: the result is then an error response."""
 
     @abstractmethod
     def add_failed(self, shard: Any, transactional_id: str, error: Exception) -> Any:

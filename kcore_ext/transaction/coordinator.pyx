@@ -154,7 +154,8 @@ cdef class TransactionShardCore:
 
     cpdef int64_t deadline(self, Transaction value):
         cdef int64_t left_ms = value.start_ms + value.timeout_ms - self.now.wall_ms
-        # At most the timeout: a transaction from a clock that was ahead is due as soon as the clock is right again.
+        # At most the timeout, in case the clock was ahead when the transaction began: it is then due when the clock is
+        # right again.
         cdef int64_t soonest_ms = self.now.now_ms + max(0, min(left_ms, <int64_t>value.timeout_ms))
         # The next time at which Kafka's scanner would find the transaction due; always later than now.
         return soonest_ms // self.interval_ms * self.interval_ms + self.interval_ms
@@ -240,7 +241,7 @@ cdef class TransactionShardCore:
             if code != NONE_CODE:
                 written = False
         if not self.live:
-            return True     # the shard is loaded again, and the load begins the marker phase anew
+            return True     # the shard is loaded again, and the load begins the marker phase again
         if written:
             completed = self.block(transactional_id, complete(transaction, self.now.wall_ms))
             written = (<ShardCore?>self.context.shard).write(Outcome(completed)) is None

@@ -32,6 +32,6 @@ class EndTxnFastPath:
         """Prepares the end of the transaction, and writes the markers of partitions of this node.
 
         Returns:
-            The response, a `Pending` that waits for the commit, or None if the fast path declines the request. It has
-            changed nothing then.
+            The response, a `Pending` that waits for the commit, or None if the fast path declines the request and has
+            changed nothing.
         """

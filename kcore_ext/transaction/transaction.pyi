@@ -151,7 +151,8 @@ def check_since_v5(
 
     Args:
         table: first the entry for an unknown producer; then six entries for each state in the order of their numbers:
-            for the current epoch, the one before the last bump, and any other, an abort and a commit each.
+            for the current epoch, the epoch before the last bump, and any other epoch, first an abort and then a
+            commit.
         transaction: the current value of the id; None for an unknown id.
         producer_id: the producer id of the request.
         producer_epoch: the producer epoch of the request.

@@ -306,7 +306,8 @@ cpdef add(
     if transaction is None:
         return INVALID_PRODUCER_ID_MAPPING
     if is_prepared(transaction):
-        # Before any check of the producer: since KIP-890 it may already know its id and epoch after the completion.
+        # Before any check of the producer: since KIP-890 the producer may already know its id and epoch after the
+        # completion.
         return CONCURRENT_TRANSACTIONS
     if transaction.producer_id != producer_id:
         return INVALID_PRODUCER_ID_MAPPING
@@ -361,7 +362,7 @@ def check_since_v5(tuple table not None, Transaction transaction, int64_t produc
         and transaction.producer_epoch == 0
     )
     if is_prepared(transaction):
-        epoch = CURRENT     # the code does not depend on the epoch
+        epoch = CURRENT     # the code is independent of the epoch
     elif transaction.producer_id != producer_id and not overflowed:
         return table[0]
     elif overflowed or transaction.producer_epoch == producer_epoch + 1:

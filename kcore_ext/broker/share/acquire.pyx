@@ -18,7 +18,7 @@ cdef enum:
 @cython.final
 @cython.freelist(16)
 cdef class Acquired:
-    """See acquire.pyi."""
+    """Documented in acquire.pyi."""
 
     def __init__(self):
         raise TypeError("an acquisition makes these")
@@ -280,7 +280,8 @@ cdef class AcquiringRuns(RunList):
     cdef int skip_missing(self, int64_t first, int64_t before) except -1:
         """Takes note that the log has no records from `first` on, below the log batch that begins at `before`.
 
-        Compaction removed them. Available ones are archived, which is not written; a later write moves the start.
+        Compaction removed them. Available offsets among them are archived in memory only; a later write moves the start
+        past them.
         """
         cdef Py_ssize_t at = self.find(first)
         cdef Run run

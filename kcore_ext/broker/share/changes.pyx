@@ -22,7 +22,7 @@ cdef enum AcknowledgeType:
     RENEW = 4
 
 cdef enum:
-    MAX_WRITES = 100        # of an expired lock, before the last one, which has all further state
+    MAX_WRITES = 100        # writes of an expired lock before the last write, which has all further state
     INVALID_REQUEST = 42
     INVALID_RECORD_STATE = 121
 
@@ -30,19 +30,20 @@ cdef enum:
 @cython.final
 @cython.no_gc_clear
 cdef class Change:
-    """See changes.pyi."""
+    """Documented in changes.pyi."""
 
     def __init__(self):
         raise TypeError("an acknowledgement or a release makes changes")
 
     def __dealloc__(self):
-        # Its write got no result, because an exception has interrupted a callback. The runs would be changing for ever.
+        # The write got no result, because an exception has interrupted a callback. Without this, the runs would stay in
+        # the change for ever.
         if not self.ended and self.owner is not None and self.runs is not None and PyList_GET_SIZE(self.runs):
             self.owner.torn = True
 
 
 cdef class ShareRuns(AcquiringRuns):
-    """See changes.pyi."""
+    """Documented in changes.pyi."""
 
     def acknowledge(
         self,
@@ -224,7 +225,7 @@ cdef class ShareRuns(AcquiringRuns):
         for run in change.runs:
             run.changing = False
             if run.lock is None:
-                continue    # the log's start moved past it
+                continue    # the log's start moved past the run
             self.complete_count -= self.counted(run)
             run.state = ACQUIRED
             if run.lock.expired:

@@ -19,7 +19,7 @@ cdef int64_t MAX_LOADED_COUNT = 0x7FFE
 @cython.final
 @cython.freelist(64)
 cdef class Lock:
-    """See runs.pyi."""
+    """Documented in runs.pyi."""
 
     def __init__(self):
         raise TypeError("an acquisition makes locks")
@@ -27,7 +27,7 @@ cdef class Lock:
     def __call__(self):
         if self.owner.torn:
             return
-        self.owner.torn = True      # the timer does not fire again: if this fails, the state is loaded again
+        self.owner.torn = True      # the timer does not fire again, so the state is loaded again if this fails
         self.owner.lock_expired(self)
         self.owner.torn = False
 
@@ -48,7 +48,7 @@ cdef Run new_run(int64_t first, int64_t last, int state, int64_t count):
     return run
 
 cdef bint may_join(Run left, Run right) noexcept:
-    """Tests if two adjacent runs can be one. Complete ones are never delivered again, so their origin is irrelevant."""
+    """Tests if two adjacent runs can be one. Complete runs are never delivered again, so their origin is irrelevant."""
     if left.state != right.state or left.changing or right.changing or left.lock is not right.lock:
         return False
     return complete(left) or (left.origin == right.origin and left.count == right.count)
@@ -67,7 +67,7 @@ cdef int add_state_batch(list batches, Run run) except -1:
 
 
 cdef class RunList:
-    """See runs.pyi."""
+    """Documented in runs.pyi."""
 
     def __cinit__(self, *arguments, **named):
         self.runs = []

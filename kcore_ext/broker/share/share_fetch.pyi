@@ -26,7 +26,7 @@ class ShareFetchPending(Pending):
 
     Attributes:
         operation: the operation that waits for records, or None.
-        gone: True when the connection is closed; no record is acquired any more.
+        gone: True when the connection is closed; from then on no record is acquired.
     """
 
     operation: DelayedShareFetch | None

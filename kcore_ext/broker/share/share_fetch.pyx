@@ -123,7 +123,8 @@ cdef class FetchRun:
             except Exception as error:
                 response = self.path._failure
                 self.path._api.fetch_failed(error)
-        self.acknowledged = None    # it refers to this object: nothing is left to the garbage collector
+        # the operation refers to this object; breaking the cycle spares the garbage collector
+        self.acknowledged = None
         if response is not None and response is not self.pending and not self.pending.done:
             self.pending.complete(response)
         return 0
@@ -144,7 +145,8 @@ cdef class Acknowledgement:
         self.run.arrived()
 
     def __del__(self):
-        # An exception has interrupted a callback, so that no result comes. The client would wait for ever.
+        # An exception has interrupted a callback, so that no result arrives. Without this, the client would wait for
+        # ever.
         if self.waits:
             self(self.run.path._codes.UNKNOWN_SERVER_ERROR)
 
@@ -271,7 +273,7 @@ cdef class ShareFetchFastPath:
         member_id = read(request, self._request, MEMBER_ID)
         found = PyDict_GetItemWithError(self._sessions, (group_id, member_id))  # its member id is valid
         if found is NULL:
-            return None     # so it is also while share groups are disabled: they have no sessions then
+            return None     # no session; while share groups are disabled, there are no sessions either
         run = FetchRun.__new__(FetchRun)
         run.path = self
         run.context = context
@@ -491,7 +493,7 @@ cdef class ShareFetchFastPath:
                 acknowledgement = acknowledged.get(key)
             news = members.get(key)
             if (ranges is None or not PyList_GET_SIZE(ranges)) and not error and not news:
-                continue    # it is left out, or follows with the result of its acknowledgements
+                continue    # the partition is omitted, or is added later with the result of its acknowledgements
             if news is not None and news is not (error != 0):
                 members[key] = error != 0
             if acknowledgement is not None:

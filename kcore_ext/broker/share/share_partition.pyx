@@ -15,7 +15,8 @@ from kcore_ext.log.partition cimport LogCore
 from kcore_ext.util.byte_order cimport read_int32, read_int64
 
 cdef enum:
-    FIRST_READ_BYTES = 4_096    # of a fetch; while it needs more records, it reads again, and twice as much
+    # size of the first read of a fetch; while the fetch needs more records, each further read is twice as large
+    FIRST_READ_BYTES = 4_096
     HEADER_BYTES = 61
     LAST_OFFSET_DELTA_AT = 23
 
