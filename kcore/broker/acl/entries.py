@@ -61,19 +61,12 @@ def _address(host: str) -> IPv6Address | None:
         return None
 
 
-def is_host(entry_host: str, host: str) -> bool:
-    """Returns True if the host of an entry is the host of a client.
-
-    Args:
-        entry_host: an address, or "*" for any.
-        host: the client's address.
-    """
-    if entry_host in (host, WILDCARD):
-        return True
-    if ":" not in entry_host or ":" not in host:
-        return False
-    address = _address(entry_host)
-    return address is not None and address == _address(host)
+def canonical_host(host: str) -> str:
+    """Returns one notation for all notations of an IPv6 address, and any other host as it is."""
+    if ":" not in host:
+        return host
+    address = _address(host)
+    return host if address is None else str(address)
 
 
 class Acl(NamedTuple):
@@ -169,8 +162,21 @@ def fault(acl: Acl) -> str | None:
     return None
 
 
+_Entries = dict[tuple[str, str], list[Acl]]
+"""The entries of one resource pattern: (principal, canonical host) -> entries."""
+
+
+def _clients(principal: str, host: str) -> list[tuple[str, str]]:
+    """Returns the pairs of principal and host of the entries that apply to a client."""
+    hosts = (canonical_host(host), WILDCARD)
+    return [(who, where) for who in {principal, ANY_PRINCIPAL} for where in hosts]
+
+
 class AclTable:
-    """All entries, indexed by resource pattern. Only the metadata machine's `replay` changes them.
+    """All entries, indexed by resource pattern, principal and host. Only the metadata machine's `replay` changes them.
+
+    A decision looks up four pairs of principal and host for each pattern that covers the name. So its time does not
+    depend on the number of entries for other principals and hosts.
 
     Attributes:
         by_id: record id -> entry.
@@ -184,8 +190,8 @@ class AclTable:
         self.by_id: dict[bytes, Acl] = {}
         self.ids: dict[Acl, bytes] = {}
         self.epoch = 0
-        self._literal: dict[tuple[int, str], list[Acl]] = {}
-        self._prefixed: dict[tuple[int, str], list[Acl]] = {}
+        self._literal: dict[tuple[int, str], _Entries] = {}
+        self._prefixed: dict[tuple[int, str], _Entries] = {}
         self._lengths: dict[int, dict[int, int]] = {}  # resource type -> prefix length -> number of prefixes
 
     def __len__(self) -> int:
@@ -197,13 +203,12 @@ class AclTable:
         self.ids[acl] = acl_id
         self.epoch += 1
         key = (acl.resource_type, acl.resource_name)
-        if acl.pattern_type == PatternType.LITERAL:
-            self._literal.setdefault(key, []).append(acl)
-            return
-        if key not in self._prefixed:
+        table = self._literal if acl.pattern_type == PatternType.LITERAL else self._prefixed
+        if table is self._prefixed and key not in table:
             lengths = self._lengths.setdefault(acl.resource_type, {})
             lengths[len(acl.resource_name)] = lengths.get(len(acl.resource_name), 0) + 1
-        self._prefixed.setdefault(key, []).append(acl)
+        entries = table.setdefault(key, {})
+        entries.setdefault((acl.principal, canonical_host(acl.host)), []).append(acl)
 
     def remove(self, acl_id: bytes) -> None:
         """Removes an entry."""
@@ -212,8 +217,13 @@ class AclTable:
         self.epoch += 1
         key = (acl.resource_type, acl.resource_name)
         table = self._literal if acl.pattern_type == PatternType.LITERAL else self._prefixed
-        table[key].remove(acl)
-        if table[key]:
+        client = (acl.principal, canonical_host(acl.host))
+        entries = table[key]
+        entries[client].remove(acl)
+        if entries[client]:
+            return
+        del entries[client]
+        if entries:
             return
         del table[key]
         if table is self._prefixed:
@@ -222,15 +232,27 @@ class AclTable:
             if not lengths[len(acl.resource_name)]:
                 del lengths[len(acl.resource_name)]
 
-    def covering(self, resource_type: int, name: str) -> Iterator[Acl]:
-        """Yields every entry that covers a resource."""
+    def _covering(self, resource_type: int, name: str) -> Iterator[_Entries]:
+        """Yields the entries of every resource pattern that covers a resource."""
         literal, prefixed = self._literal, self._prefixed
-        yield from literal.get((resource_type, name), ())
-        if name != WILDCARD:
-            yield from literal.get((resource_type, WILDCARD), ())
+        keys = [(resource_type, name)] if name == WILDCARD else [(resource_type, name), (resource_type, WILDCARD)]
+        for key in keys:
+            if key in literal:
+                yield literal[key]
         for length in self._lengths.get(resource_type, ()):
             if length <= len(name):
-                yield from prefixed.get((resource_type, name[:length]), ())
+                entries = prefixed.get((resource_type, name[:length]))
+                if entries is not None:
+                    yield entries
+
+    def _of_client(self, principal: str, host: str, resource_type: int) -> Iterator[Acl]:
+        """Yields the entries for a client, over all resources of a type."""
+        clients = _clients(principal, host)
+        for table in (self._literal, self._prefixed):
+            for (kind, _), entries in table.items():
+                if kind == resource_type:
+                    for client in clients:
+                        yield from entries.get(client, ())
 
     def decide(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool | None:
         """Decides if the entries allow an operation; None if no entry covers the resource.
@@ -243,14 +265,15 @@ class AclTable:
             name: the resource's name.
         """
         covered = allowed = False
-        for acl in self.covering(resource_type, name):
+        clients = _clients(principal, host)
+        for entries in self._covering(resource_type, name):
             covered = True
-            if acl.principal not in (principal, ANY_PRINCIPAL) or not is_host(acl.host, host):
-                continue
-            if implies(acl, operation):
-                if acl.permission == Permission.DENY:
-                    return False
-                allowed = True
+            for client in clients:
+                for acl in entries.get(client, ()):
+                    if implies(acl, operation):
+                        if acl.permission == Permission.DENY:
+                            return False
+                        allowed = True
         return allowed if covered else None
 
     def decide_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
@@ -262,13 +285,8 @@ class AclTable:
         denied: set[str] = set()
         denied_prefixes: set[str] = set()
         granted: list[Acl] = []
-        for acl in self.by_id.values():
-            if (
-                acl.resource_type != resource_type
-                or acl.principal not in (principal, ANY_PRINCIPAL)
-                or not is_host(acl.host, host)
-                or acl.operation not in (operation, Operation.ALL)
-            ):
+        for acl in self._of_client(principal, host, resource_type):
+            if acl.operation not in (operation, Operation.ALL):
                 continue
             if acl.permission == Permission.ALLOW:
                 granted.append(acl)
@@ -278,6 +296,7 @@ class AclTable:
                 return False
             else:
                 denied.add(acl.resource_name)
+        lengths = sorted({len(prefix) for prefix in denied_prefixes})
 
         def is_effective(acl: Acl) -> bool:
             name = acl.resource_name
@@ -286,6 +305,6 @@ class AclTable:
                     return True
                 if name in denied:
                     return False
-            return not any(name.startswith(prefix) for prefix in denied_prefixes)
+            return not any(name[:length] in denied_prefixes for length in lengths)
 
         return any(map(is_effective, granted))
