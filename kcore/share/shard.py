@@ -143,7 +143,7 @@ class ShareShard:
     def on_unloaded(self) -> None:
         """Stops the periodic work."""
         if self._upkeep is not None:
-            self._upkeep.cancel()
+            self._upkeep.disarm()
             self._upkeep = None
 
     # ---- long work

@@ -11,7 +11,6 @@ from kcore.share.state import snapshot_of
 
 if TYPE_CHECKING:
     from kcore.share.shard import ShareShard
-    from kcore_ext.runtime.timer_wheel import Timer
 
 INTERVAL_MS = 300_000
 """The time between two runs, and the age of a share partition's last snapshot from which on a cold snapshot is due."""
@@ -35,22 +34,17 @@ class UpkeepTimer(ShardTimer):
         machine: the shard's state machine.
     """
 
-    __slots__ = ("_machine", "_running", "_timer")
+    __slots__ = ("_machine", "_running")
 
     def __init__(self, machine: ShareShard) -> None:
         self._machine = machine
         self._running = False
-        self._timer: Timer | None = None
+        self.timer = None
 
     def arm(self) -> None:
         """Arms the timer for one interval from now."""
         machine = self._machine
-        self._timer = machine.context.schedule(machine.now.now_ms + INTERVAL_MS, self)
-
-    def cancel(self) -> None:
-        """Disarms the timer."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self.timer = machine.context.schedule(machine.now.now_ms + INTERVAL_MS, self)
 
     def fire(self) -> None:
         """Prunes the log and starts a run of cold snapshots, unless share groups are off or a run is in progress."""

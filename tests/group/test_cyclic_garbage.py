@@ -26,7 +26,7 @@ from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.protocol.messages.join_group import JoinGroupRequest
 from kcore.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kcore.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Subtopology, Topology
-from kcore.runtime import Pending, RequestContext
+from kcore.runtime import Pending, RequestContext, ShardTimer
 from tests.kit import COMMIT_VERSION, QUICK, batch, commit, create, fetch, join, leave, produce, stable_alone
 
 MEMBER = "m" * 22
@@ -202,3 +202,13 @@ def test_deleted_state_leaves_no_cycles(node: Node, work: Callable[[Node, int], 
         gc.garbage.clear()
         gc.enable()
     assert {name: count for name, count in left.items() if count >= UNITS} == {}
+
+
+def subclasses(cls: type) -> list[type]:
+    return [found for direct in cls.__subclasses__() for found in (direct, *subclasses(direct))]
+
+
+def test_shard_timers_keep_the_timer_of_the_wheel_in_the_slot_that_disarm_clears() -> None:
+    found = subclasses(ShardTimer)
+    assert {"Member", "PendingMember", "ConsumerMember", "ShareMember", "StreamsMember"} <= {c.__name__ for c in found}
+    assert [c.__name__ for c in found if {"timer", "_timer"} & set(c.__dict__.get("__slots__", ()))] == []

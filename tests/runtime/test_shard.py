@@ -5,7 +5,7 @@ import pytest
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime import Pending, RequestContext, ShardState
 from kcore_ext.batch import BatchBuilder, build_control_batch, iter_records, parse_header
-from tests.runtime.machines import KEY, Bench
+from tests.runtime.machines import KEY, Bench, Forget
 
 
 def stored(bench: Bench) -> list[tuple[int, bytes | None, bytes | None]]:
@@ -118,6 +118,18 @@ def test_a_timer_decides_like_a_request() -> None:
     bench.advance(1)
     bench.pipeline.commit()
     assert stored(bench)[-1] == (1, b"a", None)
+
+
+def test_a_disarmed_timer_does_not_fire_and_is_dropped() -> None:
+    bench = Bench()
+    bench.run("add", "a", 1)
+    timer = Forget("a")
+    armed = timer.timer = bench.shard.schedule(bench.now.now_ms + 100, timer)
+    timer.disarm()
+    timer.disarm()
+    assert (armed.armed, timer.timer) == (False, None)
+    bench.advance(200)
+    assert bench.shard.machine.counts == {"a": 1}
 
 
 def test_a_timer_of_an_earlier_load_does_nothing() -> None:

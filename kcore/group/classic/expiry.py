@@ -33,7 +33,7 @@ def expire_pending(group: ClassicGroup, pending: PendingMember) -> list[Record]:
     if group.pending_joins.get(pending.member_id) is not pending:
         return []
     del group.pending_joins[pending.member_id]
-    pending.stop()
+    pending.disarm()
     group.shard.unused_member_ids.discard(pending.member_id)
     if group.state is PREPARING and group.has_all_members_joined():
         return complete_join_phase(group)

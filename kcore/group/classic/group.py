@@ -181,7 +181,7 @@ class ClassicGroup(Group):
             self.refuse_join(member, "", ErrorCode.UNKNOWN_MEMBER_ID)
         if member.awaiting_sync is not None:
             self.respond_sync(member, sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
-        member.stop()
+        member.disarm()
         self.shard.meters.leaves["classic"] += 1
         self.forget_member(member)
 
@@ -206,7 +206,7 @@ class ClassicGroup(Group):
             self.refuse_join(old, old.member_id, ErrorCode.FENCED_INSTANCE_ID)
         if old.awaiting_sync is not None:
             self.respond_sync(old, sync_error(ErrorCode.FENCED_INSTANCE_ID))
-        old.stop()
+        old.disarm()
         new = Member(
             self,
             member_id,
@@ -253,7 +253,7 @@ class ClassicGroup(Group):
         pending = self.pending_joins.pop(member_id, None)
         if pending is not None:
             self.shard.unused_member_ids.discard(member_id)
-            pending.stop()
+            pending.disarm()
 
     def remove_by_id(self, member_id: str) -> None:
         """Removes a member or an assigned member id; ignores unknown ids."""
@@ -531,9 +531,9 @@ class ClassicGroup(Group):
     def on_unloaded(self) -> None:
         """Cancels all timers and moves the group to Dead."""
         for member in self.members.values():
-            member.stop()
+            member.disarm()
         for pending in self.pending_joins.values():
-            pending.stop()
+            pending.disarm()
         self.pending_joins = {}
         self.shard.meters.metadata_bytes -= self.metadata_bytes
         self.metadata_bytes = 0

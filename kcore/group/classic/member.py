@@ -52,7 +52,6 @@ class Member(ShardTimer):
         "protocols",
         "rebalance_timeout_ms",
         "session_timeout_ms",
-        "timer",
     )
 
     timer: Timer
@@ -82,7 +81,7 @@ class Member(ShardTimer):
         self.awaiting_join: Pending | None = None
         self.awaiting_sync: Pending | None = None
         self.is_new = is_new
-        self.timer = None  # type: ignore[assignment]  # None only until ClassicGroup.on_loaded, and after `stop`
+        self.timer = None  # type: ignore[assignment]  # None only until ClassicGroup.on_loaded, and after `disarm`
 
     def __repr__(self) -> str:
         return f"<Member {self.member_id} of {self.group.group_id}>"
@@ -93,15 +92,6 @@ class Member(ShardTimer):
             if name == protocol_name:
                 return metadata
         return b""
-
-    def stop(self) -> None:
-        """Cancels the session timer, and drops it.
-
-        Timer and member refer to each other, and garbage collection may be off.
-        """
-        timer, self.timer = self.timer, None  # type: ignore[assignment]
-        if timer is not None:
-            timer.cancel()
 
     def fire(self) -> Outcome | None:
         """Expires the member's session."""
@@ -117,18 +107,13 @@ class PendingMember(ShardTimer):
         timer: removes the id after the session timeout.
     """
 
-    __slots__ = ("group", "member_id", "timer")
+    __slots__ = ("group", "member_id")
 
     timer: Timer
 
     def __init__(self, group: ClassicGroup, member_id: str) -> None:
         self.group = group
         self.member_id = member_id
-
-    def stop(self) -> None:
-        """Cancels the timer, and drops it, because it refers to this object."""
-        self.timer.cancel()
-        del self.timer
 
     def fire(self) -> Outcome | None:
         """Expires the unused member id."""

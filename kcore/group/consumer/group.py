@@ -327,7 +327,7 @@ class ConsumerGroup(Group):
         temporarily has none either: it uses no partitions any more.
         """
         if member.rebalance_timer is not None:
-            member.rebalance_timer.cancel()
+            member.rebalance_timer.disarm()
             member.rebalance_timer = None
         current = member.current
         if current.state is UNREVOKED and current.member_epoch >= 0 and not member.is_classic:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from kcore.group.consumer.group import ConsumerGroup
     from kcore.group.consumer.timers import MemberTimer
     from kcore.runtime.machine import Outcome
-    from kcore_ext.runtime.timer_wheel import Timer
 
 STATIC_LEAVE_EPOCH: Final = -2
 """The member epoch of a static member that left temporarily (KIP-345, KIP-848)."""
@@ -144,7 +143,6 @@ class ConsumerMember(ShardTimer):
         "reply",
         "settled_epoch",
         "sync_timer",
-        "timer",
     )
 
     def __init__(self, group: ConsumerGroup, member_id: str, metadata: MemberMetadata) -> None:
@@ -152,7 +150,7 @@ class ConsumerMember(ShardTimer):
         self.member_id = member_id
         self.metadata = metadata
         self.current = NEW_MEMBER
-        self.timer: Timer | None = None
+        self.timer = None
         self.rebalance_timer: MemberTimer | None = None
         self.join_timer: MemberTimer | None = None
         self.sync_timer: MemberTimer | None = None
@@ -199,11 +197,9 @@ class ConsumerMember(ShardTimer):
 
     def stop(self) -> None:
         """Cancels all timers of the member."""
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
+        self.disarm()
         if self.rebalance_timer is not None:
-            self.rebalance_timer.cancel()
+            self.rebalance_timer.disarm()
             self.rebalance_timer = None
         self.stop_classic_timers()
 
@@ -211,7 +207,7 @@ class ConsumerMember(ShardTimer):
         """Cancels the join timer and the sync timer."""
         for timer in (self.join_timer, self.sync_timer):
             if timer is not None:
-                timer.cancel()
+                timer.disarm()
         self.join_timer = self.sync_timer = None
 
     def fire(self) -> Outcome | None:

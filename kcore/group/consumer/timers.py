@@ -10,7 +10,6 @@ from kcore.runtime.shard import ShardTimer
 if TYPE_CHECKING:
     from kcore.group.consumer.member import ConsumerMember
     from kcore.runtime.machine import Outcome
-    from kcore_ext.runtime.timer_wheel import Timer
 
 
 class Awaited(Enum):
@@ -32,9 +31,7 @@ class MemberTimer(ShardTimer):
         timer: the scheduled timer.
     """
 
-    __slots__ = ("awaited", "member", "member_epoch", "timer")
-
-    timer: Timer | None
+    __slots__ = ("awaited", "member", "member_epoch")
 
     def __init__(self, member: ConsumerMember, awaited: Awaited) -> None:
         self.member = member
@@ -48,12 +45,6 @@ class MemberTimer(ShardTimer):
         shard = member.group.shard
         operation.timer = shard.context.schedule(shard.now.now_ms + max(delay_ms, 0), operation)
         return operation
-
-    def cancel(self) -> None:
-        """Cancels the timer: the action happened or is no longer needed."""
-        timer, self.timer = self.timer, None  # it refers to this object
-        if timer is not None:
-            timer.cancel()
 
     def fire(self) -> Outcome | None:
         """Removes the member."""

@@ -65,7 +65,7 @@ def sync_group(group: ConsumerGroup, request: SyncGroupRequest) -> SyncGroupResp
         await_join(member)
         return sync_error(ErrorCode.REBALANCE_IN_PROGRESS)
     if member.sync_timer is not None:
-        member.sync_timer.cancel()
+        member.sync_timer.disarm()
         member.sync_timer = None
     group.keep_session(member)
     return SyncGroupResponse(

@@ -204,7 +204,7 @@ class ShareGroup(Group):
         del self.members[member.member_id]
         self.last_target = None
         self._subscribe(member.metadata.names, frozenset())
-        member.stop()
+        member.disarm()
         if self.live:
             self.shard.meters.leaves["share"] += 1
         self._changed(before)
@@ -358,7 +358,7 @@ class ShareGroup(Group):
         """Cancels all timers."""
         self.live = False
         for member in self.members.values():
-            member.stop()
+            member.disarm()
 
 
 def _only_in(target: Target | None, other: Target | None) -> Target:

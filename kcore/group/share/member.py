@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from kcore.group.consumer.assignment import Target
     from kcore.group.share.group import ShareGroup
     from kcore.runtime.machine import Outcome
-    from kcore_ext.runtime.timer_wheel import Timer
 
 
 class MemberMetadata(NamedTuple):
@@ -63,14 +62,14 @@ class ShareMember(ShardTimer):
         reply: the response to a heartbeat that changes nothing; None until it is needed.
     """
 
-    __slots__ = ("current", "group", "member_id", "metadata", "reply", "timer")
+    __slots__ = ("current", "group", "member_id", "metadata", "reply")
 
     def __init__(self, group: ShareGroup, member_id: str, metadata: MemberMetadata) -> None:
         self.group = group
         self.member_id = member_id
         self.metadata = metadata
         self.current = NEW_MEMBER
-        self.timer: Timer | None = None
+        self.timer = None
         self.reply: ShareGroupHeartbeatResponse | None = None
 
     def __repr__(self) -> str:
@@ -91,12 +90,6 @@ class ShareMember(ShardTimer):
                 heartbeat_interval_ms=heartbeat_interval_ms,
             )
         return reply
-
-    def stop(self) -> None:
-        """Cancels the session timer."""
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
 
     def fire(self) -> Outcome | None:
         """Removes the member: its session timeout ended."""

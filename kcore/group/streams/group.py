@@ -296,7 +296,7 @@ class StreamsGroup(Group):
     def await_revocation(self, member: StreamsMember) -> None:
         """Restarts a member's revocation timer if it must revoke tasks, else cancels the timer."""
         if member.revocation_timer is not None:
-            member.revocation_timer.cancel()
+            member.revocation_timer.disarm()
             member.revocation_timer = None
         if member.current.state is UNREVOKED and member.current.member_epoch >= 0:
             member.revocation_timer = RevocationTimer.armed(member)

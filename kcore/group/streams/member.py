@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from kcore.group.streams.timers import RevocationTimer
     from kcore.protocol.messages.streams_group_heartbeat import EndpointToPartitions
     from kcore.runtime.machine import Outcome
-    from kcore_ext.runtime.timer_wheel import Timer
 
 NEVER: Final = -1_000
 """An epoch that no request has."""
@@ -77,7 +76,6 @@ class StreamsMember(ShardTimer):
         "reply",
         "rest_epoch",
         "revocation_timer",
-        "timer",
     )
 
     def __init__(self, group: StreamsGroup, member_id: str, metadata: MemberMetadata) -> None:
@@ -85,7 +83,7 @@ class StreamsMember(ShardTimer):
         self.member_id = member_id
         self.metadata = metadata
         self.current = NEW_MEMBER
-        self.timer: Timer | None = None
+        self.timer = None
         self.revocation_timer: RevocationTimer | None = None
         self.rest_epoch = NEVER
         self.reply: StreamsGroupHeartbeatResponse | None = None
@@ -125,11 +123,9 @@ class StreamsMember(ShardTimer):
 
     def stop(self) -> None:
         """Cancels all timers of the member."""
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
+        self.disarm()
         if self.revocation_timer is not None:
-            self.revocation_timer.cancel()
+            self.revocation_timer.disarm()
             self.revocation_timer = None
 
     def fire(self) -> Outcome | None:

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
     from kcore.group.streams.member import StreamsMember
     from kcore.runtime.machine import Outcome
-    from kcore_ext.runtime.timer_wheel import Timer
 
 
 class RevocationTimer(ShardTimer):
@@ -23,9 +22,7 @@ class RevocationTimer(ShardTimer):
         timer: the scheduled timer.
     """
 
-    __slots__ = ("member", "member_epoch", "timer")
-
-    timer: Timer | None
+    __slots__ = ("member", "member_epoch")
 
     def __init__(self, member: StreamsMember) -> None:
         self.member = member
@@ -39,12 +36,6 @@ class RevocationTimer(ShardTimer):
         delay_ms = max(member.metadata.rebalance_timeout_ms, 0)
         operation.timer = shard.context.schedule(shard.now.now_ms + delay_ms, operation)
         return operation
-
-    def cancel(self) -> None:
-        """Cancels the timer: the member confirmed, or left."""
-        timer, self.timer = self.timer, None  # it refers to this object
-        if timer is not None:
-            timer.cancel()
 
     def fire(self) -> Outcome | None:
         """Removes the member."""
@@ -65,19 +56,16 @@ class InitialDelay(ShardTimer):
         timer: the scheduled timer.
     """
 
-    __slots__ = ("_machine", "group_id", "timer")
-
-    timer: Timer | None
+    __slots__ = ("_machine", "group_id")
 
     def __init__(self, machine: GroupShard, group_id: str) -> None:
         self._machine = machine
         self.group_id = group_id
+        self.timer = None
 
     def cancel(self) -> None:
         """Ends the delay without an assignment."""
-        timer, self.timer = self.timer, None
-        if timer is not None:
-            timer.cancel()
+        self.disarm()
         self._machine.initial_delays.pop(self.group_id, None)
 
     def fire(self) -> Outcome | None:

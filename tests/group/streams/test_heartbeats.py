@@ -13,6 +13,7 @@ from kcore.group.apis import JoinGroupApi, ListGroupsApi, OffsetCommitApi
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.streams.configure import Status
 from kcore.group.streams.services import check_broker_settings
+from kcore.group.streams.timers import InitialDelay
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kcore.protocol.messages.list_groups import ListedGroup, ListGroupsRequest
@@ -303,6 +304,14 @@ def test_a_deleted_group_has_no_initial_delay() -> None:
     world.records()
     world.advance(10_000)
     assert world.records() == []
+
+
+def test_an_initial_delay_whose_timer_was_never_armed_can_be_cancelled() -> None:
+    """There may be no memory for its timer; the shard then cancels the delay before it loads again."""
+    world = World({"in": 1})
+    delay = world.machine.initial_delays[GROUP] = InitialDelay(world.machine, GROUP)
+    delay.cancel()
+    assert world.machine.initial_delays == {}
 
 
 def _outcome(world: World) -> Any:
