@@ -56,7 +56,8 @@ async def test_a_commit_that_finds_no_memory_before_it_takes_the_round_is_repeat
 ) -> None:
     node = Node()
     await node.begin()
-    monkeypatch.setattr(node.engine, "commit", FailsOnce(node.engine.commit, MemoryError()))
+    pipeline = node.engine.pipeline
+    monkeypatch.setattr(type(pipeline), "commit", FailsOnce(pipeline.commit, MemoryError()))
     raised: list[dict[str, Any]] = []
     node.driver.loop.set_exception_handler(lambda _, context: raised.append(context))
     node.driver._may_use_thread = False

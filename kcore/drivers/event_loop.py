@@ -70,7 +70,7 @@ class AsyncDriver:
         self._ends: list[Callable[[], None]] = []
         self._pauses: list[Callable[[bool], None]] = []
         self._round = False
-        self.round_clock = RoundClock(engine.now, self._open_round)
+        self.round_clock = RoundClock(engine.now, self.round_is_open)
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_ms = -1
         self._timers = LateTimers(loop, engine.clock, engine.now, self._fire_timers)
@@ -150,17 +150,17 @@ class AsyncDriver:
         """Opens the round of this turn, and reads the clock once for all its requests."""
         self.round_clock.begin()
 
-    def _open_round(self) -> None:
-        if not self._round:
-            if self._times is not None:
-                self._times.began()
-            self.round_is_open()
-
     def measure(self) -> RoundTimes:
         """Measures rounds from now on. Without this call they are not measured."""
         if self._times is None:
             self._times = RoundTimes(time.perf_counter)
+            self.round_clock.open_round = partial(self._open_measured_round, self._times)
         return self._times
+
+    def _open_measured_round(self, times: RoundTimes) -> None:
+        if not self._round:
+            times.began()
+            self.round_is_open()
 
     def round_is_open(self) -> None:
         """Schedules the end of the round for this turn of the loop."""
@@ -219,12 +219,35 @@ class AsyncDriver:
                 future.set_exception(error)
 
     def _end_round(self) -> None:
+        """Ends the round of this turn: writes it, lets connections send the responses, and schedules further work."""
         self._round = False
-        if self._closed or self._broken or (self._paused and self.engine.pipeline.committing):
+        pipeline = self.engine.pipeline
+        if self._closed or self._broken or (self._paused and pipeline.committing):
             return
         self._enter()
         try:
-            self._finish_round()
+            served, self.round_clock.read = self.round_clock.read, False
+            if self._written is not None:  # a lack of memory has interrupted `background_ended`
+                pipeline.finish_background(self._written)
+                self._written = None
+            if pipeline.dirty:
+                self._write_round()
+            else:
+                if served:
+                    self._offload_policy.served()
+                if self._times is not None:
+                    self._times.passed()
+            for callback in self._ends:
+                try:
+                    callback()
+                except Exception as error:
+                    log_failure(logger, error, "driver: the callback %r failed at the end of a round", callback)
+            if pipeline.dirty and not pipeline.committing:
+                self.round_is_open()
+            if self.engine.slices and not self._slicing:
+                self.loop.call_soon(self._slice)
+                self._slicing = True
+            self._set_alarm()
             self._inside = False
         except BaseException as error:
             self._handle_engine_error(error)
@@ -267,31 +290,6 @@ class AsyncDriver:
                 for callback in self._pauses:
                     callback(False)
 
-    def _finish_round(self) -> None:
-        pipeline = self.engine.pipeline
-        served, self.round_clock.read = self.round_clock.read, False
-        if self._written is not None:  # a lack of memory has interrupted `background_ended`
-            pipeline.finish_background(self._written)
-            self._written = None
-        if pipeline.dirty:
-            self._write_round()
-        else:
-            if served:
-                self._offload_policy.served()
-            if self._times is not None:
-                self._times.passed()
-        for callback in self._ends:
-            try:
-                callback()
-            except Exception as error:
-                log_failure(logger, error, "driver: the callback %r failed at the end of a round", callback)
-        if pipeline.dirty and not pipeline.committing:
-            self.round_is_open()
-        if self.engine.slices and not self._slicing:
-            self.loop.call_soon(self._slice)
-            self._slicing = True
-        self._set_alarm()
-
     def _write_round(self) -> None:
         """Commits the round inline or on the thread, or leaves it open until the previous round is written."""
         pipeline = self.engine.pipeline
@@ -313,9 +311,9 @@ class AsyncDriver:
         if (should_offload or in_background) and self._start_background(now_s):
             return
         if self._times is None:
-            self.engine.commit()
+            pipeline.commit()
         else:
-            self._times.ended(pipeline.waiting, self.engine.commit)
+            self._times.ended(pipeline.waiting, pipeline.commit)
         self._offload_policy.wrote(time.perf_counter() - now_s)
 
     def _start_background(self, now_s: float) -> bool:

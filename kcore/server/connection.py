@@ -188,6 +188,11 @@ class Connection(ConnectionCore, asyncio.Protocol):
             self.server.driver.begin_round()
             self.go_on()
 
+    def _flush_failed(self, error: Exception) -> None:
+        """Closes the connection, because sending its responses raised `error`."""
+        logger.error("connection from %s: cannot send responses, closing it", self.client_host, exc_info=error)
+        self.abort()
+
     # ---- called by the request queue (Owner)
 
     def make_context(self, version: int, client_id: str) -> RequestContext:

@@ -101,7 +101,8 @@ class Server:
         self.refused_requests = 0
         self.authentications = Authentications()
         self.traffic = Traffic()
-        driver.at_end_of_round(self._flush)
+        driver.at_end_of_round(self.flushes.flush)
+        driver.at_end_of_round(self._after_flush)
         driver.when_paused(self._pause)
         self.engine.client_quotas.mute = self._mute
 
@@ -225,14 +226,8 @@ class Server:
             else:
                 connection.resume_requests()
 
-    def _flush(self) -> None:
-        while self.flushes:
-            for connection in self.flushes.take():
-                try:
-                    connection.go_on()
-                except Exception:
-                    logger.exception("connection from %s: cannot send responses, closing it", connection.client_host)
-                    connection.abort()
+    def _after_flush(self) -> None:
+        """Handles what the connections have reported while they sent the responses of the round."""
         if lost_responses():
             self._close_lost()
         if self.responses is not None:

@@ -22,6 +22,6 @@ cdef class Now:
 cdef class RoundClock:
     cdef readonly Now now
     cdef public bint read
-    cdef object _open_round
+    cdef public object open_round       # called when the time of a new round is read
 
     cpdef int begin(self) except -1

@@ -47,10 +47,12 @@ class RoundClock:
     Attributes:
         now: the time of the round.
         read: True if the clock was read for this round. The driver resets it at the end of the round.
+        open_round: as above.
     """
 
     now: Now
     read: bool
+    open_round: Callable[[], None]
     def __init__(self, now: Now, open_round: Callable[[], None]) -> None: ...
     def begin(self) -> int:
         """Opens the round and reads the clock, unless both were done."""

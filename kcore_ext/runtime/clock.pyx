@@ -60,12 +60,12 @@ cdef class RoundClock:
 
     def __init__(self, Now now not None, open_round):
         self.now = now
-        self._open_round = open_round
+        self.open_round = open_round
 
     cpdef int begin(self) except -1:
         if not self.read:
             self.now.update()
-            self._open_round()
+            self.open_round()
             self.read = True
         elif self.now.age_ms() > STALE_MS:
             self.now.update()

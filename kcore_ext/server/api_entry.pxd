@@ -3,8 +3,8 @@
 from cpython.object cimport PyObject
 
 from kcore_ext.codec.plan cimport Schema
+from kcore_ext.runtime.lease cimport LocalLease
 from kcore_ext.server.api_times cimport ApiTimes
-from kcore_ext.server.decider cimport Decider
 
 cdef enum:
     MAX_KEPT_FRAME = 1024       # longest frame that is kept for the next equal response
@@ -16,8 +16,12 @@ cdef struct CachedFrame:                # a response that may be sent again
     int version
 
 
-cdef class ApiEntry(Decider):
+cdef class ApiEntry:
     cdef readonly object api
+    cdef public object fast             # the fast path; None without one
+    cdef public object handle           # (context, request) -> response, `Pending` or None
+    cdef public LocalLease lease        # the lease of a cluster's node, checked around `fast`; None: none is needed
+    cdef public object checked          # (context, request, response of `fast`) -> response, if the lease may end before it
     cdef public object meter            # measures requests: (entry, context, request) -> as `handle`; or None
     cdef public ApiTimes times          # records the time of requests; None: it is not measured
     cdef readonly int key
@@ -40,6 +44,7 @@ cdef class ApiEntry(Decider):
     cdef CachedFrame* _sent             # by response; NULL unless the API caches responses
 
     cpdef int header_version(self, int version) except -1
+    cdef object decided(self, object context, object request)
     cdef object _decode(self, const unsigned char* frame, Py_ssize_t size, int version, Py_ssize_t position)
     cdef bytes frame_of(self, object response, int version, int correlation_id)
     cdef bytes _frame_again(self, object response, int version, int correlation_id)

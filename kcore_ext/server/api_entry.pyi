@@ -1,12 +1,12 @@
-"""An API as a server serves it: its served versions, its limits, and the frames of its responses."""
+"""An API as a server serves it: versions and limits, the decision of its requests, and the frames of its responses."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from kcore_ext.runtime.lease import LocalLease
 from kcore_ext.server.api_times import ApiTimes
-from kcore_ext.server.decider import Decider
 
-class ApiEntry(Decider):
+class ApiEntry:
     """An API as a server serves it.
 
     Args:
@@ -25,6 +25,11 @@ class ApiEntry(Decider):
 
     Attributes:
         api: the API.
+        fast: the API's fast path, called with the same arguments before `handle`; None if it has none.
+        handle: the decision: (context, request) -> a response, a `Pending`, or None for no response.
+        lease: the lease of a node of a cluster; None if the node needs none. `fast` is called only while it is valid.
+        checked: replaces a response of `fast` if the lease may end before it is sent: (context, request, response) ->
+            the response, an error, or a `Pending` that is checked at its completion.
         meter: serves requests by `decide` and measures them; usually None.
         times: records the time of each request; None: it is not measured, which costs nothing.
         caches_requests: as `kcore.runtime.Api.caches_requests`.
@@ -47,6 +52,10 @@ class ApiEntry(Decider):
     requests: int
     errors: dict[int, int]
     walk: Callable[[Any, dict[int, int]], None] | None
+    fast: Callable[[Any, Any], Any] | None
+    handle: Callable[[Any, Any], Any]
+    lease: LocalLease | None
+    checked: Callable[[Any, Any, Any], Any] | None
     limit_bytes: int
     note: Callable[[int], None] | None
     max_request_bytes: int
@@ -67,6 +76,8 @@ class ApiEntry(Decider):
         max_request_elements: int = ...,
         slice_bytes: int = ...,
     ) -> None: ...
+    def decide(self, context: Any, request: Any) -> Any:
+        """Decides a request by `fast`, or else by `handle`; returns its result."""
     def whole_frame(self, response: Any, version: int, correlation_id: int) -> bytes:
         """Encodes a response of any length at once, and counts its errors.
 

@@ -1,4 +1,4 @@
-"""An API as a server serves it: its served versions, its limits, and the frames of its responses."""
+"""An API as a server serves it: versions and limits, the decision of its requests, and the frames of its responses."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
@@ -9,7 +9,7 @@ from kcore_ext.codec.plan import EncodeError, MessageTooLargeError
 from kcore_ext.codec.frames cimport encode_response_frame, frame_with_id
 from kcore_ext.codec.plan cimport Plan, schema_of
 from kcore_ext.codec.read cimport UNLIMITED, read_message
-from kcore_ext.server.decider cimport Decider
+from kcore_ext.runtime.outcome cimport Pending
 
 cdef Py_ssize_t LONGEST_FRAME = 0x7FFFFFFF + 4
 
@@ -18,7 +18,7 @@ cdef enum:
     MAX_SENT = 256              # responses whose frames are cached per API, if it caches responses
 
 
-cdef class ApiEntry(Decider):
+cdef class ApiEntry:
     """An API as a server serves it; the stub documents it."""
 
     def __init__(
@@ -65,6 +65,20 @@ cdef class ApiEntry(Decider):
     cdef object _decode(self, const unsigned char* frame, Py_ssize_t size, int version, Py_ssize_t position):
         cdef Plan* plan = self._schema.plan(version, version >= self._schema.flexible_since)
         return read_message(plan, frame, size, position, self.max_request_elements)
+
+    cdef object decided(self, object context, object request):
+        """Decides a request by the fast path or the generic one, under the lease of a cluster's node."""
+        cdef object response = None
+        if self.fast is not None and (self.lease is None or self.lease.valid()):
+            response = self.fast(context, request)
+            if self.lease is not None and response is not None:
+                # The store refuses the commit of a `Pending` that waits for one, if the lease has ended.
+                if (<Pending>response).parked if isinstance(response, Pending) else not self.lease.valid():
+                    return self.checked(context, request, response)
+        return self.handle(context, request) if response is None else response
+
+    def decide(self, context, request):
+        return self.decided(context, request)
 
     def decode(self, bytes frame not None, int version, Py_ssize_t position):
         return self._decode(<const unsigned char*>PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame), version, position)

@@ -41,6 +41,7 @@ cdef class ConnectionCore:
     cdef FlushQueue _flushes
     cdef RoundClock _round_clock
 
+    cpdef int go_on(self) except -1
     cdef int serve(self) except -1
     cdef int flush(self) except -1
     cdef int pace(self) except -1

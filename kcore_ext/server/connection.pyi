@@ -36,8 +36,11 @@ class FlushQueue:
         """Adds a connection, and schedules the end of the round."""
     def discard(self, connection: ConnectionCore) -> None:
         """Removes a connection from the queue, if it is queued."""
-    def take(self) -> dict[Any, None]:
-        """Removes and returns all connections, in order."""
+    def flush(self) -> None:
+        """Has all connections send their responses and serve further requests, in order, until none is left.
+
+        A connection that raises is closed.
+        """
 
 class ConnectionCore:
     """The part of a connection that runs for every read.
@@ -95,6 +98,9 @@ class ConnectionCore:
     @abstractmethod
     def report_unread(self) -> None:
         """Reports the number of sent bytes that the peer has not read."""
+    @abstractmethod
+    def _flush_failed(self, error: Exception) -> None:
+        """Closes the connection, because `go_on` raised `error` at the end of a round."""
     @abstractmethod
     def _continue_later(self) -> None:
         """Leaves the remaining requests to a later turn of the event loop."""

@@ -48,11 +48,18 @@ cdef class FlushQueue:
     def discard(self, connection):
         self._connections.pop(connection, None)
 
-    def take(self):
-        cdef dict empty = {}    # allocated before anything changes
-        connections, self._connections = self._connections, empty
-        self._scheduled = False
-        return connections
+    def flush(self):
+        cdef ConnectionCore connection
+        cdef dict connections, empty
+        while self._connections:
+            empty = {}      # allocated before anything changes
+            connections, self._connections = self._connections, empty
+            self._scheduled = False
+            for connection in connections:
+                try:
+                    connection.go_on()
+                except Exception as error:
+                    connection._flush_failed(error)
 
 
 cdef class ConnectionCore:
@@ -95,14 +102,15 @@ cdef class ConnectionCore:
     def arrived(self):
         self._flushes.put(self)
 
-    def go_on(self):
+    cpdef int go_on(self) except -1:
         if self._closing:
-            return
+            return 0
         self.flush()
         self.serve()
         self.pace()
         if self._eof:
             self._close_if_done()
+        return 0
 
     cdef int serve(self) except -1:
         """Serves complete frames until one parks, the peer stops reading, or none is left; sends the responses."""

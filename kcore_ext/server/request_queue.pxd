@@ -27,7 +27,6 @@ cdef class ResponseSlot:
     cdef readonly bytes frame
 
     cpdef object arrive(self, object response)
-    cpdef object complete(self, bytes frame)
 
 @cython.final
 cdef class RequestQueue:
@@ -63,16 +62,15 @@ cdef class RequestQueue:
         return len(self._buffer) - self._position
     cdef const unsigned char* _start(self)
     cdef bint _is_late(self, int64_t* until_ns) except -1
-    cdef bint _next(self) except -1
     cdef int _check_size(self, const unsigned char* frame, Py_ssize_t size, Py_ssize_t received) except -1
     cdef int _request(self, const unsigned char* frame, Py_ssize_t size) except -1
-    cdef int _unknown(self, const unsigned char* frame, Py_ssize_t size, bytes key) except -1
     cdef int _decide(self, ApiEntry route, int version, int correlation_id, object context, object request,
                      CachedRequest known) except -1
     cdef int _decided(self, ApiTimes times, ResponseSlot slot, int64_t began_ns) except -1
     cdef int _ready(self, ApiEntry route, int version, int correlation_id, bytes frame) except -1
     cdef int _write_later(self, ResponseSlot slot, object api, object context, object request, object response) except -1
-    cdef object _context(self, int version, object client_id)
+    cdef object _new_context(self, int version, object client_id)
+    cdef int _remember(self, bytes key, ApiEntry route, int version, object context, object request) except -1
     cdef void _append(self, ResponseSlot slot)
     cdef void _drop_first(self)
-    cdef object _arrived(self, Py_ssize_t size)
+    cdef int _complete(self, ResponseSlot slot, bytes frame) except -1

@@ -62,7 +62,8 @@ cdef class ResponseSlot:
         cdef bytes frame
         pending, self._pending = self._pending, None
         if response is None:
-            return self.complete(b"")
+            self._queue._complete(self, b"")
+            return
         try:
             try:
                 frame = route.frame_of(response, self._version, self._correlation_id)
@@ -82,13 +83,10 @@ cdef class ResponseSlot:
             if self._queue._owner is not None:
                 self._queue._owner.response_failed(self, error)
         else:
-            return self.complete(frame)
+            self._queue._complete(self, frame)
 
-    cpdef object complete(self, bytes frame):
-        if self._began_ns and self._route.times is not None:
-            self._route.times.add(self._route.times.now_ns() - self._began_ns)
-        self.frame = frame
-        return self._queue._arrived(PyBytes_GET_SIZE(frame))
+    def complete(self, bytes frame not None):
+        self._queue._complete(self, frame)
 
 
 cdef inline void fill_slot(ResponseSlot slot, RequestQueue queue, ApiEntry route, int version, int correlation_id) noexcept:
@@ -99,6 +97,15 @@ cdef ResponseSlot slot_of(RequestQueue queue, ApiEntry route, int version, int c
     cdef ResponseSlot slot = ResponseSlot.__new__(ResponseSlot)
     fill_slot(slot, queue, route, version, correlation_id)
     return slot
+
+
+cdef inline bytes key_of(const unsigned char* frame, Py_ssize_t size):
+    """Returns the key of a cached request: its bytes without the correlation id."""
+    cdef bytes key = PyBytes_FromStringAndSize(NULL, size - (BODY_AT - CORRELATION_ID_AT))
+    cdef char* to = PyBytes_AS_STRING(key)
+    memcpy(to, frame, CORRELATION_ID_AT)
+    memcpy(to + CORRELATION_ID_AT, frame + BODY_AT, size - BODY_AT)
+    return key
 
 
 cdef bint some_lost = False     # a queue of this process is `lost`
@@ -189,6 +196,9 @@ cdef class RequestQueue:
 
     cpdef bint serve(self) except -1:
         cdef int64_t until_ns = -1      # -2: before the second request, -1: before the first
+        cdef object buffer
+        cdef const unsigned char* start
+        cdef Py_ssize_t left, size
         if self._serving:
             return False
         self._serving = True
@@ -200,8 +210,27 @@ cdef class RequestQueue:
                 if self.turn_ns and self._is_late(&until_ns):
                     self.late = True
                     break
-                if not self._next():
+                buffer = self._buffer   # keeps the bytes alive while the request is decoded
+                left = len(buffer) - self._position
+                if left < LENGTH_BYTES:
                     break
+                start = self._start()
+                size = read_int32(start)
+                if size < 0 or size > self._max_frame_bytes:
+                    raise self._frame_error(f"a frame of {size} bytes; 0 to {self._max_frame_bytes} are accepted")
+                if size > CHECKED_BYTES and left >= LENGTH_BYTES + KEY_BYTES:
+                    self._check_size(start + LENGTH_BYTES, size, left - LENGTH_BYTES)
+                if left < LENGTH_BYTES + size:
+                    break
+                if left == LENGTH_BYTES + size:
+                    self._buffer = b""
+                    self._position = 0
+                else:
+                    self._position += LENGTH_BYTES + size
+                if self.gate is None:
+                    self._request(start + LENGTH_BYTES, size)
+                else:
+                    self.gate(PyBytes_FromStringAndSize(<const char*>start + LENGTH_BYTES, size))
         finally:
             self._serving = False
             self._mark_ns = 0
@@ -218,34 +247,6 @@ cdef class RequestQueue:
             until_ns[0] = now_ns + self.turn_ns
             return False
         return now_ns >= until_ns[0]
-
-    cdef bint _next(self) except -1:
-        """Serves one complete frame; returns False if there is none."""
-        cdef object buffer = self._buffer  # keeps the bytes alive while the request is decoded
-        cdef Py_ssize_t left = len(buffer) - self._position
-        cdef const unsigned char* start
-        cdef Py_ssize_t size
-        if left < LENGTH_BYTES:
-            return False
-        start = self._start()
-        size = read_int32(start)
-        if size < 0 or size > self._max_frame_bytes:
-            raise self._frame_error(f"a frame of {size} bytes; 0 to {self._max_frame_bytes} are accepted")
-        if size > CHECKED_BYTES and left >= LENGTH_BYTES + KEY_BYTES:
-            self._check_size(start + LENGTH_BYTES, size, left - LENGTH_BYTES)
-        if left < LENGTH_BYTES + size:
-            return False
-        if left == LENGTH_BYTES + size:
-            self._buffer = b""
-            self._position = 0
-        else:
-            self._position += LENGTH_BYTES + size
-        start += LENGTH_BYTES
-        if self.gate is not None:
-            self.gate(PyBytes_FromStringAndSize(<const char*>start, size))
-        else:
-            self._request(start, size)
-        return True
 
     cdef int _check_size(self, const unsigned char* frame, Py_ssize_t size, Py_ssize_t received) except -1:
         """Refuses a frame once it needs more memory than its API allows; until then the server waits, like Kafka."""
@@ -268,54 +269,62 @@ cdef class RequestQueue:
         self._request(<const unsigned char*>PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame))
 
     cdef int _request(self, const unsigned char* frame, Py_ssize_t size) except -1:
-        cdef bytes key = None
-        cdef char* to
-        cdef PyObject* found
+        """Serves one request: decodes it, unless it is cached, and decides it."""
+        cdef RequestHead head
+        cdef ApiEntry route = None
         cdef CachedRequest known
+        cdef PyObject* found
+        cdef bytes key = None
         cdef int api_key
-        cdef ApiEntry route
         if BODY_AT <= size <= MAX_KNOWN_BYTES:
-            api_key = <short>(frame[0] << 8 | frame[1])
+            api_key = read_int16(frame)
             if 0 <= api_key < len(self._routes) and self._routes[api_key] is not None:
                 route = <ApiEntry>self._routes[api_key]
                 if route.caches_requests:
-                    key = PyBytes_FromStringAndSize(NULL, size - 4)
-                    to = PyBytes_AS_STRING(key)
-                    memcpy(to, frame, CORRELATION_ID_AT)
-                    memcpy(to + CORRELATION_ID_AT, frame + BODY_AT, size - BODY_AT)
+                    key = key_of(frame, size)
                     found = PyDict_GetItemWithError(self._known, key)
                     if found != NULL:
                         known = <CachedRequest>found
                         return self._decide(known.route, known.version, read_int32(frame + CORRELATION_ID_AT),
                                             known.context, known.request, known)
-        return self._unknown(frame, size, key)
-
-    cdef int _unknown(self, const unsigned char* frame, Py_ssize_t size, bytes key) except -1:
-        cdef RequestHead head
-        cdef ApiEntry route = None
-        cdef CachedRequest known = None
         client_id = read_request_header(frame, size, 0, &head)
-        if 0 <= head.api_key < len(self._routes):
-            route = self._routes[head.api_key]
         if route is None:
-            route = self._owner.route(head.api_key)
+            if 0 <= head.api_key < len(self._routes):
+                route = self._routes[head.api_key]
+            if route is None:
+                route = self._owner.route(head.api_key)
         if route is None or not route.min_version <= head.api_version <= route.max_version:
             response, route, version = self._owner.unsupported(head.api_key, head.api_version)
             self.respond(route, version, head.correlation_id, response)
             return 0
-        context = self._context(head.api_version, client_id)
+        context = self._contexts.get((head.api_version, client_id))
+        if context is None:
+            context = self._new_context(head.api_version, client_id)
         request = route._decode(frame, size, head.api_version, head.body)
         if key is not None and len(<str>client_id) <= MAX_REMEMBERED_NAME:
-            if len(self._known) >= MAX_KNOWN:
-                self._known.clear()
-            known = CachedRequest.__new__(CachedRequest)
-            known.route = route
-            known.version = head.api_version
-            known.context = context
-            known.request = request
-            self._known[key] = known
+            self._remember(key, route, head.api_version, context, request)
         # The response is cached only if the request is repeated, because a starting client repeats few requests.
         return self._decide(route, head.api_version, head.correlation_id, context, request, None)
+
+    cdef object _new_context(self, int version, object client_id):
+        context = self._owner.make_context(version, client_id)
+        if len(<str>client_id) <= MAX_REMEMBERED_NAME:
+            if len(self._contexts) >= MAX_CONTEXTS:  # the client changes its id with every request
+                self._contexts.clear()
+            self._contexts[version, client_id] = context
+        return context
+
+    cdef int _remember(self, bytes key, ApiEntry route, int version, object context, object request) except -1:
+        """Caches a decoded request, whose bytes may arrive again."""
+        cdef CachedRequest known = CachedRequest.__new__(CachedRequest)
+        if len(self._known) >= MAX_KNOWN:
+            self._known.clear()
+        known.route = route
+        known.version = version
+        known.context = context
+        known.request = request
+        self._known[key] = known
+        return 0
 
     cdef int _decide(
         self, ApiEntry route, int version, int correlation_id, object context, object request, CachedRequest known
@@ -378,17 +387,6 @@ cdef class RequestQueue:
             slot._began_ns = began_ns
         return 0
 
-    cdef object _context(self, int version, object client_id):
-        cdef tuple key = (version, client_id)
-        context = self._contexts.get(key)
-        if context is None:
-            context = self._owner.make_context(version, client_id)
-            if len(<str>client_id) <= MAX_REMEMBERED_NAME:
-                if len(self._contexts) >= MAX_CONTEXTS:  # the client changes its id with every request
-                    self._contexts.clear()
-                self._contexts[key] = context
-        return context
-
     # ---- responses
 
     cdef int _write_later(self, ResponseSlot slot, object api, object context, object request, object response) except -1:
@@ -439,8 +437,13 @@ cdef class RequestQueue:
         if self._first is None:
             self._last = None
 
-    cdef object _arrived(self, Py_ssize_t size):
-        self.held_bytes += size
+    cdef int _complete(self, ResponseSlot slot, bytes frame) except -1:
+        """Sends the frame of a slot as soon as those in front of it are complete."""
+        cdef ApiTimes times = slot._route.times
+        if slot._began_ns and times is not None:
+            times.add(times.now_ns() - slot._began_ns)
+        slot.frame = frame
+        self.held_bytes += PyBytes_GET_SIZE(frame)
         while self._first is not None and self._first.frame is not None:
             if PyBytes_GET_SIZE(self._first.frame):
                 self._out.append(self._first.frame)
@@ -450,6 +453,7 @@ cdef class RequestQueue:
         if not self._announced and self._owner is not None:
             self._announced = True
             self._owner.arrived()
+        return 0
 
     @property
     def waiting(self) -> bool:
