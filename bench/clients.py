@@ -3,7 +3,7 @@
     python -m bench.clients [--clients kcore aiokafka ...] [--work produce consume ...] [--sizes 100 1024] [--rounds 3]
 
 The clients are kcore (its asynchronous API), aiokafka, kafka-python and confluent-kafka (librdkafka); packages that are
-not installed are skipped. Each measurement is a process of its own, which warms up and then reports the CPU time of all
+not installed are skipped. Each measurement is a process of its own. It warms up, and then reports the CPU time of all
 its threads per record (produce, consume), per commit or per heartbeat. The clients take turns within a round. All have
 the same settings: acks=all, idempotence, no compression, batches of 128 KiB, a linger time of 5 ms, fetches of 1 MiB
 for a partition, four partitions. Prints a table, and writes it to build/bench/clients.md.

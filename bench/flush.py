@@ -1,11 +1,11 @@
 """Measures how long the device takes to flush a small write: `python -m bench.flush [FOLDER] [--rate 200]`.
 
-With `--commits` it also measures commits of one offset by an embedded node with `fsync`, in blocks that alternate with
-those of the bare flush, and prints the difference of the medians.
+With `--commits` it also measures commits of one offset by an embedded node with `fsync`, and prints the difference of
+the medians. Blocks of commits and of bare flushes alternate.
 
-It writes what a commit of one batch writes to kcore's journal (300 bytes by default) into a file of a fixed size, and
-flushes it, back to back or at a fixed rate. A device that was idle may take longer, so compare a latency with the row
-of the same rate. The times are in µs, of `pwrite` and `fdatasync` together.
+A write has the size of a journal entry of one batch (300 bytes by default). It goes into a file of a fixed size and is
+flushed, back to back or at a fixed rate. A device that was idle may take longer, so compare a latency with the row of
+the same rate. The times are in µs, of `pwrite` and `fdatasync` together.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python -m bench.report RESULTS.json [--out FOLDER] [--baseline FILE] [--save-baseline]
 
 A row is one benchmark: its median, its spread (the middle half of its rounds), and the ratio of its median to the
-baseline stored in the repository. Machines differ and are shared, so both sides are divided by the time of a fixed
-piece of pure Python measured with them (`calibrate`): a ratio of 0.5 is half the time on the same machine.
+baseline stored in the repository. Machines differ and are shared, so each side is divided by the time of a fixed piece
+of pure Python that was measured with it (`calibrate`). A ratio of 0.5 is half the time on the same machine.
 """
 
 from __future__ import annotations

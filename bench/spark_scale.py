@@ -6,9 +6,10 @@
 
 The log has 200 partitions, of which one has 30 % of the events. They are generated from prepared batches: committed
 offsets of groups in their own partitions, again and again. The last 1 % of each partition has files of its own. Each
-line of the output is a JSON object: the job, wall seconds, processor seconds of the JVM and all its workers, events per
-processor second, and the peak memory of the processes in MB. `--peer` also reads 1 % of the events with kafka-python
-and pandas from `kcore serve`. `--cluster` starts a master and two workers with a core each, and runs the jobs there.
+line of the output is a JSON object. It has the job, wall seconds, processor seconds of the JVM and all its workers,
+events per processor second, and peak memory of the processes in MB. `--peer` also reads 1 % of the events with
+kafka-python and pandas from `kcore serve`. `--cluster` starts a master and two workers with a core each, and runs the
+jobs there.
 """
 
 from __future__ import annotations

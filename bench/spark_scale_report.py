@@ -129,8 +129,8 @@ def tables(results: Results) -> str:
 def day_shares(results: Results, events: int) -> Iterator[str]:
     """Yields sentences: the CPU time of a day in percent of a whole run, each without a start.
 
-    There are two measures of the start: a rebuild of a small log, which also counts the state of a day as work, and
-    the same job over an empty day, whose work is the state alone.
+    The start is measured in two ways. With a rebuild of a small log, the state of a day counts as work. With the same
+    job over an empty day, it does not, because that job handles the same state.
     """
     lines = {job: line.cpu_s for (job, where, size), line in results.items() if size == events and where != "cluster"}
     if not {LOCAL, START, *DAYS, *DAYS.values()} <= lines.keys():

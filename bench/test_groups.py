@@ -1,8 +1,8 @@
 """Classic groups inside the engine, without a socket: heartbeats, join storms, and the memory of a member.
 
-Requests are made beforehand, as a server has them after decoding; time is virtual and the log in memory, so that a row
-is the cost of the coordinator itself. The baseline of the heartbeat is the minimum in Python: two dictionary look-ups
-and one store.
+Requests are made beforehand, as a server has them after decoding. Time is virtual and the log is in memory, so that a
+row is the cost of the coordinator itself. The baseline of the heartbeat is the minimum in Python: two dictionary
+look-ups and one store.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The purgatory, compared with a simple one in Python: a dict of lists, a heap of timeouts, purged when it has grown.
 
-Every row does COUNT operations a round; `make bench` prints the time of one. BACKGROUND operations wait under the same
-keys all the time, as in a busy purgatory, or there are none, so that every key's list is created and dropped
-repeatedly.
+Every row does COUNT operations a round; `make bench` prints the time of one. In some rows BACKGROUND operations wait
+under the same keys all the time, as in a busy purgatory. In the other rows there are none, so that every key's list is
+created and dropped repeatedly.
 """
 
 import heapq

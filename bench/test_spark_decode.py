@@ -1,9 +1,8 @@
 """Decoding of exported records to typed columns, in rows per second on one core, for every record type; without Spark.
 
-Three readers process the same rows: the compiled one (`extension`), its pure Python counterpart (`pure`), and the
-simple
-one with the engine's codec (`objects`): an object per record, dicts of it, Arrow of these. Processor time, best of
-several:
+Three readers process the same rows: the compiled reader (`extension`), its pure Python counterpart (`pure`), and a
+simple one with the engine's codec (`objects`). The simple one makes an object per record, dicts of the objects, and
+Arrow columns of the dicts. Processor time, best of several:
 
     pytest bench/test_spark_decode.py --benchmark-timer=time.process_time --benchmark-columns=min
 """
@@ -72,7 +71,7 @@ def batch_of(name: str) -> Any:
 
 
 class Objects:
-    """The baseline: an object per record, dicts of it, Arrow of these."""
+    """The baseline: makes an object per record, dicts of the objects, and Arrow columns of the dicts."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         (name,) = names

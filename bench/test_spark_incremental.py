@@ -107,7 +107,7 @@ class Runs:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Runs, list[WrittenFile]]:
-    """A log with its last day in files of its own, and the checkpoints of the day before."""
+    """Yields runs over a log whose last day is in files of its own, with the checkpoints of the day before."""
     root = tmp_path_factory.mktemp("incremental")
     found = Runs(root / "events", root / "state")
     previous: list[WrittenFile] = []
@@ -134,7 +134,7 @@ def test_whole(benchmark: Benchmark, runs: tuple[Runs, list[WrittenFile]]) -> No
 
 
 def test_whole_with_checkpoints(benchmark: Benchmark, runs: tuple[Runs, list[WrittenFile]]) -> None:
-    """Measures the same with checkpoints."""
+    """Measures a run over the whole log that also writes checkpoints."""
     assert counts(benchmark(runs[0].with_checkpoints))["checkpoint"] > GROUPS * GROUP_OFFSETS
 
 
@@ -145,6 +145,6 @@ def test_day(benchmark: Benchmark, runs: tuple[Runs, list[WrittenFile]]) -> None
 
 
 def test_day_with_checkpoints(benchmark: Benchmark, runs: tuple[Runs, list[WrittenFile]]) -> None:
-    """Measures the same with the checkpoints for the next day."""
+    """Measures a run that continues with the last day, and writes the checkpoints for the next day."""
     found = benchmark(runs[0].continued, runs[1], True)
     assert counts(found)["checkpoint"] > GROUPS * GROUP_OFFSETS

@@ -68,7 +68,7 @@ def open_node(folder: Path) -> Engine:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder with the log."""
+    """Returns a data folder with the log."""
     path = tmp_path_factory.mktemp("rebuild") / "data"
     engine = open_node(path)
     topic = engine.topics.by_name(CONSUMER_OFFSETS)

@@ -30,7 +30,7 @@ def formed(processes: int, partitions: int) -> tuple[World, list[Member]]:
 
 @pytest.mark.parametrize("processes", [10, 1_000])
 def test_a_heartbeat_at_rest(benchmark: Any, processes: int) -> None:
-    """The request has been decoded; the response is the same object each time."""
+    """Measures a heartbeat that was decoded before, and whose response is the same object each time."""
     world, members = formed(processes, 10)
     api, context = world.heartbeats, RequestContext(0, "client")
     request = StreamsGroupHeartbeatRequest(group_id=GROUP, member_id="m1", member_epoch=members[1].epoch)
@@ -44,5 +44,5 @@ def test_a_heartbeat_at_rest(benchmark: Any, processes: int) -> None:
 
 @pytest.mark.parametrize("tasks", [1_000])
 def test_100_processes_come_to_rest(benchmark: Any, tasks: int) -> None:
-    """From the first join to the last acknowledged task, with the encoding and decoding of test clients."""
+    """Measures a group from the first join to the last acknowledged task, including the codec of the test clients."""
     benchmark.pedantic(lambda: formed(100, tasks // SUBTOPOLOGIES), rounds=5)

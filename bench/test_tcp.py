@@ -6,8 +6,8 @@ is constant. bench/peers/load measures requests per second of server CPU.
 
 The two storms are groups that form at once, with a connection for each member; their time includes the client's, and
 the
-server's usage is listed separately. Members of the new protocol send heartbeats without a pause, and the group does not
-wait for its assignment interval (KIP-1263): with Kafka's default of a second, that second would dominate.
+server's usage is listed separately. Members of the new protocol send heartbeats without a pause. The group has no
+assignment interval (KIP-1263), because Kafka's default of a second would dominate the time.
 """
 
 from __future__ import annotations

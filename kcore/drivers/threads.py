@@ -41,18 +41,18 @@ class ThreadDriver:
     most until the next deadline, so that timers fire in time although the driver has no thread of its own.
 
     `_inside` is set at the entry and cleared at the normal exit, both under the lock. An exception that leaves the
-    engine in between, such as a `KeyboardInterrupt`, leaves the mark set: memory may then hold half a change, so the
+    engine in between, such as a `KeyboardInterrupt`, leaves the mark set. Memory may then hold half a change, so the
     engine refuses every call until it is opened again. Waiting happens outside the engine: a caller that waits for the
-    lock or for its response may be interrupted without harm. An interrupt while the log is written is harmless too:
-    the commit fails in order, and memory is read from the log.
+    lock or for its response may be interrupted without harm. An interrupt while the log is written is harmless too: the
+    commit fails in order, and memory is read from the log.
 
     Threads share flushes. A thread that leaves the engine commits the open round, unless more threads are likely to
-    join it: those that wait for the lock, and as many as have joined the round before. Then it is a follower, which
-    sleeps until a later thread has committed the round. The first follower of a round is its opener: if no thread joins
-    for `GRACE_S`, the opener commits. `_expected` has the threads that waited for the lock when the last commit ended.
-    The round stays open until they have entered, so a call waits for two flushes at most, unless a parked request ends
-    the round. If exceptions interrupt the threads that a round relies on, its followers commit it after
-    `FOLLOWER_WAIT_S`.
+    join it. Likely are those that wait for the lock, and as many threads as joined the previous round. Then the thread
+    becomes a follower, which sleeps until a later thread has committed the round. The first follower of a round is its
+    opener: if no thread joins for `GRACE_S`, the opener commits. `_expected` has the threads that waited for the lock
+    when the last commit ended. The round stays open until they have entered, so a call waits for two flushes at most,
+    unless a parked request ends the round. If exceptions interrupt the threads that a round relies on, its followers
+    commit it after `FOLLOWER_WAIT_S`.
 
     Args:
         engine: the engine.

@@ -1,7 +1,7 @@
 """Steps of replay that consumer, share and streams groups (KIP-848, KIP-932, KIP-1071) have in common.
 
-The records of these groups have the same order: a group is created by any of its records, and a tombstone of a group or
-of a member is valid only after the tombstones of the parts.
+The records of these groups have the same order. Any record of a group creates it. A tombstone of a group or of a member
+is valid only after the tombstones of its parts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The group shard: the state machine of one partition of `__consumer_offsets`.
 
-It contains groups of every kind and the offset store, but no protocol logic. Each package `kcore/group/<part>` brings
-the functions that replay its own records: its module `replay.py` exports `REPLAY`, a map from the class of a record's
-key to the function that applies such a record. Loading a package's state needs nothing else.
+It contains groups of every kind and the offset store, but no protocol logic. Each package `kcore/group/<part>` has the
+functions that replay its own records. Its module `replay.py` exports `REPLAY`, a map from the class of a record's key
+to the function that applies such a record. Loading a package's state needs nothing else.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ partitions durable at once; if it fails, it discards all of them.
 Offsets of a partition: `log_start_offset <= high_watermark <= end_offset`. `end_offset` includes staged batches,
 `high_watermark` is the committed end, and readers see only batches below it.
 
-Threads: one thread owns an engine (appends, seal, finish, fail, open, drop). One other thread may run
-`write(write_set)` or `reclaim()` at the same time, a third one the functions of `move_beside`, and any number of
-threads may read (`read`, `batches`, `find_by_timestamp`, `read_snapshot`).
+Threads: one thread owns an engine (appends, seal, finish, fail, open, drop). At the same time another thread may run
+`write(write_set)` or `reclaim()`, and a third thread the functions of `move_beside`. Any number of threads may read
+(`read`, `batches`, `find_by_timestamp`, `read_snapshot`).
 """
 
 from __future__ import annotations
@@ -159,13 +159,12 @@ class PartitionLog(ABC):
     ) -> Iterator[tuple[int, bytes]]:
         """Yields committed batches as (base offset, batch), for loading and dumping; safe during appends.
 
-        Begins with the batch that contains `start` (None: the log start) and ends before the first batch whose base
-        offset is at or above `stop` (None: the high watermark when the iteration begins). The storage is read in
-        bounded slices, and no transaction stays open between them. Continuity is always checked, the CRC unless
-        `check_crc` is False. If the log is compacted during the iteration, a returned batch may be merged from several,
-        and its first records may repeat records of an earlier batch.
-        Raises CorruptLogError at the first damaged batch, and OffsetOutOfRangeError as `read` does (also during the
-        iteration, if retention overtakes it).
+        Begins with the batch that contains `start` (None: the log start). Ends before the first batch whose base offset
+        is at or above `stop` (None: the high watermark when the iteration begins). The storage is read in bounded
+        slices, and no transaction stays open between them. Continuity is always checked, the CRC unless `check_crc` is
+        False. If the log is compacted during the iteration, a returned batch may be merged from several, and its first
+        records may repeat records of an earlier batch. Raises CorruptLogError at the first damaged batch, and
+        OffsetOutOfRangeError as `read` does (also during the iteration, if retention overtakes it).
         """
 
     @abstractmethod

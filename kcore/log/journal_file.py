@@ -1,9 +1,9 @@
 """The journal file: entries of committed write sets, one write and one flush for each.
 
-The file has a fixed size and is filled with zeros once, so that a commit allocates nothing and changes no file size: a
-flush then has to write only the entry. It has two areas of the same size. A journal begins at the start of the first
-area and overwrites an earlier one. Its identity, 16 random bytes that are also in LMDB, tells its entries from those of
-earlier journals.
+The file has a fixed size and is filled with zeros once. So a commit allocates no space and does not change the file's
+size, and a flush has to write only the entry. It has two areas of the same size. A journal begins at the start of the
+first area and overwrites an earlier one. Its identity, 16 random bytes that are also in LMDB, tells its entries from
+those of earlier journals.
 
 While a full area is moved to the log, entries go to the start of the other one. Rounds are counted over both areas.
 LMDB also has the first round that was not moved: entries with lower rounds are invalid.
@@ -15,8 +15,8 @@ An entry (big-endian):
 
 An entry is valid if its CRC and its identity are right and its round follows that of the entry before it. The entry
 after the last one of an area is the first one of the other area. The first invalid entry ends the journal. In a journal
-whose entries have the flag `FLUSHED`, an entry is written after the flush of the one before it: a valid entry after an
-invalid one then means that acknowledged data is damaged.
+whose entries have the flag `FLUSHED`, each entry is written after the previous one was flushed. There, a valid entry
+after an invalid one means that acknowledged data is damaged.
 """
 
 from __future__ import annotations

@@ -24,10 +24,10 @@ class LmdbLogEngine(StagedLogEngine):
 
     * `fsync`: a commit returns when it is on the device. Survives kill -9 and power loss. A commit of small batches
       takes one flush, others take two.
-    * `os`: a commit returns when the operating system has it. Survives kill -9, but not power loss. Then the last
-      commits may be missing. Since ext4 and xfs may write LMDB's meta page before the pages it refers to, the folder
-      may also be damaged (found on opening or by `verify`, not always) and need to be restored. `sync()` and `close()`
-      make all earlier commits safe, as long as nothing is committed afterwards.
+    * `os`: a commit returns when the operating system has it. Survives kill -9, but not power loss. After a power loss
+      the last commits may be missing. The folder may also be damaged and need to be restored, because ext4 and xfs may
+      write LMDB's meta page before the pages it refers to. An opening or `verify` finds most of this damage, but not
+      all. `sync()` and `close()` make all earlier commits safe, as long as nothing is committed afterwards.
 
     `map_size_bytes`: the first memory map, doubled whenever it is full, up to `max_size_bytes`, the limit of the file.
     `tail_size_bytes`: the newest batches kept in memory for readers at the end, all partitions together.

@@ -6,8 +6,8 @@ Three named databases:
 * `snap`: partition number (u32) | snapshot offset (u64) | chunk index (u32) -> chunk.
 * `meta`: the keys below.
 
-The partition's number is used instead of its 20-byte key because it is shorter, and because the batches of a dropped
-partition may wait for `reclaim` after a new partition of the same name was created.
+Keys have the partition's number, because it is shorter than the 20-byte name. Also, the batches of a dropped partition
+may still wait for `reclaim` when a new partition of the same name exists.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Checks LMDB's file as bytes, to find damage on which LMDB would crash.
 
-LMDB trusts its file: a page number beyond the end of the file kills the process with SIGBUS, and a page of another kind
+LMDB trusts its file. A page number beyond the end of the file kills the process with SIGBUS. A page of another kind
 than its parent expects kills it with SIGABRT. So this module checks the file before LMDB opens it: the two meta pages,
 then every page of the trees (`kcore_ext.log.lmdb_check`). Only a deep check reads values on pages of their own: damage
 there does not crash LMDB, and checksums detect it later.

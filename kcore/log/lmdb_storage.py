@@ -291,8 +291,8 @@ class LmdbStorage(LmdbReader):
         and the file never shows it.
 
         An entry has succeeded if its flush has returned without an error. In both cases the journal is moved from
-        memory: its file is never read or flushed again, because after a failed flush the page cache is no evidence for
-        the content of the device. The new identity makes an entry that has failed invalid for ever.
+        memory. Its file is never read or flushed again: after a failed flush, the page cache is no evidence for the
+        content of the device. The new identity makes an entry that has failed invalid for ever.
 
         If this raises, the storage stays unsettled, and the next call repeats it. The caller holds both locks.
 

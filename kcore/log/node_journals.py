@@ -1,8 +1,8 @@
 """The journals of several processes that serve one data folder, and the change back to a folder of one process.
 
 Each process is a node with a journal in a folder of its own. LMDB has the identities of all journals. The holder of a
-node's lock may move the journal of that node to the log: the node itself, a node that takes partitions over from it,
-or the next process that opens the folder.
+node's lock may move the journal of that node to the log. This may be the node itself, a node that takes over its
+partitions, or the next process that opens the folder.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def repair_folder(
 
     Args:
         path: the folder.
-        make_reader: creates the reader of one plan, which decides what can be loaded; the reader that is created last
+        make_reader: creates the reader of one plan, which decides what can be loaded. The reader that is created last
             belongs to the plan that is carried out.
         check: verifies the new file before it is used.
         copy_to: a folder that does not exist yet, for the damaged file; None: a name beside `path`.

@@ -18,8 +18,8 @@ class ReclaimTask(NamedTuple):
 
     Deletes batches that end at or below `below_offset` (None: all batches), and snapshots whose offset is not in
     `keep_snapshots` (None: no snapshots). `forget`: the partition was dropped; its tombstone is deleted last.
-    `leader_epoch`: the epoch in which this node leads the partition, for a store that several nodes share; the epoch of
-    the metadata log's leader for dropped partitions.
+    `leader_epoch`: in a store that several nodes share, the epoch in which this node leads the partition. For dropped
+    partitions it is the epoch of the metadata log's leader.
     """
 
     number: int
@@ -113,12 +113,12 @@ class Leadership(NamedTuple):
 class SharedStorage(Storage):
     """A store that several nodes share, as one registered node sees it. Every partition has one leader at a time.
 
-    `write` stores a write set as a whole, or refuses it: in the transaction that stores it, the store checks that this
-    node is not fenced, and that it leads each partition of the write set in the epoch `sealed.log.owned_epoch`. The
-    checks lock the rows that they read, so that a take-over either precedes the write set or waits for it. If
-    `WriteSet.cluster` is not None, the node must lead `METADATA` in `ClusterChanges.controller_epoch`, and the same
-    transaction applies these changes. Notifications about a write set with `cluster` or with batches of the metadata
-    log are sent with its commit.
+    `write` stores a write set as a whole, or refuses it. In the same transaction the store checks that this node is not
+    fenced, and that it leads each partition of the write set in the epoch `sealed.log.owned_epoch`. The checks lock the
+    rows that they read, so that a take-over either precedes the write set or waits for it. If `WriteSet.cluster` is not
+    None, the node must lead `METADATA` in `ClusterChanges.controller_epoch`, and the same transaction applies these
+    changes. Notifications about a write set with `cluster` or with batches of the metadata log are sent with its
+    commit.
 
     Besides LogError, `write` raises:
 

@@ -182,7 +182,7 @@ class CommitPipeline(PipelineCore):
         self._abort_error: BaseException | None = None
         self._background_commit: BackgroundCommit | None = None
         self._undecided: dict[Participant, None] | None = None  # participants of rounds whose result is not known
-        self._log_interrupted = False  # True while the log is asked to discard a round
+        self._log_interrupted = False  # True while the log is called to discard a round
         self._last_refusal = (-1, "")
         self.on_fenced: Callable[[FencedWriteError], None] | None = None
         self.rounds = 0
@@ -270,8 +270,8 @@ class CommitPipeline(PipelineCore):
 
         Returns:
             The background commit, to be written by `BackgroundCommit.write` and then passed to `finish_background`.
-            None if the round must go through `commit`: it has nothing to write or cannot be written, a participant
-            does not allow background commits, or another background commit is being written.
+            None if the round must go through `commit`. It may have nothing to write, or cannot be written. A
+                participant may not allow background commits, or another background commit may be being written.
         """
         if (
             self.settling

@@ -84,6 +84,11 @@ def docstrings() -> list[tuple[str, int, str]]:
     return found
 
 
+def broken_words(rule: str, text: str) -> list[str]:
+    """Returns the words of a docstring that break a rule, or its first line."""
+    return list(_breaks(rule, text.strip())) if text.strip() else []
+
+
 def _breaks(rule: str, text: str) -> Iterator[str]:
     first_line = text.splitlines()[0]
     if rule == "question" and re.split(r"\W", text, maxsplit=1)[0] in QUESTION_WORDS:
@@ -112,6 +117,42 @@ def violations(rule: str) -> dict[str, list[tuple[int, str]]]:
         for broken in _breaks(rule, text):
             found.setdefault(path, []).append((line, broken))
     return found
+
+
+def functions_without_verb() -> list[str]:
+    """Lists the functions whose docstring does not begin with a verb in the third person, without tests and properties.
+
+    The docstring of a test describes its situation, and that of a property names its value.
+    """
+    found = []
+    for path in tracked_files(".py", ".pyi"):
+        name = str(path.relative_to(ROOT))
+        if name.startswith("tests/"):
+            continue
+        for node in nodes_of(path):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            first = (ast.get_docstring(node) or "Does").split(maxsplit=1)[0]
+            is_property = any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
+            if not is_property and not re.fullmatch(r"[A-Z][a-z-]+s[:;,.]?", first):
+                found.append(f"{name}:{node.lineno}: {node.name}: {first}")
+    return found
+
+
+def compiled_docstrings() -> Iterator[tuple[str, str]]:
+    """Yields file and text of each docstring in compiled modules."""
+    for path in tracked_files(".pyx", ".pxd"):
+        for match in re.finditer(r'^ *r?"""(.*?)"""', text_of(path), re.MULTILINE | re.DOTALL):
+            yield str(path.relative_to(ROOT)), match[1]
+
+
+def comments() -> Iterator[tuple[str, str]]:
+    """Yields place and text of each line of a comment in Python files, stubs and compiled modules."""
+    for path in tracked_files(".py", ".pyi", ".pyx", ".pxd"):
+        for number, line in enumerate(text_of(path).splitlines(), 1):
+            match = re.search(r"(?:^|\s)#:? (.*)$", line)
+            if match is not None:
+                yield f"{path.relative_to(ROOT)}:{number}", match[1]
 
 
 def is_retired(name: str) -> bool:

@@ -16,9 +16,14 @@ import pytest
 
 from tests.tidy.rules import (
     ALLOWED,
+    RETIRED_WORDS,
     ROOT,
     RULES,
     TABLE_LIMIT,
+    broken_words,
+    comments,
+    compiled_docstrings,
+    functions_without_verb,
     glossary_terms,
     is_retired,
     nodes_of,
@@ -59,6 +64,20 @@ def test_allowed_numbers_name_existing_files_and_are_not_too_high() -> None:
         found = violations(rule)
         stale = {path: count for path, count in numbers.items() if count > len(found.get(path, ()))}
         assert not stale, f"run python -m tests.tidy.update: {rule}"
+
+
+def test_docstrings_of_functions_begin_with_a_verb() -> None:
+    assert functions_without_verb() == []
+
+
+def test_docstrings_of_compiled_modules_break_no_rule() -> None:
+    texts = list(compiled_docstrings())
+    assert len(texts) > 1_000
+    assert not [(path, rule, words) for path, text in texts for rule in RULES if (words := broken_words(rule, text))]
+
+
+def test_comments_use_no_word_that_the_glossary_has_replaced() -> None:
+    assert not [(place, text) for place, text in comments() if RETIRED_WORDS.search(text)]
 
 
 def test_glossary_has_at_most_forty_terms_in_order() -> None:

@@ -262,7 +262,7 @@ class _Drawer:
         return CLIENT_IDS[who]
 
     def _instance(self, client: int) -> str | None:
-        """Two clients share an instance id. A client keeps its id: Kafka never forgets the earlier one."""
+        """Returns a client's instance id, which another client shares. Kafka never forgets an instance id."""
         return f"i{client % 2}" if self.static else None
 
     def _offsets(self) -> dict[str, list[int]]:

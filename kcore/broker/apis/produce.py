@@ -326,7 +326,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         return self._append_converted(context, partition, index, acks, appended)
 
     def _is_admin(self, context: RequestContext) -> bool:
-        """True if the client may write to internal topics."""
+        """Returns True if the client may write to internal topics."""
         return context.client_id == ADMIN_CLIENT_ID and self._authorizer is not None
 
     def _append_converted(

@@ -70,7 +70,7 @@ class Placement:
     def best(self, topic: TopicInfo) -> int:
         """Returns the node that leads the fewest partitions of a topic; -1 if there is none.
 
-        Of several such nodes it is one in the rack that leads the fewest of the topic, then the one that leads the
+        Among several such nodes, the rack that leads the fewest partitions of the topic decides, then the node with the
         fewest partitions of all topics.
         """
         if not self._targets:

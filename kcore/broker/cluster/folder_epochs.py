@@ -1,8 +1,8 @@
 """The leaders and leader epochs in the metadata of a data folder that several processes are about to serve.
 
-A process that serves a folder alone leads every partition in the epoch that counts the openings of the folder, and the
-metadata log does not have that epoch. The controller of several processes elects leaders in the epoch after that of
-the metadata log. If a partition's log has a later epoch, the metadata must first be raised above it.
+A process that serves a folder alone leads every partition in the epoch that counts the openings of the folder. The
+metadata log does not have that epoch. The controller of several processes elects leaders in the epoch after that of the
+metadata log. If a partition's log has a later epoch, the metadata must first be raised above it.
 """
 
 from __future__ import annotations

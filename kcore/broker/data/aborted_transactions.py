@@ -16,8 +16,8 @@ class AbortedTransaction(NamedTuple):
         producer_id: the producer's id.
         first_offset: the offset of its first batch.
         last_offset: the offset of its ABORT marker.
-        last_stable_offset: the last stable offset after the marker was written; a search may stop at the first entry
-            whose value is at or beyond the end of its range.
+        last_stable_offset: the last stable offset after the marker was written. A search may stop at the first entry
+            whose value is at or beyond the end of the searched range.
     """
 
     producer_id: int

@@ -1,6 +1,6 @@
 """Enforcement of client quotas: measures the rates of clients, and mutes connections of those above their quota.
 
-As in Kafka, the response of a client above its quota carries a throttle time, and the server serves no request of the
+As in Kafka, the response to a client above its quota carries a throttle time. The server serves no request of the
 connection until that time has passed. Nothing is measured while no quota is set.
 """
 
@@ -286,8 +286,7 @@ class Mutations:
         strict: refuse changes while the number of tokens is negative.
 
     Attributes:
-        throttle_ms: the time after which the quota would not be used up any more, as of the last change; 0 if it is not
-            used up.
+        throttle_ms: the time after the last change until the quota is no longer used up; 0 if it is not used up.
     """
 
     __slots__ = ("_bound", "_bucket", "_strict", "_tokens", "throttle_ms")

@@ -236,8 +236,8 @@ class Partition(PartitionCore):
     def snapshot_producers(self, min_records: int) -> bool:
         """Stages a snapshot of the producers if a restart would replay `min_records` offsets or more.
 
-        It makes no snapshot while the partition is dirty, of a coordinator's partition (its shard has snapshots), or
-        of more producers than can be written without a pause. Returns True if it staged one.
+        It makes no snapshot while the partition is dirty, or if it has more producers than can be written without a
+        pause. A coordinator's partition needs none, because its log is compacted. Returns True if it staged one.
         """
         log = self.log
         last = log.snapshot

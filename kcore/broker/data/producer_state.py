@@ -39,7 +39,7 @@ class Verification:
     an append that was verified under a removed guard is refused.
 
     It belongs to one transactional id, producer id and epoch together. The coordinator has not confirmed yet that they
-    belong together, so a request that claims another producer's id must find and change nothing but its own object.
+    belong together. So a request that claims another producer's id must find and change only its own object.
 
     Attributes:
         transactional_id: the id under which the producer writes.

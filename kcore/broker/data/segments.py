@@ -1,8 +1,8 @@
 """Virtual segments: the segments that a partition's log would have in Kafka, for retention and compaction.
 
-The log itself has none. But Kafka deletes whole segments and never compacts the last one, the *active* segment, so
-records stay for longer than their settings say; clients rely on that. Segments are found by reading the headers of
-batches when retention or compaction is due, so appends cost nothing.
+The log itself has none. But Kafka deletes whole segments, and never compacts the last one, the *active* segment.
+Records therefore stay for longer than their settings say, and clients rely on that. Segments are found by reading the
+headers of batches when retention or compaction is due, so appends cost nothing.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class MetadataMachine:
     image in slices. Once the last slice is durable, it deletes the log before the first slice. A replay of the image
     over the older records changes nothing, so a node may stop at any moment in between. Other decisions may come
     between two slices. In a log that begins with an image, the replay therefore ignores changes of objects that it does
-    not know yet: the slice with the object comes later, and shows the change.
+    not know yet. The slice with the object comes later and includes the change.
 
     Args:
         context: the machine's access to its shard.

@@ -54,8 +54,8 @@ class RefusedLater(Pending):
 class DelayedShareFetch(DelayedOperation):
     """A share fetch that found no records.
 
-    The purgatory watches it under each of its partitions, which report new data, and under each of its share
-    partitions, which report released records and the end of their load.
+    The purgatory watches it under each of its partitions, which report new data. It also watches it under each of its
+    share partitions, which report released records and the end of their load.
 
     Args:
         pending: the deferred response.

@@ -83,9 +83,9 @@ class ShareSessions:
     """The share sessions of a node.
 
     If there are too many, a new session replaces the oldest session of the client that has the most sessions (or
-    partitions, if their limit is exceeded): of the address with the most, and there of the connection with the most. If
-    that client opens the new session, the session is refused. So no client locks out others, and a client whose share
-    is at most that of each other client loses no session to them.
+    partitions, if their limit is exceeded). This is the address with the most, and at this address the connection with
+    the most. If that client opens the new session, the session is refused. So no client locks out others, and a client
+    whose share is at most that of each other client loses no session to them.
 
     Attributes:
         by_key: the sessions by group and member, for compiled code. It is always the same dictionary.

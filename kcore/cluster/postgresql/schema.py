@@ -23,7 +23,7 @@ SCHEMA: Final = "kcore"
 
 _VERSION_1: Final[tuple[LiteralString, ...]] = (
     # One row: the cluster's id, the lowest partition number that was never assigned, and the timeline of the server
-    # that answered last. PostgreSQL begins a new timeline at each promotion of a standby.
+    # that responded last. PostgreSQL begins a new timeline at each promotion of a standby.
     """
     CREATE TABLE cluster (
         only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),

@@ -112,8 +112,8 @@ class ShareGroupHeartbeatApi(GroupApi[ShareGroupHeartbeatRequest, ShareGroupHear
     def _long(self, context: RequestContext, request: ShareGroupHeartbeatRequest, names: Sequence[str]) -> Work:
         """Decides a heartbeat with many topics in parts; returns the responses of the parts.
 
-        The parts are permissions and hashes of the topics, the look-up of all topics of the group, and decisions about
-        the member, its target, and the initialization of its partitions.
+        The first parts are permissions and hashes of the topics, and the look-up of all topics of the group. Then
+        decisions follow about the member, its target, and the initialization of its partitions.
         """
         names = list(dict.fromkeys(names))
         shard = self._shards.of(request.group_id)

@@ -29,8 +29,8 @@ def prepare_rebalance(group: ClassicGroup, reason: str) -> list[Record]:
     """Begins a join phase.
 
     From Empty it is the *initial* one, which waits `group.initial.rebalance.delay.ms` for further members (KIP-134).
-    Otherwise it lasts until all members have joined, at most the longest rebalance timeout of the current members;
-    members that join later do not prolong it.
+    Otherwise it lasts until all members have joined, but at most for the longest rebalance timeout of the current
+    members. Members that join later do not prolong it.
     """
     if group.state is COMPLETING:
         fail_sync_phase(group, ErrorCode.REBALANCE_IN_PROGRESS)

@@ -429,7 +429,7 @@ class ConsumerGroup(Group):
 
 
 def _ignore(*topics: object) -> None:
-    """Is called for the topics of a group that is not registered."""
+    """Ignores the topics of a group that is not registered."""
 
 
 def _had_all(current: CurrentAssignment, epoch: int, topics: Iterable[PlannedTopic]) -> bool:

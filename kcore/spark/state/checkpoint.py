@@ -144,7 +144,7 @@ def resume(topic: str, partition: int, tables: Iterable[pa.Table], cleaned_to: i
 
 
 def _is_numbered(rows: pa.Table) -> bool:
-    """True if the rows have the numbers from 0 on, in order."""
+    """Returns True if the rows have the numbers from 0 on, in order."""
     return np.array_equal(rows.column("number").to_numpy(), np.arange(len(rows)))
 
 

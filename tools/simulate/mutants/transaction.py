@@ -91,7 +91,7 @@ def _committed_offsets_dropped() -> list[Patch]:
 
 
 def _client_renumbers() -> list[Patch]:
-    """A producer gives a batch a new sequence when the response to the old one is lost."""
+    """Gives a producer's batch a new sequence when the response to its first attempt is lost."""
 
     def note_unsent(queue: Any, batch: Any) -> bool:
         batch.in_flight = False
