@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, settings
 from kcore.process_logging import reset_limits
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell starts background jobs so. Programs that the tests start and interrupt would ignore the signal, too.
+    # A shell starts background jobs with SIGINT ignored. Programs that the tests start and interrupt would ignore the
+    # signal, too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The speed of the machine decides deadlines and `too_slow`: neither may fail a test.

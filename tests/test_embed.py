@@ -322,7 +322,7 @@ def test_a_jump_of_a_week_expires_offsets_at_once() -> None:
     [(-1, ValueError), (float("nan"), ValueError), (float("inf"), ValueError), ("x", TypeError), (None, TypeError)],
 )
 def test_a_wrong_distance_leaves_the_engine_usable(ms: Any, error: type[Exception]) -> None:
-    """The engine refused every later call: the clock raised in the middle of a call."""
+    """An error of the clock in the middle of a call would make the engine refuse every later call."""
     with kcore.open(clock=kcore.ManualClock()) as engine:
         with pytest.raises(error):
             engine.advance(ms)

@@ -24,7 +24,7 @@ def collector() -> Iterator[SteppedCollector]:
 
 
 def test_a_full_collection_visits_only_new_objects(collector: SteppedCollector) -> None:
-    """Full collections visited all objects: 0.5 to 0.9 s for some millions, whenever those had grown by a quarter."""
+    """Otherwise each growth of the objects by a quarter would cause a full collection of 0.5 to 0.9 s."""
     visited = []
 
     def count(phase: str, info: dict[str, int]) -> None:

@@ -91,7 +91,7 @@ def test_an_envelope_with_too_many_elements_is_refused() -> None:
 
 
 def test_requests_of_nodes_are_refused_on_the_listeners_of_clients() -> None:
-    """Any client could make the controller move all partitions of a node."""
+    """Otherwise any client could make the controller move all partitions of a node."""
     world = ClusterWorld(settings={"inter.broker.listener.name": "PLAINTEXT"})
     world.start()
     engine = world.controller.engine

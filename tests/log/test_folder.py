@@ -335,7 +335,7 @@ def test_importing_the_package_opens_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["kcore.lock", "data.mdb", "journal", "lock.mdb"])
 def test_pipes_in_place_of_files_are_refused(tmp_path: Path, name: str) -> None:
-    """Opening a pipe waits for its other end for ever: `kcore log verify` and `copy` hung."""
+    """Opening a pipe waits for its other end for ever: `kcore log verify` and `copy` would hang."""
     folder = tmp_path / "data"
     make(folder)
     (folder / name).unlink()
@@ -354,7 +354,7 @@ def test_pipes_in_place_of_files_are_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_a_path_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
-    """LMDB raised UnicodeEncodeError, after files had been written."""
+    """LMDB would raise UnicodeEncodeError after the engine had written files."""
     folder = tmp_path / os.fsdecode(b"d\xff")
     expected = ("the path is not valid UTF-8, which LMDB needs; choose another path", "")
     assert refusal(folder) == expected

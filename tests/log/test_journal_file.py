@@ -145,7 +145,7 @@ class Writes:
 def test_the_missing_part_of_a_file_is_filled_in_short_writes(
     before: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One write of 2 MiB made every later commit 1.5 us slower: Linux then keeps the file in one large folio."""
+    """One write of 2 MiB would make every later commit 1.5 us slower: Linux then keeps the file in one large folio."""
     path = tmp_path / "journal"
     path.write_bytes(before)
     writes = Writes(monkeypatch)

@@ -146,7 +146,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(fails=st.integers(0, 3))
     def settle(self, fails: int) -> None:
-        """The round that was sealed succeeds or, one time in four, fails."""
+        """Finishes the sealed round, or fails it one time in four."""
         if self.in_flight is None:
             return
         sealed, model = self.in_flight

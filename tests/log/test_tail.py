@@ -42,7 +42,7 @@ class ReferenceTail:
 
 
 class ReferenceCache:
-    """Lets the oldest batch of the tail go that got one first, whichever that tail holds by then."""
+    """A cache that is full removes a batch: the oldest of the tail to which the first of its entries belongs."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes

@@ -48,7 +48,7 @@ async def transact_by_metadata(node: kcore.AsyncNode, consumer: kcore.AsyncConsu
 
 
 async def transact_without_offsets(node: kcore.AsyncNode, consumer: kcore.AsyncConsumer, offsets: Any) -> None:
-    """Returns the positions of lost partitions are gone: the records must not be stored without them."""
+    """Sends no offsets: the positions of lost partitions are gone. The records must not be stored without them."""
     await in_transaction(node, consumer, {})
 
 

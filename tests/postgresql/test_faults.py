@@ -169,7 +169,7 @@ def test_scenario_survives_a_fault_at_some_messages(
 def test_registration_ends_behind_a_black_hole(
     shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first connection for leases had statements without a time limit."""
+    """The statements of the first connection for leases need a time limit, too."""
     monkeypatch.setattr(store_module, "CALL_TIMEOUT_S", TIMEOUT_S)
     for text in (b"BEGIN", b"UPDATE cluster", b"SELECT pg_is_in_recovery", b"FROM kcore_schema"):
         shared.execute("UPDATE cluster SET timeline = 0")

@@ -64,7 +64,7 @@ class ClusterLogMachine(LogMachine):
 
     @rule()
     def restart(self) -> None:
-        """A new incarnation, to which the controller gives the partitions again."""
+        """Starts a new incarnation, to which the controller gives the partitions again."""
         self.engine.close()
         self.in_flight = None
         self.staged = copy.deepcopy(self.committed)

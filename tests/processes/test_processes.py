@@ -177,7 +177,7 @@ def test_a_process_killed_before_it_served_starts_again(tmp_path: Path) -> None:
 
 
 def test_the_cluster_ends_when_its_folder_is_removed(tmp_path: Path) -> None:
-    """The processes were started again for ever."""
+    """Otherwise the supervisor would start the processes again for ever."""
     with Supervised(tmp_path, 1, SETTINGS) as cluster:
         pid = cluster.pid(1)
         shutil.rmtree(cluster.data / "cluster")

@@ -151,7 +151,7 @@ def _topology(topology: Facts) -> Any:
     return topology["epoch"], [{name: one[name] for name in shown} for one in topology["subtopologies"]]
 
 
-# ---- the same of tables
+# ---- the same views of tables
 
 
 def rebuilt(tables: Tables, topics: Iterable[Facts]) -> Facts:
@@ -164,7 +164,7 @@ def rebuilt(tables: Tables, topics: Iterable[Facts]) -> Facts:
     for row in tables["assignments"]:
         if row.get("topic_id") is None or row["topic_id"] in alive:
             where = row.get("topic_id") or (row["task_type"], row["subtopology_id"])
-            kind = "target" if row["kind"] == "target" else "current"  # what is to be given up is still shown
+            kind = "target" if row["kind"] == "target" else "current"  # partitions to be revoked are still shown
             had = assignments[row["group_id"], row["member_id"]][kind]
             had[where] = sorted({*had.get(where, ()), *row["partitions"]})
     topologies = {row["group_id"]: row for row in tables["topologies"]}

@@ -163,7 +163,7 @@ SETTINGS = {
 LONG_MS = 1_800_000
 
 
-def answers(connection: Connection, node: kcore.Node) -> dict[str, Any]:
+def reported_state(connection: Connection, node: kcore.Node) -> dict[str, Any]:
     """Returns the state that a server's APIs report."""
     groups = [(group.group_id, group.type, group.state) for group in node.groups.list()]
     modern = [group_id for group_id, kind, _ in groups if kind == "consumer"]
@@ -225,7 +225,7 @@ def test_a_server_starts_from_it_and_answers_as_the_other_did(spark: Any, tmp_pa
             if end != "open":
                 (producer.commit_transaction if end == "commit" else producer.abort_transaction)(30)
             producers.append((producer, reader))
-        before = answers(connection, node)
+        before = reported_state(connection, node)
         assert sorted(group for group, _, _ in before["groups"]) == sorted(
             [*(f"g{n}" for n in range(20)), "crew", "modern"]
         )
@@ -242,7 +242,7 @@ def test_a_server_starts_from_it_and_answers_as_the_other_did(spark: Any, tmp_pa
         Connection.to(server.bootstrap) as connection,
         kcore.connect(server.bootstrap) as node,
     ):
-        assert answers(connection, node) == before
+        assert reported_state(connection, node) == before
         beat = connection.send(kit.heartbeat("crew", member, generation))
         assert beat.error_code == 0
         beat = connection.send(

@@ -18,7 +18,7 @@ from tests.kit import QUICK
 
 
 def test_decisions_of_shards_whose_topic_was_not_created_fail() -> None:
-    """Shards that had decided requests before the metadata were read again could not be unloaded."""
+    """Otherwise shards with decided requests could not be unloaded when the metadata is read again."""
     settings = Config.of({**QUICK, "transaction.state.log.num.partitions": "1"})
     engine = Engine(MemoryLogEngine(), settings, ManualClock(), partial(random.Random(1).randbytes, 16))
 

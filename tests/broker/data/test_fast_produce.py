@@ -366,7 +366,7 @@ TestPair = Pair.TestCase
 TestPair.settings = settings(max_examples=75, stateful_step_count=25, deadline=None)
 
 
-# ---------------------------------------------------------------- which requests are of the expected kind
+# ---------------------------------------------------------------- requests that the fast path serves
 
 
 def request_of(*records: bytes, topics: tuple[str, ...] = ("t",), tid: str | None = None) -> ProduceRequest:

@@ -346,7 +346,7 @@ def test_a_coordinators_topic_is_read_like_any_other() -> None:
 
 
 def test_long_fetches_are_tried_in_slices_once_for_all_appends() -> None:
-    """Each append tried all of them at once: 0.4 s for 300 fetches of 5,000 partitions."""
+    """Without slices, each append would try all of them at once: 0.4 s for 300 fetches of 5,000 partitions."""
     plane = DataPlane()
     plane.topic("t", partitions=MAX_AT_ONCE + 1)
     plane.slices.requests.enabled = True
@@ -372,7 +372,7 @@ def test_long_fetches_are_tried_in_slices_once_for_all_appends() -> None:
 
 
 def test_a_round_tries_parked_fetches_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request with appends to 100 partitions took 7 s beside 1,000 fetches that wait for all of them."""
+    """Without the bound, a request that appends to 100 partitions would take 7 s beside 1,000 fetches of all."""
     plane = DataPlane()
     partitions = MAX_AT_ONCE
     fetches = 3 * MAX_IN_A_ROUND // partitions

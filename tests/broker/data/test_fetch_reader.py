@@ -169,7 +169,7 @@ class Pair:
                 name, index = rng.choice(list(named))
                 topic_id = next(topic.topic_id for topic in topics if topic.topic == name)
                 requested.forgotten_topics_data = [ForgottenTopic(topic=name, topic_id=topic_id, partitions=[index])]
-        requested = FetchRequest.decode(requested.encode(version), version)  # without what the version cannot say
+        requested = FetchRequest.decode(requested.encode(version), version)  # without fields that the version lacks
         response = self.same(self.each(lambda plane: plane.send(requested, version)), version)
         if response is not None and version >= 7 and response.session_id and session is None:
             self.sessions[response.session_id, version] = 1

@@ -316,7 +316,7 @@ def most_in_a_slice(plane: DataPlane, walks: list[int]) -> int:
 def test_a_long_log_is_searched_in_slices(
     monkeypatch: pytest.MonkeyPatch, timestamp: int, found: ListOffsetsPartitionResponse, unacknowledged: bool
 ) -> None:
-    """The first search in 800,000 batches held the event loop for 0.8 s."""
+    """Searched at once, 800,000 batches would hold the event loop for 0.8 s."""
     plane, walks = long_log(monkeypatch)
     if unacknowledged:
         plane.send(request(("t", 0, stamped(1_000)), acks=0), 11)
@@ -344,7 +344,7 @@ def test_retention_reads_a_long_log_in_slices(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_batch_after_a_cut_one_is_found_by_the_index() -> None:
-    """The batches after it were all read and decoded."""
+    """Without the index, all batches after the cut one would be read and decoded."""
     plane = plane_with(stamped(50, 10, 10), *(stamped(20) for _ in range(300)), stamped(50))
     plane.partition("t").delete_before(1)
     plane.commit()

@@ -94,7 +94,7 @@ def test_pieces_are_compressed_to_one_whole(codec: CompressionType, size: int) -
 @pytest.mark.parametrize("name", ["producer", "gzip", "uncompressed"])
 @pytest.mark.parametrize("size", [1_000, 700_000])
 def test_a_batch_that_is_stored_as_it_was_sent_is_appended_at_once(name: str, size: int) -> None:
-    """Generators for each batch made small requests a tenth slower."""
+    """Generators for such batches would make small requests a tenth slower."""
     plane = DataPlane()
     plane.topic("t", compression_type=name, message_timestamp_type="LogAppendTime")
     codec = CompressionType.NONE if name == "uncompressed" else CompressionType.GZIP

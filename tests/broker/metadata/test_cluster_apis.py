@@ -223,7 +223,7 @@ def test_config_resources() -> None:
     assert listed(1, 32) == (0, [])
 
 
-# ---------------------------------------------------------------- what is not here
+# ---------------------------------------------------------------- features that this node does not have
 ALICE = "User:alice"
 
 

@@ -52,7 +52,7 @@ def test_a_deleted_topic_drops_its_share_partitions_alone() -> None:
 
 
 def test_a_fetch_without_group_id_is_refused_each_time(caplog: pytest.LogCaptureFixture) -> None:
-    """The share coordinator gives an empty response; the share partition was never loaded after it."""
+    """The share coordinator gives an empty response; each fetch must try the load again."""
     world = World()
     for _ in range(2):
         response = world.fetch("m", 0, [0], group_id="", max_wait_ms=1_000)

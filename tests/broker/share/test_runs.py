@@ -196,7 +196,7 @@ class ShareRunsMachine(RuleBasedStateMachine):
         self.runs.reset(self.stored_start, self.stored)
         self.model = Model(self.stored_start, self.stored)
 
-    # ---- what always holds
+    # ---- invariants
 
     @invariant()
     def equals_the_model(self) -> None:
@@ -223,7 +223,7 @@ TestShareRuns.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 def test_a_run_of_acknowledged_offsets_is_one_object() -> None:
-    """One record acknowledged at a time leaves no run for each."""
+    """Records that are acknowledged one at a time leave one run in total."""
     wheel, runs = TimerWheel(0), Runs()
     runs.reset(0, ())
     limits = {"max_records": 500, "batch_size": 500, "record_limit": False, "max_locks": 2000, "max_deliveries": 5}

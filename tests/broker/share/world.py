@@ -205,7 +205,7 @@ class World(EngineHarness):
         assert not response.error_code, response
         return int(response.responses[0].partitions[0].error_code)
 
-    # ---- what is to be seen
+    # ---- state for assertions
 
     def records(self) -> list[Any]:
         """Returns the keys and values of all records of `__share_group_state`."""

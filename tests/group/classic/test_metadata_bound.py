@@ -42,7 +42,7 @@ def code_of_join(world: World, size: int, group: str = "g", member_id: str = "")
 
 
 def test_a_group_may_have_an_eighth_of_the_limit(world: World) -> None:
-    """A hundred members with 7.8 MB each took 760 MB."""
+    """Without the limit, a hundred members with 7.8 MB each would take 760 MB."""
     assert code_of_join(world, GROUP_LIMIT + 1) == FULL
     assert code_of_join(world, GROUP_LIMIT - 10) == ErrorCode.NONE
     assert code_of_join(world, 11) == FULL

@@ -88,7 +88,7 @@ def test_unused_member_ids_of_a_shard_are_bounded(monkeypatch: pytest.MonkeyPatc
 
 
 def test_long_unused_member_ids_are_bounded_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An id begins with the client's id, which may have 32 KB: 5,000 of them took 160 MB in each shard."""
+    """An id begins with the client's id, which may have 32 KB: 5,000 of them would take 160 MB in each shard."""
     monkeypatch.setattr("kcore.group.classic.unused_ids.MAX_UNUSED_BYTES", 200)
     world = World()
     ids = [world.join().response.member_id for _ in range(20)]

@@ -176,7 +176,7 @@ class OffsetsMachine(RuleBasedStateMachine):
         self._reloaded()
 
     def _reloaded(self) -> None:
-        """Returns the interval of expiration restarts; nothing else may change."""
+        """Notes that the interval of expiration restarts, and checks that the offsets are unchanged."""
         self.next_look_ms = self.context.clock.monotonic_ms() + CHECK_MS
         self.same_offsets()
 

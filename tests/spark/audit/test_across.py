@@ -304,7 +304,7 @@ def test_two_ids_with_one_producer(node: Node) -> None:
     ]
 
 
-# ---- what copies and compaction excuse
+# ---- effects of copies and compaction that are no findings
 
 
 def test_a_log_that_was_copied_before_the_others_lacks_its_end(node: Node) -> None:

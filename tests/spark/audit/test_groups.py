@@ -460,7 +460,7 @@ def test_an_initialization_that_does_not_complete(log: Written) -> None:
     assert found(log, now_ms=late_ms + 1) == []
 
 
-# ---- what compaction leaves
+# ---- compacted logs
 
 
 def test_compacted_log_is_compared_by_present_records(log: Written) -> None:

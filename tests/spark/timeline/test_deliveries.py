@@ -189,7 +189,7 @@ def test_the_ends_of_shared_topics_come_from_their_logs(spark: Any, shared_expor
 @pytest.mark.long
 @pytest.mark.spark
 def test_the_timeline_of_a_share_group_has_the_lag(spark: Any, shared_export: Path, tmp_path: Path) -> None:
-    """The job failed if the source had the log of a topic that share groups use."""
+    """The source has the log of a topic that share groups use."""
     timeline(spark, shared_export, tmp_path, TimelineOptions(window_ms=1_000))
     rows = spark.read.parquet(f"{tmp_path}/share_windows").orderBy("window_start_ms").collect()
     assert [(row["topic"], row["window_start_ms"], row["end_offset"], row["lag"]) for row in rows] == [
