@@ -2,8 +2,8 @@
 
 from enum import IntEnum
 from functools import cache
-from importlib import import_module
 
+from kcore.late_imports import import_late
 from kcore.protocol.schema import Message
 from kcore_ext.codec import frames
 
@@ -107,7 +107,7 @@ def _message_class(api_key: int, suffix: str) -> type[Message]:
     """Imports the API's module and returns its message class."""
     try:
         name = ApiKey(api_key).name.lower()
-        module = import_module(f"kcore.protocol.messages.{name}")
+        module = import_late(f"kcore.protocol.messages.{name}")
     except (ValueError, ModuleNotFoundError):
         raise KeyError(f"no messages are declared for API key {api_key}") from None
     found: type[Message] = getattr(module, "".join(word.capitalize() for word in name.split("_")) + suffix)

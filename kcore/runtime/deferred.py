@@ -11,9 +11,9 @@ an ordinary import.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kcore.late_imports import import_late
 from kcore.protocol.messages import module_name
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def api_finder(package: str) -> Callable[[str], Any]:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         file = f"{package}.{module_name(name.removesuffix('Api'))}"
         try:
-            module = import_module(file)
+            module = import_late(file)
         except ModuleNotFoundError as error:
             if error.name != file:
                 raise  # the file exists; a module that it imports is missing

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from kcore.broker.data.client_quotas import REQUEST_PERCENTAGE
+from kcore.late_imports import RESERVE, import_late
 from kcore.server.accept import Acceptor, listening_sockets, resolve
 from kcore.server.authentication import Authentications, ListenerSecurity, ServerKeys
 from kcore.server.connection import Connection
@@ -94,6 +94,7 @@ class Server:
         self.stopping = False
         self._logins: dict[str, LoginQueue] = {}
         self._preload: asyncio.TimerHandle | None = None
+        self._holds_reserve = False
         self._listeners = [(listener, ListenerSecurity(listener, self.engine)) for listener in listeners]
         self.engine.control.broker_config.keys = ServerKeys([security for _, security in self._listeners])
         self.flushes = FlushQueue(driver.round_is_open)
@@ -120,6 +121,8 @@ class Server:
         Raises:
             OSError: the server cannot listen on an address; nothing is left open.
         """
+        self._holds_reserve = True
+        RESERVE.hold()
         try:
             for listener, security in self._listeners:
                 await self._listen(listener, security)
@@ -161,13 +164,19 @@ class Server:
         try:
             yield from self.engine.apis.make_all()
             for name in PRELOADED:
-                import_module(name)
+                import_late(name)
                 yield
         except (ImportError, OSError) as error:
             logger.warning("server: cannot import all APIs, retrying in %g s: %s", PRELOAD_AGAIN_S, error)
             self._preload_later(PRELOAD_AGAIN_S)
         else:
+            self._drop_reserve()
             logger.info("server: imported all APIs")
+
+    def _drop_reserve(self) -> None:
+        if self._holds_reserve:
+            self._holds_reserve = False
+            RESERVE.drop()
 
     def _connection(self, security: ListenerSecurity, host: str) -> Connection:
         self.accepted_connections += 1
@@ -255,6 +264,7 @@ class Server:
         self.stopping = True
         if self._preload is not None:
             self._preload.cancel()
+        self._drop_reserve()
         for acceptor in self.acceptors:
             acceptor.close()
         for connection in list(self.connections):

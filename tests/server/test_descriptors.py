@@ -106,6 +106,37 @@ def test_every_api_is_served_without_free_descriptors(tmp_path: Path) -> None:
     assert "Traceback" not in log.read_text()
 
 
+def test_an_api_is_imported_at_its_first_request_without_free_descriptors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients may take all descriptors right after the start, before the server has imported all APIs."""
+    log = tmp_path / "log"
+    (tmp_path / "sitecustomize.py").write_text(
+        "import kcore.server.server as server\nserver.PRELOAD_AFTER_S = 3600.0\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with ExitStack() as stack:
+        server = stack.enter_context(
+            ServerProcess(
+                tmp_path / "data",
+                {"offsets.topic.num.partitions": "1", "kcore.durability": "os"},
+                arguments=["--log-level", "info"],
+                stderr=log,
+            )
+        )
+        raw = stack.enter_context(Raw(server.port))
+        raw.send(raw.request(BEAT, 4))
+        assert raw.receive(BEAT, 4)[1].error_code == 25
+        exhaust(server, stack)
+        raw.send(raw.request(ANY_ACL, 3))
+        assert raw.receive(ANY_ACL, 3)[1].error_code == 54
+        raw.send(raw.request(create("t"), 5))
+        assert raw.receive(create("t"), 5)[1].topics[0].error_code == 0
+    text = log.read_text()
+    assert "Traceback" not in text
+    assert "imported all APIs" not in text
+
+
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "PRELOAD_AFTER_S", 0.0)
@@ -131,7 +162,7 @@ def test_a_failed_import_is_repeated(
         with suppress(IndexError):
             raise failures.pop()
 
-    monkeypatch.setattr(server_module, "import_module", fail)
+    monkeypatch.setattr(server_module, "import_late", fail)
     live = serve()
     wait_until(lambda: len(log_lines) == 2 and not live.engine.slices, "the third attempt")
     assert failures == []

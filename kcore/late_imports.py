@@ -1,0 +1,67 @@
+"""Imports of modules at their first use, with file descriptors that are kept free for them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from importlib import import_module
+from types import ModuleType
+from typing import Final
+
+COUNT: Final = 4
+"""Descriptors in the reserve. An import opens one file at a time, in packages that import each other."""
+
+
+class DescriptorReserve:
+    """Open descriptors of this process without a use, which make room for an import while all others are taken.
+
+    Clients can take every descriptor in the second after a start. Without a reserve, each request would fail whose
+    modules were not imported yet.
+    """
+
+    __slots__ = ("_fds", "_holders")
+
+    def __init__(self) -> None:
+        self._fds: list[int] = []
+        self._holders = 0
+
+    def hold(self) -> None:
+        """Takes the descriptors, for a server that has not imported everything; `drop` ends it."""
+        self._holders += 1
+        self.fill()
+
+    def drop(self) -> None:
+        """Ends one `hold`. After the last one, the descriptors are closed."""
+        self._holders -= 1
+        if not self._holders:
+            self.release()
+
+    def fill(self) -> None:
+        """Takes the missing descriptors; without free ones, the next call does."""
+        with contextlib.suppress(OSError):
+            while self._holders and len(self._fds) < COUNT:
+                self._fds.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+    def release(self) -> None:
+        """Closes the descriptors for the time of an import."""
+        while self._fds:
+            os.close(self._fds.pop())
+
+
+RESERVE: Final = DescriptorReserve()
+
+
+def import_late(name: str) -> ModuleType:
+    """Imports a module, with the descriptors of the reserve.
+
+    Args:
+        name: the module's full name.
+
+    Raises:
+        ImportError, OSError: the module cannot be read.
+    """
+    RESERVE.release()
+    try:
+        return import_module(name)
+    finally:
+        RESERVE.fill()
