@@ -247,3 +247,40 @@ def test_a_member_of_a_closed_node_does_not_start(name: str) -> None:
     for member in (group.join("t"), group.consume("t")):
         with pytest.raises(errors.EngineClosedError), member:
             pass
+
+
+def test_nothing_starts_while_the_node_closes_its_members(name: str) -> None:
+    """Another thread may start a worker for each that is closed; the close must end all the same."""
+    with kcore.open() as node:
+        node.topics.create("t")
+        refused: list[type[BaseException]] = []
+
+        class Reopened:
+            def __init__(self) -> None:
+                self.queue = node.queue("t", group=name)
+
+            def close(self) -> None:
+                with pytest.raises(errors.EngineClosedError) as caught:
+                    self.queue.get(timeout=0)
+                refused.append(caught.type)
+
+        first, second = Reopened(), Reopened()
+        node._calls.add_resource(first)
+        node._calls.add_resource(second)
+        node.close()
+        assert refused == [errors.EngineClosedError] * 2
+        assert node._calls.resources == {}
+
+
+def test_a_worker_whose_topics_cannot_be_looked_up_any_more_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The look-up runs beside the heartbeats: its error must end the waits of the worker."""
+
+    def look_up(self: object) -> None:
+        raise errors.EngineClosedError("the engine is closed")
+
+    monkeypatch.setattr("kcore.node._sync.missing_topics.Subscription.look_up", look_up)
+    with kcore.open() as node:
+        queue = node.queue("absent", group=name)
+        with pytest.raises(errors.EngineClosedError):
+            queue.get(timeout=60)
+        queue.close()

@@ -94,6 +94,17 @@ class AsyncCalls:
         if self._closed:
             raise EngineClosedError("the node is closed") if self.local else ConnectionClosedError("the node is closed")
 
+    def add_resource(self, resource: AsyncResource) -> None:
+        """Adds an object that the node's close closes, too.
+
+        Raises:
+            EngineClosedError, ConnectionClosedError: the node is closed; the object may not start.
+        """
+        self.resources[resource] = None
+        if self._closed:  # checked last: `close_resources` may have passed meanwhile
+            self.resources.pop(resource, None)
+            self.require_open()
+
     def next_partition(self, topic: str, partitions: int) -> int:
         """Returns the partition of the next record without a key: the partitions of a topic take turns on a node.
 

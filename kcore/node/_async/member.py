@@ -203,8 +203,8 @@ class AsyncMember:
         self._require_open()
         self._calls.require_open()
         if not self._started:
+            self._calls.add_resource(self)
             self._started = True
-            self._calls.resources[self] = None
             self._stepper.start()
         if timeout == 0:
             return

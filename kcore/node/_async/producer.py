@@ -316,8 +316,8 @@ class AsyncProducer:
         with self._guard:
             if self._started:
                 return
+            self._calls.add_resource(self)
             self._started = True
-        self._calls.resources[self] = None
         spawn(self._send_loop)
 
     async def _send_loop(self) -> None:

@@ -242,8 +242,8 @@ class AsyncQueue:
 
     def _start(self) -> None:
         if not self._started and not self._closed:
+            self._calls.add_resource(self)
             self._started = True
-            self._calls.resources[self] = None
             spawn(self._send_heartbeats)
 
     async def close(self) -> None:
@@ -294,12 +294,13 @@ class AsyncQueue:
                     if response.error_code:
                         self._calls.transport.forget(request)
                     membership.received(response, now_ms())
+                    self._changed.set()
+                    if self._subscription.begin():
+                        await self._subscription.look_up()
                 except Exception as error:
                     self._calls.transport.forget(request)
                     membership.failed(error, now_ms())
-                self._changed.set()
-                if self._subscription.begin():
-                    await self._subscription.look_up()
+                    self._changed.set()
                 await self._wakeup.wait(max(0, membership.heartbeat_at_ms - now_ms()) / 1000)
         finally:
             self._beats_done.set()

@@ -170,8 +170,8 @@ class Consumer:
     def _start(self) -> None:
         self.member._require_open()
         if not self._started:
+            self._calls.add_resource(self)
             self._started = True
-            self._calls.resources[self] = None
             spawn(self._fetch_loop)
 
     def close(self) -> None:

@@ -243,8 +243,8 @@ class Queue:
 
     def _start(self) -> None:
         if not self._started and not self._closed:
+            self._calls.add_resource(self)
             self._started = True
-            self._calls.resources[self] = None
             spawn(self._send_heartbeats)
 
     def close(self) -> None:
@@ -295,12 +295,13 @@ class Queue:
                     if response.error_code:
                         self._calls.transport.forget(request)
                     membership.received(response, now_ms())
+                    self._changed.set()
+                    if self._subscription.begin():
+                        self._subscription.look_up()
                 except Exception as error:
                     self._calls.transport.forget(request)
                     membership.failed(error, now_ms())
-                self._changed.set()
-                if self._subscription.begin():
-                    self._subscription.look_up()
+                    self._changed.set()
                 self._wakeup.wait(max(0, membership.heartbeat_at_ms - now_ms()) / 1000)
         finally:
             self._beats_done.set()
