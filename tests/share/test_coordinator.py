@@ -175,6 +175,19 @@ def test_many_partitions_of_a_request_are_one_response() -> None:
     assert [result.error_code for result in response.results[0].partitions] == [0] * 120 + [42] * 10
 
 
+@pytest.mark.parametrize("updates", [100, 1], ids=["update", "snapshot"])
+def test_a_late_write_does_not_move_the_start_offset_back(updates: int) -> None:
+    """The leader repeats a write that has failed; a later one has moved the start offset meanwhile."""
+    world = World({"share.coordinator.snapshot.update.records.per.snapshot": str(updates)})
+    assert write(world, (0, 3, 2, 1), (6, 6, 2, 1), start_offset=4) == 0
+    assert write(world, (4, 5, 2, 1), start_offset=0) == 0
+    assert read(world) == (0, 4, [(4, 6, 2, 1)])
+    (state,) = [state for shard in world.engine.share.shards or () for state in shard.machine.states.values()]
+    assert state.delivery_complete_count == 3
+    world.restart()
+    assert read(world) == (0, 4, [(4, 6, 2, 1)])
+
+
 # ---- the persister of the node
 
 

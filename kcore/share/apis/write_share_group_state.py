@@ -5,7 +5,7 @@ v1 adds the count of completed deliveries (KIP-1226).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kcore.errors import KafkaError
 from kcore.protocol.api_keys import ApiKey
@@ -24,10 +24,15 @@ from kcore.share.batches import MAX_BATCHES, batches_of, combine
 from kcore.share.writing import write_record
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kcore.share.batches import Batch
     from kcore.share.shard import ShareShard
     from kcore.share.state import SharePartitionKey
     from kcore_ext.share.states import ShareState
+
+COMPLETE: Final = (2, 4)
+"""Delivery states of records whose delivery is complete: acknowledged and archived."""
 
 
 class WriteShareGroupStateApi(ShareStateApi[WriteShareGroupStateRequest, WriteShareGroupStateResponse]):
@@ -54,17 +59,28 @@ class WriteShareGroupStateApi(ShareStateApi[WriteShareGroupStateRequest, WriteSh
         if not self.found(key):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         batches = batches_of(data.state_batches)
-        _check_size(state, batches, data.start_offset)
+        start_offset, complete_count = data.start_offset, data.delivery_complete_count
+        if -1 < start_offset < state.start_offset:
+            # A leader repeats a write that failed, perhaps after later ones. Its batches count, its start does not.
+            start_offset = state.start_offset
+            if complete_count != -1:
+                complete_count = _count_complete(combine(state.batches, batches, start_offset))
+        _check_size(state, batches, start_offset)
         record = write_record(
             machine,
             key,
             state,
             leader_epoch=state.leader_epoch,
-            start_offset=data.start_offset,
-            delivery_complete_count=data.delivery_complete_count,
+            start_offset=start_offset,
+            delivery_complete_count=complete_count,
             batches=batches,
         )
         return Outcome([record], self.respond(key))
+
+
+def _count_complete(batches: Sequence[Batch]) -> int:
+    """Returns the number of acknowledged and archived records."""
+    return sum(last - first + 1 for first, last, state, _ in batches if state in COMPLETE)
 
 
 def _check_size(state: ShareState, batches: list[Batch], start_offset: int) -> None:
