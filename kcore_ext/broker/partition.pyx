@@ -142,7 +142,10 @@ cdef class PartitionCore:
         cdef ProducersCore producers = self.producers
         self.high_watermark = self.log.high_watermark
         if producers.open_transactions or producers._completing or any_aborted(producers):
-            self._settle_producers()
+            try:
+                self._settle_producers()
+            except MemoryError:     # without a second attempt, read_committed would wait for the next append
+                self._settle_producers()
         else:
             producers.settle(self.high_watermark)
             self.last_stable_offset = self.high_watermark

@@ -393,16 +393,7 @@ class Partition(PartitionCore):
     # ---- commit (Participant)
 
     def _settle_producers(self) -> None:
-        """Updates transactions and the last stable offset after a durable commit.
-
-        It is tried twice: after an error, readers of committed records would wait for the next append.
-        """
-        try:
-            self._settle_transactions()
-        except MemoryError:
-            self._settle_transactions()
-
-    def _settle_transactions(self) -> None:
+        """Updates transactions and the last stable offset after a commit. It may be called again if it raised."""
         producers = self.producers
         producers.committed(self.high_watermark)
         if producers.aborted:

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from kcore.broker.configs.topic_effective import TopicConfigs
+from kcore.broker.data.partition import Partition
 from kcore.broker.data.partitions import Partitions
+from kcore.broker.data.producer_state import ProducerStates
 from kcore.broker.metadata.image import ConfigKey, ConfigType
 from kcore.broker.metadata.topics import Topics
 from kcore.config.node import Config
@@ -174,21 +176,24 @@ def test_a_partition_is_the_log_of_a_shard() -> None:
     assert plane.partition("__consumer_offsets").last_stable_offset == 3
 
 
+@pytest.mark.parametrize(
+    ("owner", "name"), [(ProducerStates, "first_unstable_offset"), (Partition, "_settle_producers")]
+)
 def test_the_last_stable_offset_moves_although_memory_was_short_after_the_commit(
-    monkeypatch: pytest.MonkeyPatch,
+    owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plane = plane_with(transactional())
     partition = plane.partition("t")
-    first_unstable, left = type(partition.producers).first_unstable_offset, [MemoryError("once")]
+    original, left = getattr(owner, name), [MemoryError("once")]
 
-    def fails_once(producers: Any) -> Any:
+    def fails_once(self: Any) -> Any:
         if left:
             raise left.pop()
-        return first_unstable(producers)
+        return original(self)
 
     before = partition.last_stable_offset
     partition.append_marker(7, 0, 0, True, WALL_MS)
-    monkeypatch.setattr(type(partition.producers), "first_unstable_offset", fails_once)
+    monkeypatch.setattr(owner, name, fails_once)
     plane.commit()
     assert left == []
     assert (before, partition.last_stable_offset, partition.high_watermark) == (0, 2, 2)
