@@ -255,7 +255,11 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         if self._purgatory.try_complete_else_watch(operation, operation.partitions, self._now.now_ms + wait_ms):
             response: FetchResponse = pending.response
             return response
-        operation.watch()
+        try:
+            operation.watch()
+        except BaseException:
+            operation.cancel()  # the client gets an error now
+            raise
         pending.operation = operation
         return pending
 

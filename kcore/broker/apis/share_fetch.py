@@ -320,8 +320,12 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         operation = DelayedShareFetch(pending, waiting, min_bytes, lambda: self._acquire(run), self._due_fetches)
         if shares.purgatory.try_complete_else_watch(operation, keys, shares.now.now_ms + request.max_wait_ms):
             return pending.response if pending.done else pending
-        operation.watch()
-        pending.operation = operation
+        try:
+            operation.watch()
+            pending.operation = operation
+        except BaseException:
+            operation.forget()  # the client gets an error now
+            raise
         return pending
 
     def _look_up(self, run: _Run, session: ShareSession) -> int:

@@ -85,9 +85,9 @@ class DelayedShareFetch(DelayedOperation):
 
     def watch(self) -> None:
         """Subscribes the fetch to new records of its partitions."""
-        self._watched = True
         for share_partition in self._share_partitions:
             share_partition.partition.watched += 1
+        self._watched = True
 
     def _unwatch(self) -> None:
         if self._watched:

@@ -123,6 +123,29 @@ class ShareServices(Protocol):
         ...
 
 
+class _LoadReceiver:
+    """Receives the durable state of a share partition.
+
+    If an exception interrupts the load, the load fails. If it comes before the first line of `__call__`, the receiver
+    is freed without a call.
+    """
+
+    __slots__ = ("_share_partition",)
+
+    def __init__(self, share_partition: SharePartition) -> None:
+        self._share_partition = share_partition
+
+    def __call__(self, response: Any) -> None:
+        try:
+            self._share_partition.loaded(response)
+        except BaseException:
+            self._share_partition.load_interrupted()
+            raise
+
+    def __del__(self) -> None:
+        self._share_partition.load_interrupted()
+
+
 class SharePartition(SharePartitionCore):
     """The delivery state of one partition for one share group. It is soft state; the persister has the durable part.
 
@@ -161,15 +184,34 @@ class SharePartition(SharePartitionCore):
 
     def load(self) -> None:
         """Starts to read the durable state; waiting fetches are retried once it is loaded."""
+        receiver = _LoadReceiver(self)
         self._transition(SharePartitionState.INITIALIZING)
+        try:
+            when_complete(self._services.persister.read(self._read_request()), receiver)
+        except BaseException:
+            self.load_interrupted()
+            raise
+
+    def _read_request(self) -> ReadShareGroupStateRequest:
         partition = self.partition
         data = ReadPartition(partition=partition.index, leader_epoch=partition.leader_epoch)
-        request = ReadShareGroupStateRequest(
+        return ReadShareGroupStateRequest(
             group_id=self.group_id, topics=[ReadStateData(topic_id=partition.topic_id, partitions=[data])]
         )
-        when_complete(self._services.persister.read(request), self._loaded)
 
-    def _loaded(self, response: Any) -> None:
+    def load_interrupted(self) -> None:
+        """Ends a load whose result was lost: later fetches would wait for it for ever."""
+        if self.state is SharePartitionState.INITIALIZING:
+            self._fail_load(ErrorCode.UNKNOWN_SERVER_ERROR)
+            self._services.progressed(self)
+
+    def _fail_load(self, error: ErrorCode) -> None:
+        self.error = error
+        self._transition(SharePartitionState.FAILED)
+        self._services.drop(self)
+
+    def loaded(self, response: Any) -> None:
+        """Takes over the durable state, or fails."""
         if self.state is not SharePartitionState.INITIALIZING:
             return
         if response.results:
@@ -188,12 +230,8 @@ class SharePartition(SharePartitionCore):
         if code is not ErrorCode.NONE:
             if stored_error:
                 self._services.load_failed(self, stored_error)
-            self.error = code
-            self._transition(SharePartitionState.FAILED)
-            self._services.drop(self)
+            self._fail_load(code)
         else:
-            self._state_epoch = result.state_epoch
-            self.writer = self._services.persister.writer(self.group_id, self.partition.topic_id, self.partition.index)
             self._transition(SharePartitionState.ACTIVE)
         self._services.progressed(self)
 
@@ -210,6 +248,8 @@ class SharePartition(SharePartitionCore):
                 return ErrorCode.OFFSET_NOT_AVAILABLE
             start_offset = initial
         self.reset(start_offset, batches_of(result.state_batches))
+        self._state_epoch = result.state_epoch
+        self.writer = self._services.persister.writer(self.group_id, self.partition.topic_id, self.partition.index)
         return ErrorCode.NONE
 
     def fence(self, error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
