@@ -151,4 +151,5 @@ class TransactionShard(TransactionShardCore):
         if results is None:
             completion.proceed()
         else:
+            self.context.shard.join_round()  # if the round with these markers fails, the load writes them again
             completion.arrived(results)

@@ -10,6 +10,7 @@ import pytest
 from kcore.protocol.error_codes import ErrorCode as E
 from kcore.protocol.topic_partition import PartitionTuple
 from kcore.runtime import Pending
+from kcore.transaction.local_markers import LocalMarkers
 from kcore.transaction.markers import Marker, Results
 from tests.transaction.world import Identity, World, end_request, produce_request
 
@@ -225,6 +226,36 @@ def test_a_crash_in_the_marker_phase_is_completed_at_the_load() -> None:
     assert world.end_offsets() == (2, 2)
     world.restart()
     assert world.end_offsets() == (2, 2)
+
+
+def test_a_marker_of_a_failed_round_is_written_again_after_a_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The round has one marker and no record of the coordinator, because the other partition is not ready yet."""
+    world = World()
+    who = open_transaction(world)
+    shards = list(world.engine.transactions.shards or ())
+    markers = [shard.machine.services.markers for shard in shards]
+    elsewhere(world)
+    world.end("a", who, True)
+    original, away = LocalMarkers.put, [E.NOT_LEADER_OR_FOLLOWER]
+
+    def put(self: LocalMarkers, partition: Any, *values: Any) -> E:
+        if away and partition.index == 1:
+            world.log.failures_left = 1  # of this round
+            return away.pop()
+        return original(self, partition, *values)
+
+    monkeypatch.setattr(LocalMarkers, "put", put)
+    for shard, local in zip(shards, markers, strict=True):
+        shard.machine.services.markers = local
+        shard.start_over(MemoryError())
+    world.engine.commit()
+    world.settle()
+    world.advance(5_000)
+    assert not away
+    assert world.log.failures_left == 0
+    assert world.state("a") == "CompleteCommit"
+    assert world.end_offsets() == (2, 2)
+    assert world.committed() == [b"x"]
 
 
 def test_a_response_to_an_earlier_load_is_ignored() -> None:
