@@ -53,6 +53,13 @@ class NodeClock:
         return wall_ms
 
 
+def _has_crashed(error: BaseException | None) -> bool:
+    """Returns True if an exception came after the crash of the process, while the code handled the crash."""
+    while error is not None and not isinstance(error, SimulatedCrashError):
+        error = error.__context__
+    return error is not None
+
+
 class _Gate:
     """The gate of a background commit: a waiting engine lets the write happen now."""
 
@@ -354,6 +361,10 @@ class Node:
         except SimulatedCrashError:
             self.trace("crash in a write")
         except Exception as error:
+            if _has_crashed(error):
+                self.trace("crash in a write")
+                self._died(power=False)
+                return
             if not engine.pipeline.settling:
                 # As in the drivers, an exception of a commit that is settled ends only its round.
                 if self.interrupt is None or type(error) is not MemoryError:
