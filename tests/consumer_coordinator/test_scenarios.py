@@ -342,6 +342,41 @@ def test_a_topic_that_is_created_later_is_soon_assigned(world: World, kind: dict
     assert sorted(map(str, one.owned)) == ["t-0", "t-1", "t-2", "t-3", "u-0", "u-1"]
 
 
+def test_a_member_takes_nothing_over_while_the_report_of_its_partitions_is_on_its_way(world: World) -> None:
+    """The coordinator gives partitions of its target to others when the member reports that it does not own them."""
+    one = world.member("one", "t", protocol="consumer")
+    held: list[tuple[Any, Any, Any]] = []
+    hold: list[type] = [MetadataRequest]
+
+    def run(ms: int) -> None:
+        for _ in range(0, ms, 50):
+            for member in world.members:
+                world.step(member)
+            while world.answers:
+                late = world.answers[0][0] is one and type(world.answers[0][1].request) in hold
+                held.append(world.answers.pop(0)) if late else world.deliver()
+            world.engine.advance(50)
+
+    run(500)  # its target arrives, and the names of its topics do not
+    assert (len(held), one.owned) == (1, {})
+    world.cut.add("one")
+    run(1_500)  # a heartbeat fails, so the next one reports the owned partitions again
+    world.cut.clear()
+    two = world.member("two", "t", protocol="consumer")
+    world.step(two)  # it joins; half of the target is its own from now on
+    hold.append(ConsumerGroupHeartbeatRequest)
+    run(2_000)
+    assert isinstance(held[-1][1].request, ConsumerGroupHeartbeatRequest)
+    metadata = [each for each in held if isinstance(each[1].request, MetadataRequest)]
+    held[:] = [each for each in held if each not in metadata]
+    world.answers += metadata  # the names arrive before the response to the heartbeat
+    hold.clear()
+    run(1_000)
+    world.answers += held
+    world.until(lambda: len(one.owned) == len(two.owned) == 2 and world.complete("t"))
+    assert [event for event in one.events if isinstance(event, Revoked)] == []
+
+
 def test_a_leader_keeps_the_partitions_of_a_topic_whose_leaders_are_unknown(world: World) -> None:
     """A node that has lost its cluster responds so. A later lookup finds the topic with a leader."""
     one = world.member("one", "t", protocol="classic")

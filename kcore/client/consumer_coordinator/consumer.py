@@ -78,6 +78,7 @@ class ConsumerMember(GroupMemberMachine):
         self._target: dict[bytes, tuple[int, ...]] = {}  # the assignment of the coordinator
         self._owned_ids: dict[bytes, tuple[int, ...]] = {}  # `assignment` by topic id
         self._reconciling = False
+        self._unconfirmed = False  # the partitions that were reported last may be fewer than the response allows for
         self._polled_once = False
         self._stage = ""  # the step of leaving
         self._join_lost = False  # a join may have reached the coordinator though no response arrived
@@ -118,7 +119,7 @@ class ConsumerMember(GroupMemberMachine):
                 yield 0
         if self.state in (UNSUBSCRIBED, STALE) and self._polled_once and self.event is None and not self._closing:
             yield 0
-        idle = not self._reconciling and self.event is None and not self._asking_metadata
+        idle = not (self._reconciling or self._unconfirmed or self.event is not None or self._asking_metadata)
         if self.state is RECONCILING and idle and self.may_rebalance:
             yield self._metadata_at_ms if self._unresolved() else 0
 
@@ -144,7 +145,7 @@ class ConsumerMember(GroupMemberMachine):
         self._sent = {}
         self._target = {}
         self._owned_ids = {}
-        self._reconciling = False
+        self._reconciling = self._unconfirmed = False
         self._heartbeat_at_ms = max(now_ms, self._heartbeat_at_ms if self._attempts else now_ms)
 
     # ---- heartbeats
@@ -222,6 +223,7 @@ class ConsumerMember(GroupMemberMachine):
                 continue
             self._sent[name] = value
             if name == "topic_partitions":
+                self._unconfirmed = True
                 request.topic_partitions = [
                     TopicPartitions(topic_id=topic_id, partitions=list(numbers)) for topic_id, numbers in owned
                 ]
@@ -244,6 +246,7 @@ class ConsumerMember(GroupMemberMachine):
             self._refused(code, response.error_message, now_ms)
             return
         self._attempts = 0
+        self._unconfirmed = False
         if response.heartbeat_interval_ms > 0:
             self._interval_ms = response.heartbeat_interval_ms
         self._heartbeat_at_ms = now_ms + self._interval_ms
@@ -351,8 +354,12 @@ class ConsumerMember(GroupMemberMachine):
         return [topic_id for topic_id in self._target if topic_id not in self.metadata.ids]
 
     def _reconcile(self, now_ms: int) -> None:
-        """Begins to change from the current assignment to the target."""
-        if self._reconciling or self.event is not None or self._closing or not self.may_rebalance:
+        """Begins to change from the current assignment to the target.
+
+        It waits for the response to a heartbeat with the owned partitions: the coordinator may have given others of the
+        target to another member, because this one did not own them yet.
+        """
+        if self._reconciling or self._unconfirmed or self.event is not None or self._closing or not self.may_rebalance:
             return
         unresolved = self._unresolved()
         if unresolved and not self._asking_metadata and now_ms >= self._metadata_at_ms:
@@ -412,6 +419,9 @@ class ConsumerMember(GroupMemberMachine):
         if error is not None:  # the user's code failed to give partitions up: the next poll repeats it
             self._reconciling = False
             return
+        if self._unconfirmed:  # as in `_reconcile`; the rest follows with the response
+            resolved = _common(resolved, self._owned_ids)
+            target &= self.assignment
         added = target - self.assignment
         self.assignment = target
         self._owned_ids = resolved
@@ -514,3 +524,12 @@ class ConsumerMember(GroupMemberMachine):
             self.state = CLOSED
         self._epoch = 0
         self.abandon()
+
+
+def _common(one: dict[bytes, tuple[int, ...]], other: dict[bytes, tuple[int, ...]]) -> dict[bytes, tuple[int, ...]]:
+    """Returns the partitions that are in both assignments."""
+    common = {
+        topic_id: tuple(number for number in numbers if number in other.get(topic_id, ()))
+        for topic_id, numbers in one.items()
+    }
+    return {topic_id: numbers for topic_id, numbers in common.items() if numbers}
