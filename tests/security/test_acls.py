@@ -121,12 +121,12 @@ def test_a_decision_reads_no_entries_of_other_clients(monkeypatch: pytest.Monkey
             (200 + number).to_bytes(16, "big"), acl(Op.READ, name="o", principal=f"User:{number}", pattern=PREFIXED)
         )
     table.add(b"1" * 16, acl(Op.READ, name="*", host=HOST))
-    read: list[Acl] = []
-    monkeypatch.setattr("kcore.broker.acl.entries.implies", lambda entry, operation: read.append(entry) or True)
+    read: list[tuple[int, ...]] = []
+    monkeypatch.setattr("kcore.broker.acl.entries._implies", lambda *rule: read.append(rule) or True)
     assert table.decide(ALICE, HOST, Op.READ, Kind.TOPIC, "orders") is True
-    assert read == [acl(Op.READ, name="*", host=HOST)]
+    assert read == [(Op.READ, ALLOW, Op.READ)]
     assert table.decide("User:nobody", HOST, Op.READ, Kind.TOPIC, "orders") is False
-    assert read == [acl(Op.READ, name="*", host=HOST)]
+    assert len(read) == 1
 
 
 NAMES = st.text("ab*", min_size=1, max_size=4)
@@ -154,10 +154,66 @@ def test_the_index_finds_what_a_linear_search_finds(entries: set[Acl], name: str
         table.remove(ids[entry])
     left = entries - set(gone)
     covering = [entry for entry in left if entry.resource_type == Kind.TOPIC and covers(entry, name)]
+    counts = [sum(rules.values()) for found in table._covering(Kind.TOPIC, name) for rules in found.values()]
+    assert sum(counts) == len(covering)
     mine = [e for e in covering if e.principal in (ALICE, ANY_PRINCIPAL) and e.host in (HOST, "*")]
     speaking = {e.permission for e in mine if implies(e, operation)}
     expected = None if not covering else DENY not in speaking and ALLOW in speaking
     assert table.decide(ALICE, HOST, operation, Kind.TOPIC, name) is expected
+    own = [
+        e
+        for e in left
+        if e.resource_type == Kind.TOPIC
+        and e.principal in (ALICE, ANY_PRINCIPAL)
+        and e.host in (HOST, "*")
+        and e.operation in (operation, Op.ALL)
+    ]
+    denials = [e for e in own if e.permission == DENY]
+    expected = any(
+        not any(denies_all_of(denial, e) for denial in denials) for e in own if e.permission == ALLOW
+    ) and not any(denial.pattern_type == LITERAL and denial.resource_name == "*" for denial in denials)
+    assert table.decide_any(ALICE, HOST, operation, Kind.TOPIC) is expected
+    for entry in left:
+        table.remove(ids[entry])
+    assert not table._by_principal
+    assert not table._literal
+    assert not table._prefixed
+    assert not any(table._lengths.values())
+
+
+def denies_all_of(denial: Acl, allowed: Acl) -> bool:
+    """Tests if a DENY entry covers every name that an ALLOW entry covers."""
+    if allowed.pattern_type == LITERAL and allowed.resource_name == "*":
+        return False
+    if denial.pattern_type == PREFIXED:
+        return allowed.resource_name.startswith(denial.resource_name)
+    return allowed.pattern_type == LITERAL and denial.resource_name == allowed.resource_name
+
+
+def test_the_notations_of_one_host_are_one_rule() -> None:
+    table = AclTable()
+    notations = ["::1", "0::1", "0:0:0:0:0:0:0:1"]
+    for number, host in enumerate(notations):
+        table.add(number.to_bytes(16, "big"), acl(Op.READ, name="orders", host=host))
+    for number, host in enumerate(notations):
+        assert table.decide(ALICE, "0:0:0:0:0:0:0:1", Op.READ, Kind.TOPIC, "orders") is True, host
+        table.remove(number.to_bytes(16, "big"))
+    assert table.decide(ALICE, "::1", Op.READ, Kind.TOPIC, "orders") is None
+
+
+def test_a_permission_on_any_resource_is_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decision looks at all entries of a principal, and a producer may request it again and again."""
+    engine = Guarded()
+    engine.allow(acl(Op.WRITE, name="orders"))
+    calls = []
+    original = AclTable.decide_any
+    monkeypatch.setattr(AclTable, "decide_any", lambda *arguments: calls.append(1) or original(*arguments))
+    for _ in range(3):
+        assert engine.send(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)).error_code == 0
+    assert len(calls) == 1
+    engine.allow(acl(Op.WRITE, name="orders", permission=DENY))
+    assert engine.send(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)).error_code == 31
+    assert len(calls) == 2
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kcore.protocol.authorizer import Authorizer
 
 MAX_CACHED_BYTES = 4 << 20  # memory of the decision cache; a full cache is cleared
+MAX_CACHED_ANY = 1_000  # cached decisions about any resource; a full cache is cleared
 MAX_CACHED_CHARACTERS = 300  # decisions with longer principals or resource names are not cached; topics have 249
 ENTRY_BYTES = 250  # a cached decision without its strings: the key's tuple and its dictionary entry
 _PROBE = "hardcode"  # an arbitrary resource name: a principal with unlimited rights is allowed on it too
@@ -37,6 +38,7 @@ class AclAuthorizer:
     __slots__ = (
         "_allow_if_none",
         "_cached",
+        "_cached_any",
         "_cached_bytes",
         "_denials",
         "_epoch",
@@ -53,6 +55,7 @@ class AclAuthorizer:
         self._table: AclTable | None = None
         self._epoch = -1
         self._cached: dict[tuple[str, str, int, int, str], bool] = {}
+        self._cached_any: dict[tuple[str, str, int, int], bool] = {}
         self._cached_bytes = 0
 
     def allowed(self, context: Any, operation: Operation, resource_type: ResourceType, resource_name: str) -> bool:
@@ -70,6 +73,7 @@ class AclAuthorizer:
 
     def _clear(self) -> None:
         self._cached.clear()
+        self._cached_any.clear()
         self._cached_bytes = 0
 
     def _cache(self, key: tuple[str, str, int, int, str], decision: bool) -> None:
@@ -99,8 +103,14 @@ class AclAuthorizer:
         """Decides if the client may perform the operation on any resource of a type, existing or not (KIP-679)."""
         if self.allowed(context, operation, resource_type, _PROBE):
             return True
-        table = self._topics.image.acls
-        return table.decide_any(context.principal, _host(context.client_host), operation, resource_type)
+        # The decision may look at all entries. The call of `allowed` has cleared the cache if an entry has changed.
+        key = (context.principal, _host(context.client_host), int(operation), int(resource_type))
+        decision = self._cached_any.get(key)
+        if decision is None:
+            if len(self._cached_any) >= MAX_CACHED_ANY:
+                self._cached_any.clear()
+            decision = self._cached_any[key] = self._topics.image.acls.decide_any(*key)
+        return decision
 
 
 def _host(client_host: str) -> str:

@@ -5,7 +5,7 @@ The rules for an operation on a resource are those of Kafka's StandardAuthorizer
 1. The candidates are the entries of the resource's type whose pattern covers its name: the name itself (LITERAL), a
    prefix of it (PREFIXED), or LITERAL "*".
 2. Of these, an entry applies if its principal is the client's or "User:*", and its host the client's or "*". The host
-of an entry may be an IPv6 address in any notation; Java writes it without "::".
+   of an entry may have any notation of an IPv6 address: Java's has no "::", others have.
 3. A DENY entry for the operation, or for ALL, denies it. It does not deny the operations that the operation implies.
 4. Else an ALLOW entry for the operation, for ALL, or for an operation that implies it, allows it. READ, WRITE,
    DELETE and ALTER imply DESCRIBE; ALTER_CONFIGS implies DESCRIBE_CONFIGS.
@@ -14,6 +14,7 @@ of an entry may be an IPv6 address in any notation; Java writes it without "::".
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from functools import lru_cache
@@ -59,14 +60,6 @@ def _address(host: str) -> IPv6Address | None:
         return IPv6Address(host)
     except AddressValueError:
         return None
-
-
-def canonical_host(host: str) -> str:
-    """Returns one notation for all notations of an IPv6 address, and any other host as it is."""
-    if ":" not in host:
-        return host
-    address = _address(host)
-    return host if address is None else str(address)
 
 
 class Acl(NamedTuple):
@@ -140,9 +133,13 @@ def covers(acl: Acl, name: str) -> bool:
 
 def implies(acl: Acl, operation: int) -> bool:
     """Tests if an entry applies to an operation; implied operations count only in ALLOW entries."""
-    if acl.operation in (operation, Operation.ALL):
+    return _implies(acl.operation, acl.permission, operation)
+
+
+def _implies(entry_operation: int, permission: int, operation: int) -> bool:
+    if entry_operation in (operation, Operation.ALL):
         return True
-    return acl.permission == Permission.ALLOW and acl.operation in IMPLIED_BY.get(operation, ())
+    return permission == Permission.ALLOW and entry_operation in IMPLIED_BY.get(operation, ())
 
 
 def fault(acl: Acl) -> str | None:
@@ -162,21 +159,15 @@ def fault(acl: Acl) -> str | None:
     return None
 
 
-_Entries = dict[tuple[str, str], list[Acl]]
-"""The entries of one resource pattern: (principal, canonical host) -> entries."""
+Rules = dict[tuple[str, str], dict[tuple[int, int], int]]
+"""The entries of one resource pattern: (principal, canonical host) -> (operation, permission) -> their number.
 
-
-def _clients(principal: str, host: str) -> list[tuple[str, str]]:
-    """Returns the pairs of principal and host of the entries that apply to a client."""
-    hosts = (canonical_host(host), WILDCARD)
-    return [(who, where) for who in {principal, ANY_PRINCIPAL} for where in hosts]
+A pattern may have tens of thousands of entries, for example all of them. A decision looks up four keys, each with few
+operations. An address has many notations, and so the entries of one key may be many, too: they count as one."""
 
 
 class AclTable:
-    """All entries, indexed by resource pattern, principal and host. Only the metadata machine's `replay` changes them.
-
-    A decision looks up four pairs of principal and host for each pattern that covers the name. So its time does not
-    depend on the number of entries for other principals and hosts.
+    """All entries, indexed by resource pattern and by principal. Only the metadata machine's `replay` changes them.
 
     Attributes:
         by_id: record id -> entry.
@@ -184,15 +175,16 @@ class AclTable:
         epoch: number of changes; a decision cached at an older epoch may be out of date.
     """
 
-    __slots__ = ("_lengths", "_literal", "_prefixed", "by_id", "epoch", "ids")
+    __slots__ = ("_by_principal", "_lengths", "_literal", "_prefixed", "by_id", "epoch", "ids")
 
     def __init__(self) -> None:
         self.by_id: dict[bytes, Acl] = {}
         self.ids: dict[Acl, bytes] = {}
         self.epoch = 0
-        self._literal: dict[tuple[int, str], _Entries] = {}
-        self._prefixed: dict[tuple[int, str], _Entries] = {}
+        self._literal: dict[tuple[int, str], Rules] = {}
+        self._prefixed: dict[tuple[int, str], Rules] = {}
         self._lengths: dict[int, dict[int, int]] = {}  # resource type -> prefix length -> number of prefixes
+        self._by_principal: dict[tuple[int, str, str], dict[Acl, None]] = {}  # by type, principal, canonical host
 
     def __len__(self) -> int:
         return len(self.by_id)
@@ -203,12 +195,15 @@ class AclTable:
         self.ids[acl] = acl_id
         self.epoch += 1
         key = (acl.resource_type, acl.resource_name)
+        host = _canonical(acl.host)
+        self._by_principal.setdefault((acl.resource_type, acl.principal, host), {})[acl] = None
         table = self._literal if acl.pattern_type == PatternType.LITERAL else self._prefixed
         if table is self._prefixed and key not in table:
             lengths = self._lengths.setdefault(acl.resource_type, {})
             lengths[len(acl.resource_name)] = lengths.get(len(acl.resource_name), 0) + 1
-        entries = table.setdefault(key, {})
-        entries.setdefault((acl.principal, canonical_host(acl.host)), []).append(acl)
+        counts = table.setdefault(key, {}).setdefault((acl.principal, host), {})
+        rule = (acl.operation, acl.permission)
+        counts[rule] = counts.get(rule, 0) + 1
 
     def remove(self, acl_id: bytes) -> None:
         """Removes an entry."""
@@ -216,14 +211,20 @@ class AclTable:
         del self.ids[acl]
         self.epoch += 1
         key = (acl.resource_type, acl.resource_name)
+        host = _canonical(acl.host)
+        owner = (acl.resource_type, acl.principal, host)
+        del self._by_principal[owner][acl]
+        if not self._by_principal[owner]:
+            del self._by_principal[owner]
         table = self._literal if acl.pattern_type == PatternType.LITERAL else self._prefixed
-        client = (acl.principal, canonical_host(acl.host))
-        entries = table[key]
-        entries[client].remove(acl)
-        if entries[client]:
-            return
-        del entries[client]
-        if entries:
+        rules = table[key]
+        counts, rule = rules[acl.principal, host], (acl.operation, acl.permission)
+        counts[rule] -= 1
+        if not counts[rule]:
+            del counts[rule]
+        if not counts:
+            del rules[acl.principal, host]
+        if rules:
             return
         del table[key]
         if table is self._prefixed:
@@ -232,27 +233,19 @@ class AclTable:
             if not lengths[len(acl.resource_name)]:
                 del lengths[len(acl.resource_name)]
 
-    def _covering(self, resource_type: int, name: str) -> Iterator[_Entries]:
-        """Yields the entries of every resource pattern that covers a resource."""
+    def _covering(self, resource_type: int, name: str) -> Iterator[Rules]:
+        """Yields the entries of each pattern that covers a resource."""
         literal, prefixed = self._literal, self._prefixed
-        keys = [(resource_type, name)] if name == WILDCARD else [(resource_type, name), (resource_type, WILDCARD)]
-        for key in keys:
-            if key in literal:
-                yield literal[key]
+        names = (name,) if name == WILDCARD else (name, WILDCARD)
+        for one in names:
+            rules = literal.get((resource_type, one))
+            if rules is not None:
+                yield rules
         for length in self._lengths.get(resource_type, ()):
             if length <= len(name):
-                entries = prefixed.get((resource_type, name[:length]))
-                if entries is not None:
-                    yield entries
-
-    def _of_client(self, principal: str, host: str, resource_type: int) -> Iterator[Acl]:
-        """Yields the entries for a client, over all resources of a type."""
-        clients = _clients(principal, host)
-        for table in (self._literal, self._prefixed):
-            for (kind, _), entries in table.items():
-                if kind == resource_type:
-                    for client in clients:
-                        yield from entries.get(client, ())
+                rules = prefixed.get((resource_type, name[:length]))
+                if rules is not None:
+                    yield rules
 
     def decide(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool | None:
         """Decides if the entries allow an operation; None if no entry covers the resource.
@@ -265,13 +258,13 @@ class AclTable:
             name: the resource's name.
         """
         covered = allowed = False
-        clients = _clients(principal, host)
-        for entries in self._covering(resource_type, name):
+        owners = _owners(principal, host)
+        for rules in self._covering(resource_type, name):
             covered = True
-            for client in clients:
-                for acl in entries.get(client, ()):
-                    if implies(acl, operation):
-                        if acl.permission == Permission.DENY:
+            for owner in owners:
+                for entry_operation, permission in rules.get(owner, ()):
+                    if _implies(entry_operation, permission, operation):
+                        if permission == Permission.DENY:
                             return False
                         allowed = True
         return allowed if covered else None
@@ -285,18 +278,19 @@ class AclTable:
         denied: set[str] = set()
         denied_prefixes: set[str] = set()
         granted: list[Acl] = []
-        for acl in self._of_client(principal, host, resource_type):
-            if acl.operation not in (operation, Operation.ALL):
-                continue
-            if acl.permission == Permission.ALLOW:
-                granted.append(acl)
-            elif acl.pattern_type == PatternType.PREFIXED:
-                denied_prefixes.add(acl.resource_name)
-            elif acl.resource_name == WILDCARD:
-                return False
-            else:
-                denied.add(acl.resource_name)
-        lengths = sorted({len(prefix) for prefix in denied_prefixes})
+        for owner in _owners(principal, host):
+            for acl in self._by_principal.get((resource_type, *owner), ()):
+                if acl.operation not in (operation, Operation.ALL):
+                    continue
+                if acl.permission == Permission.ALLOW:
+                    granted.append(acl)
+                elif acl.pattern_type == PatternType.PREFIXED:
+                    denied_prefixes.add(acl.resource_name)
+                elif acl.resource_name == WILDCARD:
+                    return False
+                else:
+                    denied.add(acl.resource_name)
+        prefixes = _without_longer(denied_prefixes)
 
         def is_effective(acl: Acl) -> bool:
             name = acl.resource_name
@@ -305,6 +299,28 @@ class AclTable:
                     return True
                 if name in denied:
                     return False
-            return not any(name[:length] in denied_prefixes for length in lengths)
+            at = bisect_right(prefixes, name) - 1
+            return at < 0 or not name.startswith(prefixes[at])
 
         return any(map(is_effective, granted))
+
+
+def _canonical(host: str) -> str:
+    """Returns the same text for all notations of a host."""
+    address = _address(host) if ":" in host else None
+    return host if address is None else str(address)
+
+
+def _owners(principal: str, host: str) -> tuple[tuple[str, str], ...]:
+    """Returns the principals and hosts of the entries that apply to a client."""
+    own = _canonical(host)
+    return (principal, own), (principal, WILDCARD), (ANY_PRINCIPAL, own), (ANY_PRINCIPAL, WILDCARD)
+
+
+def _without_longer(prefixes: set[str]) -> list[str]:
+    """Returns the prefixes that begin with no other one, sorted: the last one before a name is its only candidate."""
+    kept: list[str] = []
+    for prefix in sorted(prefixes):
+        if not kept or not prefix.startswith(kept[-1]):
+            kept.append(prefix)
+    return kept
