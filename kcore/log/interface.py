@@ -147,8 +147,9 @@ class PartitionLog(ABC):
 
         If compaction has removed the batch that contained `offset`, the result begins with the next one.
 
-        Only batches that end below `upto_offset` (None: the high watermark) are returned. With `at_least_one` the first
-        batch is returned even if it alone exceeds `max_bytes`, so that a reader always makes progress.
+        Only batches that end below `upto_offset` (None: the high watermark) are returned, and at most a bounded number
+        of them. With `at_least_one` the first batch is returned even if it alone exceeds `max_bytes`, so that a reader
+        always makes progress.
         Raises OffsetOutOfRangeError if `offset` is below the log start or above the end. For an offset between the
         limit and the end the list is empty.
         """

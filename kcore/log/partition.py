@@ -244,6 +244,8 @@ class StagedPartitionLog(LogCore, PartitionLog):
 
     def _read_stored(self, offset: int, limit: int, max_bytes: int, at_least_one: bool) -> list[bytes]:
         """Reads batches that are no longer in memory, as `read` does; `limit` is at most the high watermark."""
+        if not at_least_one and not self._fits(offset, limit, max_bytes):
+            return []
         # The caller's limit may be of any size, but one read transaction stays bounded.
         stored = self._engine._storage.slice(self._number, offset, limit, min(max_bytes, SLICE_BYTES), SLICE_BATCHES)
         self._check_start(stored, offset, limit)
@@ -260,6 +262,11 @@ class StagedPartitionLog(LogCore, PartitionLog):
                 break
             batches.append(batch)
         return batches
+
+    def _fits(self, offset: int, limit: int, max_bytes: int) -> bool:
+        """Tests if the stored batch at an offset has at most this size, without copying it: it may have megabytes."""
+        head = self._engine._storage.summaries(self._number, offset, limit, 1)
+        return not head or head[0].size_bytes <= max_bytes
 
     @property
     def cleaned_to(self) -> int:

@@ -45,6 +45,11 @@ cdef class Reading:
     cdef readonly int64_t size_bytes
     cdef readonly bint failed
     cdef readonly bint dirty                # a partition has appends that are not durable
+    cdef Py_ssize_t reads                   # of logs
+    cdef Py_ssize_t batches                 # in the results
+    cdef Py_ssize_t aborted                 # transactions in the results
+
+    cdef bint is_long(self) noexcept
 
 
 @cython.final

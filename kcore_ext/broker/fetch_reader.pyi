@@ -97,6 +97,8 @@ class Reading:
         size_bytes: total size of the batches.
         failed: a partition has an error or diverges.
         dirty: a partition has appends that are not durable.
+        long: the request has read so much that its other partitions have no records in this response. Waiting for more
+            would not add any.
     """
 
     @property
@@ -107,6 +109,8 @@ class Reading:
     def failed(self) -> bool: ...
     @property
     def dirty(self) -> bool: ...
+    @property
+    def long(self) -> bool: ...
 
 @final
 class FetchReader:

@@ -10,12 +10,13 @@ Most partitions of a session have no changes. The reader makes no response for t
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
 from kcore_ext.log.partition cimport LogCore
 from kcore_ext.codec.fields cimport FieldLayout, get
 from kcore_ext.broker.partition cimport PartitionCore
 from kcore_ext.broker.producers cimport any_aborted
+from kcore_ext.util.byte_order cimport read_int32
 
 cdef enum:                      # fields of a partition of a response
     PARTITION_INDEX = 0
@@ -24,6 +25,13 @@ cdef enum:                      # fields of a partition of a response
     LOG_START_OFFSET = 3
     ABORTED_TRANSACTIONS = 4
     RECORDS = 5
+
+cdef enum:
+    MAX_READS = 2_000           # of logs in one request; each takes up to 10 µs
+    MAX_BATCHES = 15_000        # in one response, exceeded by those of one read; each takes up to 1 µs
+    MAX_ABORTED = 5_000         # aborted transactions in one response, exceeded by those of one partition
+    LENGTH_AT = 8               # of a record batch, which has the base offset and the length before it
+    BATCH_OVERHEAD = 12
 
 cdef enum:                      # fields of a topic of a response
     TOPIC = 0
@@ -116,6 +124,14 @@ cdef class Reading:
 
     def __init__(self):
         raise TypeError("a reader makes readings")
+
+    cdef bint is_long(self) noexcept:
+        """Tests if the request has read so much that its other partitions get their records in a later response."""
+        return self.reads >= MAX_READS or self.batches >= MAX_BATCHES or self.aborted >= MAX_ABORTED
+
+    @property
+    def long(self):
+        return self.is_long()
 
 
 @cython.final
@@ -223,16 +239,18 @@ cdef class FetchReader:
             or (item.current_leader_epoch >= 0 and item.current_leader_epoch != partition.leader_epoch)
             or partition.recovering
             or partition.closed
-            or (params.read_committed and any_aborted(partition.producers))
+            or (params.read_committed and offset < limit and any_aborted(partition.producers))
         ):
             return self._read_in_full(item, params, budget, first, reading)
         records = b""
         aborted = () if params.read_committed else None
         if offset < limit:
             most = min(item.partition_max_bytes, budget)
-            if first or most > 0:
+            if first or (most > 0 and not reading.is_long()):
                 batches = log.read(offset, most, limit, first)
+                reading.reads += 1
                 if batches:
+                    reading.batches += len(batches)
                     records = batches[0] if len(batches) == 1 else b"".join(batches)
                     reading.size_bytes += len(records)
                 else:
@@ -252,10 +270,14 @@ cdef class FetchReader:
         return self._data.make(values)
 
     def _read_in_full(self, FetchItem item, FetchParams params, int64_t budget, bint first, Reading reading):
-        data = self._read(item.partition, item, params, budget, first)
+        data = self._read(item.partition, item, params, 0 if reading.is_long() else budget, first)
         records = data.records
+        reading.reads += 1
         if records:
             reading.size_bytes += len(records)
+            reading.batches += count_batches(<bytes?>records)
+            if data.aborted_transactions is not None:
+                reading.aborted += len(data.aborted_transactions)
         elif data.error_code or (item.last_fetched_epoch >= 0 and data.diverging_epoch.epoch >= 0):
             reading.failed = True
         return data
@@ -335,6 +357,20 @@ cdef class FetchReader:
             last = item
             data.append(partition)
         return responses
+
+
+cdef Py_ssize_t count_batches(bytes records):
+    """Returns the number of record batches in a partition's response."""
+    cdef const unsigned char* start = <const unsigned char*>PyBytes_AS_STRING(records)
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(records), at = 0, count = 0
+    cdef int32_t length
+    while at + BATCH_OVERHEAD <= size:
+        length = read_int32(start + at + LENGTH_AT)
+        if length < 0:
+            break
+        at += BATCH_OVERHEAD + length
+        count += 1
+    return count
 
 
 cdef inline bint _heard(SessionPartition item, int64_t high_watermark, int64_t log_start) noexcept:

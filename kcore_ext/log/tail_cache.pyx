@@ -19,6 +19,7 @@ cdef enum:
     TRIM_EVERY = 256        # released entries at the head of a partition's list before it is rebuilt without them
     HELD_BESIDE = 64        # memory of a batch besides its bytes: the object, its list entries, its base offset
     LAST_DELTA_AT = 23      # of a batch header: the last offset delta
+    MAX_FOUND = 15_000      # batches that one read returns, in a few milliseconds
 
 TRIM_THRESHOLD = TRIM_EVERY
 BATCH_OVERHEAD = HELD_BESIDE
@@ -123,6 +124,8 @@ cdef class PartitionTail:
                 break
             found.append(batch)
             low += 1
+            if PyList_GET_SIZE(found) >= MAX_FOUND:
+                break
         return found
 
 

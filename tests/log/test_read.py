@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 
-from kcore.log import LogEngine, OffsetOutOfRangeError, TimestampedBatch
+from kcore.log import LmdbLogEngine, LogEngine, OffsetOutOfRangeError, TimestampedBatch
 from kcore.log import partition as partition_module
+from kcore.log.lmdb_reader import LmdbReader
 from kcore_ext.log.tail_cache import BATCH_OVERHEAD, TRIM_THRESHOLD, PartitionTail, TailCache
 from tests.log.batches import batch, contents, fill, key, stamped
 from tests.log.conftest import Store
@@ -210,3 +212,28 @@ def test_tail_forgets_what_it_let_go() -> None:
     assert tail.read(count - 5, count, 1 << 20, True) is None
     cache.add(tail, [count], [stamped(batch(size_bytes=1000), count, 0)])
     assert cache.size_bytes == 0
+
+
+def test_a_stored_batch_that_does_not_fit_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that fetches a partition 20,000 times with a small limit would have 1 MB copied each time."""
+    engine = LmdbLogEngine(tmp_path / "data", "os", tail_size_bytes=0)
+    log = engine.open(key())
+    stored = fill(log, engine, 2, size_bytes=20)
+    reads = []
+    original = LmdbReader.slice
+    monkeypatch.setattr(LmdbReader, "slice", lambda *arguments: reads.append(arguments) or original(*arguments))
+    assert log.read(0, 80, at_least_one=False) == []
+    assert reads == []
+    assert log.read(0, 81, at_least_one=False) == stored[:1]
+    assert log.read(0, 80) == stored[:1]
+    assert len(reads) == 2
+    engine.close()
+
+
+def test_one_read_returns_a_bounded_number_of_batches() -> None:
+    tail, cache = PartitionTail(), TailCache(1 << 30)
+    count = 15_010
+    cache.add(tail, list(range(count)), [batch(1)] * count)
+    assert [len(tail.read(start, count, 1 << 30, True) or ()) for start in (0, 9, 10, 15_000)] == [
+        15_000, 15_000, 15_000, 10,
+    ]  # fmt: skip

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from kcore.protocol.messages.fetch import FetchTopic, PartitionData
     from kcore_ext.broker.fetch_reader import FetchParams, SessionPartition
 
+MAX_READS = 2_000
+"""The number of logs that one request reads; the other partitions get their records in later responses."""
+
 
 class ReferenceReading:
     """Pure-Python counterpart of `kcore_ext.broker.fetch_reader.Reading`."""
@@ -30,6 +33,7 @@ class ReferenceReading:
         self.size_bytes = 0
         self.failed = False
         self.dirty = False
+        self.long = False
 
 
 class ReferenceReader:
@@ -72,6 +76,7 @@ class ReferenceReader:
     def read(self, items: list[FetchItem], params: FetchParams, sparse: bool) -> ReferenceReading:
         """Reads all partitions and returns the response of each."""
         reading = ReferenceReading()
+        reads = 0
         for item in items:
             if item.partition is None:
                 reading.failed = True
@@ -79,12 +84,16 @@ class ReferenceReader:
                 continue
             reading.dirty = reading.dirty or item.partition.dirty
             budget = params.max_bytes - reading.size_bytes
+            if reads >= MAX_READS:
+                budget = 0
+            reads += item.fetch_offset < item.partition.high_watermark
             data = read(item.partition, item, params, budget, not reading.size_bytes)
             if data.records:
                 reading.size_bytes += len(data.records)
             elif data.error_code or (item.last_fetched_epoch >= 0 and data.diverging_epoch.epoch >= 0):
                 reading.failed = True
             reading.results.append(data)
+        reading.long = reads >= MAX_READS
         return reading
 
     def pending_appends(self, items: list[FetchItem], hungry: bool) -> list[tuple[Partition, int]]:

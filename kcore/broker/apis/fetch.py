@@ -191,7 +191,8 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         size, failed, pending_appends = reading.size_bytes, reading.failed, None
         if reading.dirty:
             pending_appends = reader.pending_appends(items, not failed and (size < params.min_bytes or not size))
-        if not pending_appends and (size >= params.min_bytes or failed or max_wait_ms <= 0 or not items):
+        enough = size >= params.min_bytes or reading.long
+        if not pending_appends and (enough or failed or max_wait_ms <= 0 or not items):
             return self._respond(fetch_context, context, items, reading)
         return self._park(context, request, items, params, fetch_context, pending_appends or [])
 

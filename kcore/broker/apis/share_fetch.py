@@ -67,6 +67,9 @@ MAX_LOADS: Final = 500
 Each takes about 50 µs.
 """
 
+MAX_AWAITED_BYTES: Final = 1 << 20
+"""The size of the records for which a request waits at most: each try reads that much."""
+
 _SERVER_ERROR: Final = ShareFetchResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
 """The response after an internal error. It is made in advance, because memory may be short then, and never changed."""
 
@@ -308,7 +311,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
             return self._respond(run, {})
         loads = self._look_up(run, session)
         waiting = list(run.share_partitions.values())
-        min_bytes = min(request.min_bytes, request.max_bytes)
+        min_bytes = min(request.min_bytes, request.max_bytes, MAX_AWAITED_BYTES)
         if run.refused or not waiting or request.max_wait_ms <= 0 or loads > MAX_LOADS or enough(waiting, min_bytes):
             return self._acquire(run)
         keys = [*dict.fromkeys(share_partition.partition for share_partition in waiting), *waiting]

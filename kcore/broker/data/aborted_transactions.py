@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Container
-from typing import NamedTuple
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from kcore_ext.broker.producers import AbortedCore
+
+FEW: Final = 50
+"""Up to this number of entries, a reader gets every aborted transaction that overlaps its range, as in Kafka. Of more
+entries, it gets those of the producers whose batches it reads: clients need no others."""
+MAX_DELETED: Final = 50_000
+"""Entries that one `delete_before` removes; the next call removes more."""
+
+_PRODUCER_ID: Final = struct.Struct(">43xq")
 
 
 class AbortedTransaction(NamedTuple):
@@ -26,18 +36,25 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
-class AbortedTransactionIndex(AbortedCore):
-    """Aborted transactions in the order of their markers.
+_last_offset = attrgetter("last_offset")
+_first_offset = attrgetter("first_offset")
 
-    The index is not durable: recovery rebuilds it from the log.
+
+class AbortedTransactionIndex(AbortedCore):
+    """Aborted transactions in the order of their markers, and by producer.
+
+    The index is not durable: recovery rebuilds it from the log. A partition may have hundreds of thousands of entries,
+    so a search looks at few entries besides those that it finds.
     """
 
-    __slots__ = ("_last_offsets",)
+    __slots__ = ("_by_producer", "_last_offsets")
 
     _entries: list[AbortedTransaction]
 
     def __init__(self) -> None:
         self._last_offsets: list[int] = []
+        # A producer has one transaction at a time: both offsets of its entries ascend.
+        self._by_producer: dict[int, list[AbortedTransaction]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -50,10 +67,31 @@ class AbortedTransactionIndex(AbortedCore):
     def add(self, entry: AbortedTransaction) -> None:
         """Appends an entry; its marker must be after all earlier markers."""
         assert not self._last_offsets or self._last_offsets[-1] < entry.last_offset, "markers come in offset order"
+        own = self._by_producer.setdefault(entry.producer_id, [])
         self._entries.append(entry)
         self._last_offsets.append(entry.last_offset)
+        own.append(entry)
 
-    def between(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+    def of_batches(self, batches: Iterable[bytes], start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Finds the aborted transactions that a reader of some batches needs, ascending by marker offset.
+
+        Args:
+            batches: the batches that the reader gets.
+            start_offset: the first offset of the reader.
+            end_offset: the offset after the last batch.
+        """
+        if len(self._entries) <= FEW:
+            return self._between(start_offset, end_offset)
+        found = []
+        for producer_id in {_PRODUCER_ID.unpack_from(batch)[0] for batch in batches}:
+            own = self._by_producer.get(producer_id)
+            if own is not None:
+                first = bisect_left(own, start_offset, key=_last_offset)
+                found += own[first : bisect_left(own, end_offset, first, key=_first_offset)]
+        found.sort(key=_last_offset)
+        return found
+
+    def _between(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Finds the aborted transactions that overlap [start_offset, end_offset)."""
         found = []
         for entry in self._entries[bisect_left(self._last_offsets, start_offset) :]:
@@ -63,22 +101,54 @@ class AbortedTransactionIndex(AbortedCore):
                 break
         return found
 
+    def covers(self, producer_id: int, offset: int) -> bool:
+        """Tests if an offset of a producer's batch is within one of its aborted transactions."""
+        own = self._by_producer.get(producer_id)
+        if own is None:
+            return False
+        at = bisect_right(own, offset, key=_first_offset) - 1
+        return at >= 0 and offset <= own[at].last_offset
+
     def truncate(self, end_offset: int) -> None:
         """Removes the entries whose markers are at or beyond `end_offset`: their append failed."""
         keep = bisect_left(self._last_offsets, end_offset)
+        for producer_id in {entry.producer_id for entry in self._entries[keep:]}:
+            own = self._by_producer.get(producer_id, [])
+            del own[bisect_left(own, end_offset, key=_last_offset) :]
+            if not own:
+                self._by_producer.pop(producer_id, None)
         del self._entries[keep:], self._last_offsets[keep:]
 
-    def forget(self, last_offsets: Container[int]) -> None:
+    def forget(self, last_offsets: Collection[int]) -> None:
         """Removes the entries with these markers, which compaction removed after the records of their transactions.
 
         A reader that knows of an aborted transaction drops all records of its producer up to the marker. Without the
         marker, it would also drop the producer's later records.
         """
-        self._entries = [entry for entry in self._entries if entry.last_offset not in last_offsets]
-        self._last_offsets = [entry.last_offset for entry in self._entries]
+        if not last_offsets:
+            return
+        lowest, highest = min(last_offsets), max(last_offsets)
+        first, stop = bisect_left(self._last_offsets, lowest), bisect_right(self._last_offsets, highest)
+        some = self._entries[first:stop]
+        for producer_id in {entry.producer_id for entry in some if entry.last_offset in last_offsets}:
+            own = self._by_producer.get(producer_id, [])
+            low, high = bisect_left(own, lowest, key=_last_offset), bisect_right(own, highest, key=_last_offset)
+            own[low:high] = [entry for entry in own[low:high] if entry.last_offset not in last_offsets]
+            if not own:
+                self._by_producer.pop(producer_id, None)
+        kept = [entry for entry in some if entry.last_offset not in last_offsets]
+        offsets = [entry.last_offset for entry in kept]
+        self._entries[first:stop] = kept
+        self._last_offsets[first:stop] = offsets
 
     def delete_before(self, log_start_offset: int) -> None:
-        """Removes the entries whose markers the log has deleted."""
-        drop = bisect_left(self._last_offsets, log_start_offset)
-        if drop:
-            del self._entries[:drop], self._last_offsets[:drop]
+        """Removes entries whose markers the log has deleted, at most `MAX_DELETED`; readers find no others of them."""
+        drop = min(bisect_left(self._last_offsets, log_start_offset), MAX_DELETED)
+        if not drop:
+            return
+        for producer_id in {entry.producer_id for entry in self._entries[:drop]}:
+            own = self._by_producer.get(producer_id, [])
+            del own[: bisect_left(own, self._last_offsets[drop - 1] + 1, key=_last_offset)]
+            if not own:
+                self._by_producer.pop(producer_id, None)
+        del self._entries[:drop], self._last_offsets[:drop]

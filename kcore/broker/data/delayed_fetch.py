@@ -32,6 +32,8 @@ MAX_IN_A_ROUND: Final = 1_000
 
 Further fetches are tried in slices.
 """
+MAX_BATCHES: Final = 15_000
+"""Maximum number of batches that a try reads. A fetch with more gets its response: a response has not many more."""
 MAX_WATCHED: Final = 500_000
 """Number of partitions of all parked operations above which a fetch with many partitions gets its response at once.
 
@@ -83,7 +85,7 @@ class DueFetches:
 
         Args:
             operation: the fetch.
-            partitions: the number of its partitions.
+            partitions: the number of its partitions, and of the batches at which it looks.
         """
         if self._round_ms != self._now.now_ms:
             self._round_ms = self._now.now_ms
@@ -155,10 +157,12 @@ class DelayedFetch(DelayedOperation):
         pending_appends: appends that the response must wait for: (partition, end offset when the request arrived).
 
     Attributes:
+        cost: the number of the partitions, or of the batches at which the last try has looked if it is larger: a try
+            takes about a microsecond for each.
         partitions: the watched partitions; kept because the session's next request may look its partitions up again.
     """
 
-    __slots__ = ("api", "fetch_context", "items", "params", "partitions", "pending", "pending_appends")
+    __slots__ = ("api", "cost", "fetch_context", "items", "params", "partitions", "pending", "pending_appends")
 
     def __init__(
         self,
@@ -177,6 +181,7 @@ class DelayedFetch(DelayedOperation):
         self.params = params
         self.fetch_context = fetch_context
         self.pending_appends = pending_appends
+        self.cost = len(items)
 
     def watch(self) -> None:
         """Makes its partitions report progress from now on."""
@@ -194,7 +199,7 @@ class DelayedFetch(DelayedOperation):
 
     def try_complete(self) -> bool:
         """Tries the fetch now, or in a slice if it was tried before and many partitions are to be looked at."""
-        if self.watched and not self.api.due_fetches.may_try(self, len(self.items)):
+        if self.watched and not self.api.due_fetches.may_try(self, self.cost):
             return False
         return self.try_now()
 
@@ -213,6 +218,7 @@ class DelayedFetch(DelayedOperation):
         if missing > 0 and self.api.reader.idle(self.items, params):
             return False
         read_committed = params.read_committed
+        looked = 0
         for item in self.items:
             partition = item.partition
             if partition is None or refusal(partition, item) is not None:
@@ -223,7 +229,12 @@ class DelayedFetch(DelayedOperation):
             if item.fetch_offset < limit:
                 if missing <= 1:
                     return self.force_complete()
-                missing -= available_bytes(partition, item, limit)
+                size, batches = available_bytes(partition, item, limit)
+                missing -= size
+                looked += batches
+                if looked >= MAX_BATCHES:
+                    return self.force_complete()
+        self.cost = max(len(self.items), looked)
         if missing <= 0:
             return self.force_complete()
         return False

@@ -127,7 +127,7 @@ def read(
                 base, last_delta = _BASE_OFFSET_AND_LAST_DELTA.unpack_from(batches[-1])
                 aborted = [
                     AbortedTransaction(producer_id=entry.producer_id, first_offset=entry.first_offset)
-                    for entry in partition.producers.aborted.between(offset, base + last_delta + 1)
+                    for entry in partition.producers.aborted.of_batches(batches, offset, base + last_delta + 1)
                 ]
         else:
             aborted = None  # as in Kafka, which looks for no aborted transactions if no batch fits
@@ -163,16 +163,19 @@ def _error_response(partition: Partition, item: FetchItem, params: FetchParams) 
     return None
 
 
-def available_bytes(partition: Partition, item: FetchItem, limit: int) -> int:
+def available_bytes(partition: Partition, item: FetchItem, limit: int) -> tuple[int, int]:
     """Returns the bytes that a reader could read now below offset `limit`, at most its limit for this partition.
 
     If more batches exist than fit into that limit, the result is the whole limit: waiting would not add bytes. The
     position must be valid.
+
+    Returns:
+        A pair: the bytes, and the number of batches that were looked at.
     """
     most: int = item.partition_max_bytes
     batches = partition.log.read(item.fetch_offset, most, limit, True)
     if not batches:
-        return 0
+        return 0, 0
     base, last_delta = _BASE_OFFSET_AND_LAST_DELTA.unpack_from(batches[-1])
     size = sum(map(len, batches))
-    return size if base + last_delta + 1 >= limit else max(size, most)
+    return size if base + last_delta + 1 >= limit else max(size, most), len(batches)

@@ -22,7 +22,7 @@ def aborted_ranges(
         end_offset: the offset after the last batch.
     """
     transactions = sorted(
-        partition.producers.aborted.between(first_offset, end_offset), key=lambda one: one.first_offset
+        partition.producers.aborted.of_batches(batches, first_offset, end_offset), key=lambda one: one.first_offset
     )
     aborted: set[int] = set()
     ranges: list[tuple[int, int]] = []

@@ -259,7 +259,7 @@ def read_committed(world: World, start: int) -> list[Written]:
             break
         batches += some
         position = parse_header(some[-1]).next_offset
-    todo = sorted(partition.producers.aborted.between(start, position), key=lambda one: one.first_offset)
+    todo = sorted(partition.producers.aborted.of_batches(batches, start, position), key=lambda one: one.first_offset)
     aborted: set[int] = set()
     seen = []
     for batch in batches:

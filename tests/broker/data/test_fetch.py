@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kcore.broker.data.aborted_transactions import FEW
 from kcore.broker.data.delayed_fetch import MAX_AT_ONCE, MAX_IN_A_ROUND, DelayedFetch, FetchPending
 from kcore.log import FailureReason, LogError
 from kcore.protocol.error_codes import ErrorCode
@@ -22,6 +23,7 @@ from kcore.protocol.messages.fetch import (
 from kcore_ext.batch import parse_header
 from tests.broker.data.context import DataPlane, batch_of, values_in
 from tests.broker.data.test_produce import produce, request, transactional
+from tests.reference.fetch_reader import MAX_READS
 
 WALL_MS = 1_700_000_000_000
 
@@ -459,3 +461,62 @@ def test_a_long_fetch_beyond_the_memory_of_parked_ones_gets_its_response_at_once
     assert [one.error_code for topic in response.responses for one in topic.partitions] == [0] * (MAX_AT_ONCE + 1)
     assert [one.done for one in parked] == [False, False]
     assert not plane.send(fetch(entry(0), wait_ms=500), 12).done
+
+
+@pytest.mark.parametrize(("committed", "aborted"), [(False, False), (True, False), (True, True)])
+def test_a_request_reads_a_bounded_number_of_logs(committed: bool, aborted: bool) -> None:
+    """A client may name one partition again and again. The rest is in later responses, as behind the maximum size."""
+    plane = plane_with(transactional() if aborted else batch_of(b"0"))
+    if aborted:
+        plane.partition("t").append_marker(7, 0, 0, False, WALL_MS)
+        plane.commit()
+    response = plane.call(fetch(*[entry(0)] * (MAX_READS + 10), committed=committed), 12)
+    sizes = [len(data.records) > 0 for data in response.responses[0].partitions]
+    assert sizes == [True] * MAX_READS + [False] * 10
+    assert {data.error_code for data in response.responses[0].partitions} == {0}
+
+
+def test_a_partition_of_many_aborted_transactions_lists_those_of_the_read_producers() -> None:
+    plane = plane_with()
+    for producer_id in range(FEW + 1):
+        produce(plane, transactional(producer=(producer_id, 0)), tid="tid")
+    for producer_id in range(FEW + 1):
+        plane.partition("t").append_marker(producer_id, 0, 0, False, WALL_MS)
+    plane.commit()
+    size = len(data_of(plane.call(fetch(entry(5, most=1), committed=True), 12)).records)
+    data = data_of(plane.call(fetch(entry(5, most=2 * size), committed=True), 12))
+    assert list(data.aborted_transactions) == [AbortedTransaction(producer_id=n, first_offset=n) for n in (5, 6)]
+
+
+def test_a_response_has_a_bounded_number_of_batches() -> None:
+    """A request for 1,450 partitions of 512 small batches each took 0.6 s in one piece."""
+    plane = plane_with()
+    for _ in range(300):
+        plane.send(request(("t", 0, batch_of(b"v"))), 11)
+    plane.commit()
+    entries = [entry(0)] * 100
+    for wait_ms in (0, 1_000):
+        response = plane.call(fetch(*entries, min_bytes=1 << 30, max_bytes=1 << 30, wait_ms=wait_ms), 12)
+        assert isinstance(response, FetchResponse), "waiting would not add records"
+        sizes = [len(data.records) > 0 for data in response.responses[0].partitions]
+        assert sizes == [True] * 50 + [False] * 50
+
+
+def test_a_try_of_a_parked_fetch_costs_as_much_as_the_batches_at_which_it_looks() -> None:
+    """Each append to a partition tried ten fetches that were 4,000 batches behind, which took 0.3 s."""
+    plane = plane_with()
+    for _ in range(MAX_AT_ONCE + 1):
+        plane.send(request(("t", 0, batch_of(b"v"))), 11)
+    plane.commit()
+    plane.slices.requests.enabled = True
+    pending = plane.send(fetch(entry(0), min_bytes=1 << 20, wait_ms=1_000), 12)
+    operation = pending.operation
+    assert operation.cost == MAX_AT_ONCE + 1
+    produce(plane, batch_of(b"v"))
+    assert operation.deferred
+    plane.slices.finish()
+    assert (operation.deferred, operation.watched) == (False, True)
+    produce(plane, batch_of(b"v" * (1 << 19)))
+    produce(plane, batch_of(b"v" * (1 << 19)))
+    plane.slices.finish()
+    assert pending.done
