@@ -7,13 +7,11 @@ from typing import Any
 import pytest
 
 from kcore.broker.apis import share_fetch
-from kcore.broker.share.delayed_share_fetch import DelayedShareFetch
 from kcore.broker.share.share_partition import SharePartition
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.share_fetch import ShareFetchResponse
 from kcore.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from kcore.runtime import Pending
-from kcore.share.local import LocalPersister
 from kcore_ext.batch import BatchBuilder
 from tests.broker.share.world import World, acquired, offsets
 
@@ -250,26 +248,6 @@ def test_nothing_is_delivered_before_the_state_is_loaded() -> None:
     assert world.acquire("m", 1) == [(2, 3, 1)]
 
 
-@pytest.mark.parametrize(
-    ("owner", "name"), [(LocalPersister, "writer"), (LocalPersister, "read"), (SharePartition, "loaded")]
-)
-def test_a_load_that_an_exception_interrupts_is_repeated(
-    owner: type, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A share partition that stayed in the state INITIALIZING would never deliver a record."""
-    world = World()
-    world.produce(1)
-
-    def fail(*arguments: Any) -> Any:
-        raise MemoryError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(owner, name, fail)
-        world.fetch("m", 0, [0])
-    world.advance(1_000)
-    assert world.acquire("n", 0, [0]) == [(0, 0, 1)]
-
-
 def test_a_failed_commit_takes_an_acknowledgement_back() -> None:
     """The write is repeated until the persister gives up; then the member may acknowledge again."""
     world = World()
@@ -298,26 +276,6 @@ def test_a_write_that_fails_for_good_takes_an_acknowledgement_back() -> None:
     world.advance(12_000)
     assert world.acknowledge("m", 2, (0, 1, ACCEPT)) == 0
     assert world.share_partition().start_offset == 2
-
-
-@pytest.mark.parametrize("late", [False, True], ids=["at once", "after acknowledgements"])
-def test_a_fetch_that_cannot_wait_leaves_nothing_behind(late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An operation that stayed would acquire records for a client that got an error."""
-    world = World()
-    world.produce(1)
-    world.acquire("m", 0, [0])
-
-    def fail(operation: DelayedShareFetch) -> None:
-        raise MemoryError
-
-    request = world.fetch_request("m", 1, {0: [(0, 0, ACCEPT)]} if late else (), max_wait_ms=5_000)
-    with monkeypatch.context() as patch:
-        patch.setattr(DelayedShareFetch, "watch", fail)
-        response = world.call(request, 2)
-    assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-    assert len(world.engine.purgatory) == 0
-    world.produce(1)
-    assert world.acquire("n", 0, [0]) == [(1, 1, 1)]
 
 
 def test_an_acknowledgement_that_fails_after_its_lock_expired_releases_the_record() -> None:
