@@ -384,7 +384,8 @@ class Config(ConfigValues):
     kcore_max_group_metadata_bytes: int = setting(
         268_435_456,
         "Maximum bytes of metadata of the members of all classic groups together. One group may have an eighth of it. "
-        "A join that would exceed it gets GROUP_MAX_SIZE_REACHED, unless its group has less than 64 KiB; -1: no limit.",
+        "A join that would exceed it gets GROUP_MAX_SIZE_REACHED, unless its group has less than 64 KiB; -1: no limit. "
+        "Each protocol of a member beyond the fourth counts 256 bytes more.",
         low=-1,
         kind=LONG,
     )

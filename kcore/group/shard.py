@@ -7,8 +7,8 @@ to the function that applies such a record. Loading a package's state needs noth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
 
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.replay import REPLAY as CLASSIC_REPLAY
@@ -54,6 +54,11 @@ REPLAY: dict[type, ReplayFunction] = {
 }
 """Every record type that group shards handle, by the class of its key."""
 
+FEW_READERS: Final = 1_000
+"""Maximum number of groups that learn of the change of a topic at once."""
+READERS_PER_SLICE: Final = 20_000
+NO_READERS: Final[dict[str, None]] = {}
+
 
 class GroupShard:
     """Groups and offsets of one partition of `__consumer_offsets`.
@@ -77,6 +82,7 @@ class GroupShard:
         completed_rebalances: rebalances of classic groups that ended with an assignment since the load.
         consumer_rebalances: new group epochs of consumer groups since the load.
         unused_member_ids: assigned member ids of classic groups that no client has used yet, the oldest first.
+        changed_topics: topics that changed, of which a queued slice will tell the groups that depend on them.
         deleted_topics: names and ids of deleted topics whose offsets a queued slice will remove.
         deleted_share_topics: ids of deleted topics that a queued slice will remove from the lists of share groups.
         streams_rebalances: new group epochs of streams groups since the load.
@@ -86,6 +92,7 @@ class GroupShard:
 
     __slots__ = (
         "_readers",
+        "changed_topics",
         "completed_rebalances",
         "config",
         "consumer",
@@ -136,6 +143,7 @@ class GroupShard:
         self.completed_rebalances = 0
         self.consumer_rebalances = 0
         self.unused_member_ids = UnusedIds()
+        self.changed_topics: list[str] = []
         self.deleted_topics: list[tuple[str, bytes]] = []
         self.deleted_share_topics: list[bytes] = []
         self.share_rebalances = 0
@@ -180,11 +188,37 @@ class GroupShard:
                 groups[group_id] = None
 
     def on_topic_changed(self, topic: str) -> None:
-        """Makes the groups that depend on a created, grown or deleted topic check it at their next heartbeat."""
-        for group_id in self._readers.get(topic, ()):
+        """Makes the groups that depend on a created, grown or deleted topic check it at their next heartbeat.
+
+        If there are many, they learn of it in slices: one request may change 10,000 topics of 100,000 groups.
+        """
+        readers = self._readers.get(topic, NO_READERS)
+        if len(readers) > FEW_READERS:
+            if not self.changed_topics:
+                self.context.in_slices(self._tell_readers())
+            self.changed_topics.append(topic)
+            return
+        for group_id in readers:
             group = self.groups.get(group_id)
             if group is not None:
                 group.topic_changed()
+
+    def _tell_readers(self) -> Iterator[None]:
+        """Tells groups that `changed_topics` have changed; each group once if most groups depend on several of them."""
+        changed, self.changed_topics = dict.fromkeys(self.changed_topics), []
+        if sum(len(self._readers.get(topic, NO_READERS)) for topic in changed) >= len(self.groups):
+            told = iter([list(self.groups)])
+        else:
+            told = (list(self._readers.get(topic, NO_READERS)) for topic in changed)
+        count = 0
+        for group_ids in told:
+            for group_id in group_ids:
+                group = self.groups.get(group_id)
+                if group is not None:
+                    group.topic_changed()
+                count += 1
+                if count % READERS_PER_SLICE == 0:
+                    yield
 
     # ---- StateMachine
 

@@ -1,11 +1,14 @@
 """DeleteGroups (API key 42), v0-2: deletes groups without members, with their offsets (KIP-229).
 
+A group may have more offsets than one decision can remove. Then several decisions remove its offsets, and the last one
+also removes the group. After a crash in between, the group still exists, with the other offsets.
+
 A share group is deleted after the share coordinator has deleted the states of its share partitions (KIP-932).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from kcore.group.apis.base import GroupApi
 from kcore.group.offsets.records import tombstones_of_group
@@ -17,18 +20,41 @@ from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from kcore.runtime.machine import Outcome
-from kcore.runtime.pending import gather, gather_each
+from kcore.runtime.pending import FEW_NAMES, gather
+from kcore.runtime.sliced import step
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kcore.group.shard import GroupShard
     from kcore.group.share.services import ShareGroupServices
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.shards import Shards
+    from kcore.runtime.sliced import Work
 
 
-DELETION_COST = 40
+DELETION_COST: Final = 40
 """The cost of deleting one group, in microseconds."""
+OFFSET_COST: Final = 2
+"""The cost of deleting one of its offsets."""
+
+
+class Deletion:
+    """One of the decisions about a group; all but the last one remove only offsets.
+
+    Attributes:
+        groups_names: the one group.
+        count: number of offsets that the decision removed. The decision sets it.
+        ends: whether it was the last decision. The decision sets it.
+    """
+
+    __slots__ = ("count", "ends", "groups_names")
+
+    def __init__(self, group_id: str) -> None:
+        self.groups_names = (group_id,)
+        self.count = 0
+        self.ends = True
 
 
 class StatesDeleted(NamedTuple):
@@ -55,6 +81,10 @@ class DeleteGroupsApi(GroupApi[DeleteGroupsRequest, DeleteGroupsResponse]):
     request_type = DeleteGroupsRequest
     response_type = DeleteGroupsResponse
     versions = (0, 2)
+    differs: ClassVar[str] = (
+        "A group with more offsets than one batch can remove is deleted in several: after a crash in between it still "
+        "exists, with the other offsets."
+    )
 
     __slots__ = ("_share",)
 
@@ -70,23 +100,33 @@ class DeleteGroupsApi(GroupApi[DeleteGroupsRequest, DeleteGroupsResponse]):
     def handle(self, context: RequestContext, request: DeleteGroupsRequest) -> Any:
         """Runs the request in the shard of each group, once for duplicates."""
         names = tuple(dict.fromkeys(request.groups_names))
-        slices = self._shards.slices
-        return gather_each(
-            self,
-            context,
-            request,
-            names,
-            lambda group_id: self._part(context, group_id),
-            _merged,
-            slices,
-            DELETION_COST,
-        )
 
-    def _part(self, context: RequestContext, group_id: str) -> Any:
-        part = DeleteGroupsRequest(groups_names=(group_id,))
-        refusal = self.refusal(context, Operation.DELETE, group_id, may_be_empty=True)
-        result = self.ask(context, group_id, part, refusal)
+        def join(parts: list[Any]) -> Any:
+            return gather(self, context, request, parts, _merged)
+
+        work, slices = self._parts(context, names), self._shards.slices
+        if slices is None:
+            return join(step(work, -1)[1])
+        return slices.requests.run(self, context, request, work, join, eager=len(names) <= FEW_NAMES)
+
+    def _parts(self, context: RequestContext, names: Iterable[str]) -> Work:
+        """Deletes one group after the other; returns their responses."""
+        parts = []
+        for group_id in names:
+            refusal = self.refusal(context, Operation.DELETE, group_id, may_be_empty=True)
+            while True:
+                deletion = Deletion(group_id)
+                part = self._part(context, deletion, refusal)
+                yield DELETION_COST + OFFSET_COST * deletion.count
+                if deletion.ends:
+                    break
+            parts.append(part)
+        return parts
+
+    def _part(self, context: RequestContext, part: Deletion, refusal: ErrorCode) -> Any:
+        result = self.ask(context, part.groups_names[0], part, refusal)  # type: ignore[arg-type]
         if isinstance(result, DeleteGroupsResponse):
+            part.ends = part.ends or bool(result.results[0].error_code)
             return result
         return chain(
             self,
@@ -94,10 +134,10 @@ class DeleteGroupsApi(GroupApi[DeleteGroupsRequest, DeleteGroupsResponse]):
             part,
             result,
             lambda deletion: self._delete_states(context, part, deletion),
-            lambda deleted: self.ask(context, group_id, deleted, ErrorCode.NONE),
+            lambda deleted: self.ask(context, part.groups_names[0], deleted, ErrorCode.NONE),
         )
 
-    def _delete_states(self, context: RequestContext, part: DeleteGroupsRequest, deletion: StateDeletion) -> Any:
+    def _delete_states(self, context: RequestContext, part: Deletion, deletion: StateDeletion) -> Any:
         """Asks the share coordinator to delete the states of a share group."""
         persister = None if self._share is None else self._share.persister
         assert persister is not None, "a served node has a persister"
@@ -105,11 +145,13 @@ class DeleteGroupsApi(GroupApi[DeleteGroupsRequest, DeleteGroupsResponse]):
         def build(results: list[Any]) -> Any:
             for code, _ in failures(results[0]).values():
                 return self.error(context, part, ErrorCode(code))
-            return StatesDeleted(tuple(part.groups_names))
+            return StatesDeleted(part.groups_names)
 
         return gather(self, context, part, [persister.delete(deletion.request)], build)
 
-    def decide(self, machine: GroupShard, context: RequestContext, request: DeleteGroupsRequest | StatesDeleted) -> Any:
+    def decide(  # type: ignore[override]
+        self, machine: GroupShard, context: RequestContext, request: Deletion | StatesDeleted
+    ) -> Any:
         """Deletes the one group in `request`: first its offsets, then the group itself.
 
         If a share group has states, the first decision lists them as deleting, and the second one deletes the group.
@@ -119,14 +161,15 @@ class DeleteGroupsApi(GroupApi[DeleteGroupsRequest, DeleteGroupsResponse]):
         code = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.validate_delete()
         if group is None or code is not ErrorCode.NONE:
             return self.error(context, request, code)
-        if isinstance(group, ShareGroup) and not isinstance(request, StatesDeleted):
+        if isinstance(group, ShareGroup) and isinstance(request, Deletion):
             deletion = begin_deletion(group)
             if deletion is not None:
                 return deletion
-        return Outcome(
-            [*tombstones_of_group(machine.offsets, group_id), *group.tombstones()],
-            self.error(context, request, ErrorCode.NONE),
-        )
+        response = self.error(context, request, ErrorCode.NONE)
+        records, ends = tombstones_of_group(machine.offsets, group_id, machine.max_record_bytes // 2)
+        if isinstance(request, Deletion):
+            request.count, request.ends = len(records), ends
+        return Outcome([*records, *group.tombstones()] if ends else records, response)
 
     def error(
         self, context: RequestContext, request: Any, code: ErrorCode, message: str | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from kcore.group.classic import expiry, rebalance
@@ -52,7 +52,6 @@ class ClassicGroup(Group):
         protocol_name: the protocol of the current generation; None before the first generation and in an empty
             generation.
         generation_id: the generation, counted from 0, including empty ones.
-        leader_id: the member that computes the assignment; None without members.
         members: by member id, in the order of joining.
         static_members: member ids by group instance id.
         pending_joins: member ids that were assigned but not yet used to join.
@@ -70,10 +69,11 @@ class ClassicGroup(Group):
     """
 
     __slots__ = (
+        "_leader_id",
+        "_topics_work",
         "generation_id",
         "heartbeat_reply",
         "join_phase",
-        "leader_id",
         "members",
         "members_awaiting_join",
         "metadata_bytes",
@@ -104,7 +104,8 @@ class ClassicGroup(Group):
         self.state_timestamp_ms = shard.now.wall_ms
         self.protocol_name: str | None = None
         self.generation_id = 0
-        self.leader_id: str | None = None
+        self._leader_id: str | None = None
+        self._topics_work: Generator[None, None, frozenset[str] | None] | None = None  # computes `subscribed_topics`
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
         self.pending_joins: dict[str, PendingMember] = {}
@@ -152,6 +153,21 @@ class ClassicGroup(Group):
 
     # ---- members
 
+    @property
+    def leader_id(self) -> str | None:
+        """The member that computes the assignment; None without members.
+
+        After the leader has left it is the oldest member. It is chosen when it is needed: each choice passes over the
+        members that have left, so that a choice for each of 10,000 leaving members would take a quadratic time.
+        """
+        if self._leader_id is None:
+            self._leader_id = next(iter(self.members), None)
+        return self._leader_id
+
+    @leader_id.setter
+    def leader_id(self, member_id: str | None) -> None:
+        self._leader_id = member_id
+
     def add_member(self, member: Member, awaiting_join: Pending | None) -> None:
         """Adds a member. The first one becomes the leader."""
         assert member.member_id not in self.members, member
@@ -192,8 +208,8 @@ class ClassicGroup(Group):
             self.static_members.pop(member.group_instance_id, None)
         self.pending_syncs.pop(member.member_id, None)
         self._count_protocols(member.protocols, -1)
-        if self.leader_id == member.member_id:
-            self.leader_id = next(iter(self.members), None)
+        if self._leader_id == member.member_id:
+            self._leader_id = None
 
     def replace_static_member(self, old: Member, member_id: str) -> Member:
         """Replaces a static member that rejoined under a new member id (KIP-345).
@@ -218,10 +234,11 @@ class ClassicGroup(Group):
             old.protocols,
             old.assignment,
         )
+        leads = self.leader_id == old.member_id
         del self.members[old.member_id]
         self.members[member_id] = new
         self.static_members[old.group_instance_id] = member_id
-        if self.leader_id == old.member_id:
+        if leads:
             self.leader_id = member_id
         self.arm_session(new, new.session_timeout_ms)
         return new
@@ -295,13 +312,37 @@ class ClassicGroup(Group):
         return False
 
     def find_subscribed_topics(self) -> None:
-        """Recomputes the topics to which consumers subscribe (KIP-496)."""
-        self.subscribed_topics = None
+        """Recomputes the topics to which consumers subscribe (KIP-496); long subscriptions are read in slices.
+
+        Until they are read, the topics are unknown.
+        """
+        self.subscribed_topics = self._topics_work = None
         if self.protocol_type == CONSUMER:
             if not self.members:
                 self.subscribed_topics = frozenset()
             elif self.protocol_name is not None:
-                self.subscribed_topics = subscribed_topics(self.members.values(), self.protocol_name)
+                self._read_subscriptions(self.protocol_name)
+
+    def _read_subscriptions(self, protocol_name: str) -> None:
+        work = subscribed_topics(self.members.values(), protocol_name)
+        try:
+            next(work)
+        except StopIteration as end:
+            self.subscribed_topics = end.value
+            return
+        if self.shard.live:  # otherwise `on_loaded` begins again
+            self._topics_work = work
+            self.shard.context.in_slices(self._continue_reading(work))
+
+    def _continue_reading(self, work: Generator[None, None, frozenset[str] | None]) -> Iterator[None]:
+        """Reads the other subscriptions, unless the next generation begins meanwhile."""
+        while self._topics_work is work:
+            try:
+                next(work)
+            except StopIteration as end:
+                self.subscribed_topics, self._topics_work = end.value, None
+                return
+            yield
 
     def _count_protocols(self, protocols: Protocols, change: int) -> None:
         size_bytes = change * size_of(protocols)
@@ -524,6 +565,8 @@ class ClassicGroup(Group):
         """Starts all sessions. A group that exceeds group.max.size rebalances and rejects the last members to join."""
         for member in self.members.values():
             self.arm_session(member, member.session_timeout_ms)
+        if self.members and self.subscribed_topics is None:
+            self.find_subscribed_topics()
         if len(self.members) > self.shard.config.group_max_size:
             records = rebalance.prepare_rebalance(self, "the group is larger than group.max.size")
             assert not records, "a group with members does not become empty by rebalancing"
@@ -537,6 +580,7 @@ class ClassicGroup(Group):
         self.pending_joins = {}
         self.shard.meters.metadata_bytes -= self.metadata_bytes
         self.metadata_bytes = 0
+        self._topics_work = None
         self.end_join_phase()
         self.end_sync_phase()
         self.transition(DEAD, "the shard is unloaded")

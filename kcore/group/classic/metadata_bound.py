@@ -17,9 +17,16 @@ SMALL_GROUP_BYTES: Final = 65_536
 """A group below this size may grow even if the node's limit is exceeded, so that small groups keep working."""
 
 
+FEW_PROTOCOLS: Final = 4
+"""Number of protocols above which each further one counts `PROTOCOL_BYTES`; clients have one or two."""
+PROTOCOL_BYTES: Final = 256
+"""The memory of an empty protocol. It also bounds the time to count all protocols of a group."""
+
+
 def size_of(protocols: Protocols) -> int:
     """Returns the size of a member's metadata for all its protocols, in bytes."""
-    return sum(len(name) + len(metadata) for name, metadata in protocols)
+    size_bytes = sum(len(name) + len(metadata) for name, metadata in protocols)
+    return size_bytes + PROTOCOL_BYTES * max(0, len(protocols) - FEW_PROTOCOLS)
 
 
 def has_room(group: ClassicGroup, member_id: str, protocols: Protocols) -> bool:

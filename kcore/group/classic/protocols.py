@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from sys import intern
-from typing import TYPE_CHECKING
-
-from kcore.protocol import DecodeError
-from kcore.protocol.consumer_protocol import Subscription
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from kcore.group.classic.member import Member, Protocols
     from kcore.protocol.messages.join_group import JoinGroupRequestProtocol
 
-VERSION_BYTES = 2  # the int16 in front of a subscription
+VERSION_BYTES: Final = 2  # the int16 in front of a subscription
+SIZE_BYTES: Final = 4
+NULL_SIZE: Final = b"\xff\xff\xff\xff"
+
+NAMES_PER_SLICE: Final = 20_000
+"""Names in subscriptions that are read per slice."""
+MAX_SUBSCRIBED_TOPICS: Final = 200_000
+"""Maximum topics of a group that are remembered: the names take ten times the memory of the members' metadata. If there
+are more, the group counts as subscribed to all topics."""
 
 
 def protocols_of(requested: Iterable[JoinGroupRequestProtocol]) -> Protocols:
@@ -49,22 +54,63 @@ def select_protocol(members: Mapping[str, Member], supported: Mapping[str, int],
     return max(votes, key=votes.__getitem__)  # the first one with the most votes, in the leader's order
 
 
-def subscribed_topics(members: Iterable[Member], protocol_name: str) -> frozenset[str] | None:
-    """Returns the topics to which any member subscribes; None if a subscription cannot be decoded.
+def subscribed_topics(members: Iterable[Member], protocol_name: str) -> Generator[None, None, frozenset[str] | None]:
+    """Returns the topics to which any member subscribes; yields after every `NAMES_PER_SLICE` names.
 
-    Only the prefix that all versions of the embedded protocol share is decoded: topics and user data.
+    Args:
+        members: the members; they may change after the first step.
+        protocol_name: the protocol of the generation.
+
+    Returns:
+        The topics; None if a subscription cannot be decoded, or if there are more than `MAX_SUBSCRIBED_TOPICS`.
     """
-    read: set[bytes] = set()
     topics: set[str] = set()
-    for member in members:
-        metadata = member.metadata(protocol_name)
-        if metadata in read:  # most members of a group send identical metadata
-            continue
-        read.add(metadata)
+    count = 0
+    for metadata in {member.metadata(protocol_name): None for member in members}:  # most members send the same
         try:
-            if len(metadata) < VERSION_BYTES or metadata[0] & 0x80:  # truncated, or a negative version
-                return None
-            topics.update(Subscription.decode(metadata, 0, VERSION_BYTES).topics)
-        except DecodeError:
+            for name in topic_names(metadata):
+                topics.add(name)
+                count += 1
+                if count == NAMES_PER_SLICE:
+                    if len(topics) > MAX_SUBSCRIBED_TOPICS:
+                        return None
+                    count = 0
+                    yield
+        except ValueError:
             return None
-    return frozenset(topics)
+    return None if len(topics) > MAX_SUBSCRIBED_TOPICS else frozenset(topics)
+
+
+def topic_names(metadata: bytes) -> Iterator[str]:
+    """Yields the topics of an embedded subscription, one by one: it may have 300,000.
+
+    Only the prefix that all versions have is decoded: topics and user data.
+
+    Raises:
+        ValueError: the bytes are not a subscription.
+    """
+    length = len(metadata)
+    if length < VERSION_BYTES or metadata[0] & 0x80:  # truncated, or a negative version
+        raise ValueError("no version")
+    at = VERSION_BYTES + SIZE_BYTES
+    for _ in range(_size(metadata, VERSION_BYTES)):
+        start = at + 2
+        if start > length or metadata[at] & 0x80:
+            raise ValueError("a topic is truncated or null")
+        at = start + (metadata[at] << 8 | metadata[at + 1])
+        if at > length:
+            raise ValueError("a topic is truncated")
+        yield str(metadata[start:at], "utf-8")
+    if metadata[at : at + SIZE_BYTES] != NULL_SIZE and at + SIZE_BYTES + _size(metadata, at) > length:
+        raise ValueError("the user data is truncated")
+
+
+def _size(metadata: bytes, at: int) -> int:
+    """Returns the int32 at a place.
+
+    Raises:
+        ValueError: it is truncated or negative.
+    """
+    if len(metadata) < at + SIZE_BYTES or metadata[at] & 0x80:
+        raise ValueError("a size is truncated or negative")
+    return int.from_bytes(metadata[at : at + SIZE_BYTES], "big")

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kcore.group.offsets.store import NO_PARTITIONS
 from kcore.group.offsets.work import WorkSlice
 from kcore.runtime.shard import ShardState
 
 if TYPE_CHECKING:
+    from kcore.group.offsets.store import OffsetStore
     from kcore.group.shard import GroupShard
     from kcore.runtime.machine import Outcome
     from kcore.runtime.shards import Shards
+
+TOPICS_PER_STEP: Final = 16
+"""Topics of a group that are compared with the deleted ones in the time of one step."""
 
 
 def on_topic_deleted(shards: Shards[GroupShard], topic: str, topic_id: bytes) -> None:
@@ -30,9 +34,9 @@ def on_topic_deleted(shards: Shards[GroupShard], topic: str, topic_id: bytes) ->
         # Shards without groups are skipped, because each slice would take a turn of the event loop.
         if shard.state is ShardState.ACTIVE and next(iter(shard.machine.offsets.groups()), None) is not None:
             deleted = shard.machine.deleted_topics
-            deleted.append((topic, topic_id))
-            if len(deleted) == 1:
+            if not deleted:
                 shard.in_slices(delete_topics(shard.machine))
+            deleted.append((topic, topic_id))
 
 
 def delete_topics(shard: GroupShard) -> Iterator[Outcome | None]:
@@ -52,7 +56,8 @@ def delete_topics(shard: GroupShard) -> Iterator[Outcome | None]:
     for topic, topic_id in deleted:
         ids.setdefault(topic, []).append(topic_id)
     for group_id in list(shard.offsets.groups()):
-        work.steps += 1
+        topics = len(shard.offsets.topics(group_id)) + len(shard.offsets.pending_topics(group_id))
+        work.steps += 1 + min(len(ids), topics) // TOPICS_PER_STEP
         for topic in _affected(shard, group_id, ids):
             for topic_id in ids[topic]:
                 yield from _remove(shard, work, group_id, topic, topic_id)
@@ -74,32 +79,28 @@ def _affected(shard: GroupShard, group_id: str, ids: dict[str, list[bytes]]) -> 
 
 
 def _remove(shard: GroupShard, work: WorkSlice, group_id: str, topic: str, topic_id: bytes) -> Iterator[Outcome | None]:
-    """Removes a group's offsets of one topic; yields the decisions of full slices."""
-    done: set[int] = set()  # decided once: commits during a pause belong to a later topic with the same name
-    while True:
-        for partition in _partitions(shard, group_id, topic, topic_id):
-            if work.full:
-                break
-            if partition not in done:
-                done.add(partition)
-                work.steps += 1
-                work.remove(group_id, topic, partition)
-        if not work.full:
-            return
-        yield work.take()
+    """Removes a group's offsets of one topic; yields the decisions of full slices.
 
-
-def _partitions(shard: GroupShard, group_id: str, topic: str, topic_id: bytes) -> list[int]:
-    """Returns the partitions of a group whose offset, materialised or pending, may belong to the topic."""
+    Each partition is looked at once: commits during a pause belong to a later topic with the same name.
+    """
     offsets = shard.offsets
-    affected = {
-        partition: None
-        for partition, offset in offsets.topics(group_id).get(topic, NO_PARTITIONS).items()
-        if offset.belongs_to(topic_id)
-    }
-    for partition, producers in offsets.pending_topics(group_id).get(topic, {}).items():
-        for producer_id in producers:
-            pending = offsets.pending(producer_id, group_id, topic, partition)
-            if pending is not None and pending.belongs_to(topic_id):
-                affected[partition] = None
-    return list(affected)
+    partitions = dict.fromkeys(offsets.topics(group_id).get(topic, NO_PARTITIONS))
+    partitions.update(dict.fromkeys(offsets.pending_topics(group_id).get(topic, ())))
+    for partition in partitions:
+        if work.full:
+            yield work.take()
+        work.steps += 1
+        if _belongs(offsets, group_id, topic, partition, topic_id):
+            work.remove(group_id, topic, partition)
+
+
+def _belongs(offsets: OffsetStore, group_id: str, topic: str, partition: int, topic_id: bytes) -> bool:
+    """Returns True if the offset of a partition, materialised or pending, may belong to the topic with that id."""
+    offset = offsets.get(group_id, topic, partition)
+    if offset is not None and offset.belongs_to(topic_id):
+        return True
+    for producer_id in offsets.pending_topics(group_id).get(topic, {}).get(partition, ()):
+        pending = offsets.pending(producer_id, group_id, topic, partition)
+        if pending is not None and pending.belongs_to(topic_id):
+            return True
+    return False

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kcore.protocol.schema import ZERO_UUID
 from kcore.runtime.machine import Record
 from kcore_ext.group.offsets import CommitKey, OffsetAndMetadata
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kcore.group.offsets.store import OffsetStore
     from kcore.protocol.records.legacy_offset_commit import LegacyOffsetCommitValue
     from kcore.protocol.records.offset_commit import OffsetCommitValue
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
 NO_EXPIRY = -1
 NO_LEADER_EPOCH = -1
 INT64_MAX = (1 << 63) - 1
+
+RECORD_BYTES: Final = 100
+"""Upper bound of a tombstone's size besides the names in it."""
+
+MAX_CHAR_BYTES: Final = 4
+"""Maximum number of bytes of a group id's character in UTF-8."""
 
 
 def expire_timestamp(retention_time_ms: int, now_ms: int) -> int:
@@ -39,20 +46,42 @@ def tombstone(group_id: str, topic: str, partition: int) -> Record:
     return Record(CommitKey(group_id, topic, partition), None)
 
 
-def tombstones(group_id: str, partitions: Iterable[tuple[str, int]]) -> list[Record]:
-    """Returns the records that remove a group's offsets of the given (topic, partition) pairs."""
-    return [tombstone(group_id, topic, partition) for topic, partition in partitions]
+def tombstones_of_group(store: OffsetStore, group_id: str, max_bytes: int) -> tuple[list[Record], bool]:
+    """Returns records that remove offsets of a group (DeleteGroups): materialised ones, then merely pending ones.
+
+    Args:
+        store: the offsets.
+        group_id: the group.
+        max_bytes: size of the records in the log, exceeded by at most one record.
+
+    Returns:
+        The records, and True if they remove all offsets of the group.
+    """
+    records: list[Record] = []
+    size_bytes = 0
+    for topic, partition in _partitions_of_group(store, group_id):
+        if size_bytes >= max_bytes:
+            return records, False
+        records.append(tombstone(group_id, topic, partition))
+        size_bytes += tombstone_bytes(group_id, topic)
+    return records, True
 
 
-def tombstones_of_group(store: OffsetStore, group_id: str) -> list[Record]:
-    """Returns the records that remove all offsets of a group (DeleteGroups): materialised ones, then merely pending
-    ones."""
+def _partitions_of_group(store: OffsetStore, group_id: str) -> Iterator[tuple[str, int]]:
     materialised = store.topics(group_id)
-    records = tombstones(group_id, ((topic, p) for topic, partitions in materialised.items() for p in partitions))
-    for topic, partitions in store.pending_topics(group_id).items():
+    for topic, partitions in materialised.items():
+        for partition in partitions:
+            yield topic, partition
+    for topic, open_partitions in store.pending_topics(group_id).items():
         present = materialised.get(topic, {})
-        records += tombstones(group_id, ((topic, p) for p in partitions if p not in present))
-    return records
+        for partition in open_partitions:
+            if partition not in present:
+                yield topic, partition
+
+
+def tombstone_bytes(group_id: str, topic: str) -> int:
+    """Returns an upper bound of the size of an offset's tombstone in the log."""
+    return RECORD_BYTES + MAX_CHAR_BYTES * len(group_id) + len(topic)
 
 
 def materialised(record_offset: int, value: OffsetCommitValue) -> OffsetAndMetadata:

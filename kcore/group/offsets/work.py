@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kcore.group.offsets.records import tombstone
+from kcore.group.offsets.records import MAX_CHAR_BYTES, RECORD_BYTES, tombstone, tombstone_bytes
 from kcore.runtime.machine import Outcome, Record
 
 SLICE_STEPS = 1_000
@@ -13,12 +13,6 @@ SLICE_BYTES = 262_144
 
 It is below any sensible max.message.bytes.
 """
-
-RECORD_BYTES = 100
-"""Upper bound of a tombstone's size besides the names in it."""
-
-MAX_CHAR_BYTES = 4
-"""Maximum number of bytes of a group id's character in UTF-8."""
 
 
 class WorkSlice:
@@ -45,7 +39,7 @@ class WorkSlice:
     def remove(self, group_id: str, topic: str, partition: int) -> None:
         """Adds the tombstone of an offset."""
         self.records.append(tombstone(group_id, topic, partition))
-        self.size_bytes += RECORD_BYTES + MAX_CHAR_BYTES * len(group_id) + len(topic)
+        self.size_bytes += tombstone_bytes(group_id, topic)
 
     def remove_group(self, group_id: str, records: list[Record]) -> None:
         """Adds the `records` that remove a group."""

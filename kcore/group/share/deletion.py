@@ -94,10 +94,10 @@ def drop_topic_everywhere(shards: Shards[GroupShard], topic_id: bytes) -> None:
     for shard in shards:
         if any(count for (kind, _), count in shard.machine.groups.counts.items() if kind == GroupType.SHARE.value):
             deleted = shard.machine.deleted_share_topics
-            deleted.append(topic_id)
-            if len(deleted) == 1:
+            if not deleted:
                 settled = until_settled(lambda deleted=deleted: len(deleted))  # type: ignore[misc]
                 shard.in_slices(chain(settled, drop_topics(shard.machine)))
+            deleted.append(topic_id)
 
 
 def drop_topics(shard: GroupShard) -> Iterator[Outcome | None]:
