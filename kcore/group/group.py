@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcore.errors import KafkaError
 from kcore.protocol.error_codes import ErrorCode
@@ -48,6 +48,7 @@ class Group(ABC):
     Attributes:
         group_id: its name.
         group_type: its kind.
+        members: its members by id.
         protocol_type: the use that its members declare ("consumer", "connect", ...); "" for a group that never had
             members.
     """
@@ -55,6 +56,7 @@ class Group(ABC):
     __slots__ = ("group_id", "protocol_type")
 
     group_type: GroupType
+    members: Mapping[str, Any]
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id

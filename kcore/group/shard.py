@@ -207,11 +207,11 @@ class GroupShard:
         """Tells groups that `changed_topics` have changed; each group once if most groups depend on several of them."""
         changed, self.changed_topics = dict.fromkeys(self.changed_topics), []
         if sum(len(self._readers.get(topic, NO_READERS)) for topic in changed) >= len(self.groups):
-            told = iter([list(self.groups)])
+            parts = iter([list(self.groups)])
         else:
-            told = (list(self._readers.get(topic, NO_READERS)) for topic in changed)
+            parts = (list(self._readers.get(topic, NO_READERS)) for topic in changed)
         count = 0
-        for group_ids in told:
+        for group_ids in parts:
             for group_id in group_ids:
                 group = self.groups.get(group_id)
                 if group is not None:

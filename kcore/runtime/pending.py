@@ -60,7 +60,7 @@ def gather_each(
     look_up: Callable[[str], Any],
     build: Callable[[list[Any]], Any],
     slices: Slices | None,
-    cost: int = NAME_COST,
+    cost: Callable[[str], int] | None = None,
 ) -> Any:
     """Joins the responses about several names to one.
 
@@ -75,7 +75,7 @@ def gather_each(
         look_up: returns the response about one name, or a `Pending`.
         build: builds the response from those about each of `names`, in that order.
         slices: runs a request about many names in slices; None: the request is decided at once.
-        cost: the cost of one name, in microseconds.
+        cost: returns the cost of one name, in microseconds; None: it is `NAME_COST`.
 
     Returns:
         The response if all parts are complete, else a `Pending`.
@@ -92,17 +92,18 @@ def gather_each(
 
         return gather(api, context, request, parts, expand)
 
-    if slices is None or len(distinct) <= FEW_NAMES:
+    few = len(distinct) <= FEW_NAMES
+    if slices is None or (few and cost is None):
         return join([look_up(name) for name in distinct])
 
     def work() -> Work:
         parts = []
         for name in distinct:
             parts.append(look_up(name))
-            yield cost
+            yield NAME_COST if cost is None else cost(name)
         return parts
 
-    return slices.requests.run(api, context, request, work(), join)
+    return slices.requests.run(api, context, request, work(), join, eager=few)
 
 
 def gather(

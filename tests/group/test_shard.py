@@ -375,6 +375,7 @@ def test_other_kinds_of_groups_refuse_classic_requests() -> None:
 
 
 class _ShareGroup:
+    members: dict[str, object] = {}  # noqa: RUF012  # never changed
     group_type = GroupType.SHARE
 
     def state_name(self) -> str:

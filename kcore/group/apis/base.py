@@ -8,6 +8,7 @@ from kcore.errors import KafkaError
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import NO_ERROR, ErrorCode
 from kcore.runtime.api import Api, RequestContext
+from kcore.runtime.partitioner import partition_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +25,12 @@ MAX_TEXT_BYTES: Final = 32_767
 
 UUID_BYTES: Final = 37
 """Length of a member id's suffix: a dash and a UUID."""
+
+GROUP_COST: Final = 10
+"""The cost of describing a group without members, in microseconds."""
+
+MEMBER_COST: Final = 2
+"""The cost of describing a member."""
 
 READ: Final = Operation.READ  # looked up once: see `NO_ERROR`
 
@@ -82,6 +89,12 @@ class GroupApi(Api[Request, Response]):
         if self._authorizer is not None and not self.allowed(context, operation, group_id):
             return ErrorCode.GROUP_AUTHORIZATION_FAILED
         return NO_ERROR if group_id or may_be_empty else ErrorCode.INVALID_GROUP_ID
+
+    def cost_of_description(self, group_id: str) -> int:
+        """Returns the cost of describing a group, in microseconds: it depends on the number of members."""
+        shard = self._shards.get(partition_for(group_id, self._shards.partitions))
+        group = None if shard is None else shard.machine.groups.get(group_id)
+        return GROUP_COST if group is None else GROUP_COST + MEMBER_COST * len(group.members)
 
     def ask(self, context: RequestContext, group_id: str, part: Request, refusal: ErrorCode) -> Any:
         """Runs the part of a request that concerns one of several groups.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kcore.group.apis.group_describe import GroupDescribeApi
-from kcore.group.consumer.describe import describe, topics_of
+from kcore.group.consumer.describe import describe
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.group import GroupType, not_found
 from kcore.protocol.api_keys import ApiKey
@@ -19,6 +19,7 @@ from kcore.protocol.messages.consumer_group_describe import (
 )
 
 if TYPE_CHECKING:
+    from kcore.group.description import Description
     from kcore.group.shard import GroupShard
 
 
@@ -33,7 +34,7 @@ class ConsumerGroupDescribeApi(GroupDescribeApi[ConsumerGroupDescribeRequest, Co
 
     __slots__ = ()
 
-    def describe(self, machine: GroupShard, group_id: str) -> DescribedGroup:
+    def describe(self, machine: GroupShard, group_id: str) -> Description:
         """Returns the description of a consumer group.
 
         Raises:
@@ -43,7 +44,3 @@ class ConsumerGroupDescribeApi(GroupDescribeApi[ConsumerGroupDescribeRequest, Co
         if not isinstance(group, ConsumerGroup):
             raise not_found(group_id, group, GroupType.CONSUMER)
         return describe(group)
-
-    def topics_of(self, machine: GroupShard, described: DescribedGroup) -> set[str]:
-        """Returns the topics in the assignments of the members."""
-        return topics_of(described)

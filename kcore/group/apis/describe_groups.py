@@ -45,6 +45,7 @@ class DescribeGroupsApi(GroupApi[DescribeGroupsRequest, DescribeGroupsResponse])
             lambda group_id: self._part(context, group_id, request),
             _merged,
             self._shards.slices,
+            self.cost_of_description,
         )
 
     def _part(self, context: RequestContext, group_id: str, request: DescribeGroupsRequest) -> Any:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from kcore.group.apis.base import GroupApi
+from kcore.group.description import Description
+from kcore.group.share.chain import chain
 from kcore.protocol.authorizer import Operation, ResourceType, authorized_operations
 from kcore.protocol.error_codes import ErrorCode
-from kcore.runtime.pending import gather_each
+from kcore.runtime.pending import FEW_NAMES, gather_each
+from kcore.runtime.sliced import step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
 
     from kcore.group.consumer.services import ConsumerServices
     from kcore.group.shard import GroupShard
@@ -20,9 +23,13 @@ if TYPE_CHECKING:
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.shards import Shards
+    from kcore.runtime.sliced import Work
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
+
+TOPIC_COST: Final = 5
+"""The cost of the permission on a topic, in microseconds."""
 
 
 class GroupDescribeApi(GroupApi[Request, Response]):
@@ -54,61 +61,82 @@ class GroupDescribeApi(GroupApi[Request, Response]):
         self._services = services
 
     @abstractmethod
-    def describe(self, machine: GroupShard, group_id: str) -> Any:
-        """Returns the group's part of the response.
+    def describe(self, machine: GroupShard, group_id: str) -> Description:
+        """Returns the description of a group at this moment.
 
         Raises:
             KafkaError: GROUP_ID_NOT_FOUND if it is not a group of the API's protocol.
         """
 
-    @abstractmethod
-    def topics_of(self, machine: GroupShard, described: Any) -> Iterable[str]:
-        """Returns the names of the topics of a described group, on which the client needs DESCRIBE."""
-
     def handle(self, context: RequestContext, request: Any) -> Any:
-        """Runs the request in the shard of each group; the response preserves duplicates."""
+        """Describes each group in its shard; the response preserves duplicates.
+
+        The decision of the shard only collects the objects that describe the group and its members, which never
+        change. They are converted afterwards, in slices: the assignments may have 100,000 topics.
+        """
         if not self._services.enabled:
             return self.error(context, request, ErrorCode.UNSUPPORTED_VERSION)
-        include_operations = request.include_authorized_operations
-        return gather_each(
+        names = tuple(dict.fromkeys(request.group_ids))
+        slices = self._shards.slices
+        collected = gather_each(
             self,
             context,
             request,
-            request.group_ids,
-            lambda group_id: self._part(context, group_id, include_operations),
-            self._merged,
-            self._shards.slices,
+            names,
+            lambda group_id: self._part(context, group_id),
+            list,
+            slices,
+            self.cost_of_description,
         )
 
-    def _part(self, context: RequestContext, group_id: str, include_operations: bool) -> Any:
-        part = self.request_type(group_ids=(group_id,), include_authorized_operations=include_operations)
+        def convert(parts: list[Any]) -> Any:
+            work = self._converted(context, request, dict(zip(names, parts, strict=True)))
+            if slices is None:
+                return step(work, -1)[1]
+            return slices.requests.run(self, context, request, work, eager=len(names) <= FEW_NAMES)
+
+        return chain(self, context, request, collected, convert)
+
+    def _part(self, context: RequestContext, group_id: str) -> Any:
+        part = self.request_type(group_ids=(group_id,))
         return self.ask(context, group_id, part, self.refusal(context, Operation.DESCRIBE, group_id))
 
-    def _merged(self, parts: list[Any]) -> Any:
-        return self.response_type(groups=[group for part in parts for group in part.groups])
+    def _converted(self, context: RequestContext, request: Any, parts: Mapping[str, Any]) -> Work:
+        """Converts the descriptions of the groups, by group id. Returns the response."""
+        converted = {}
+        for group_id, part in parts.items():
+            (found,) = part.groups
+            if isinstance(found, Description):
+                found = yield from self._convert(context, request, found)
+            converted[group_id] = found
+        return self.response_type(groups=[converted[group_id] for group_id in request.group_ids])
+
+    def _convert(self, context: RequestContext, request: Any, description: Description) -> Work:
+        described, authorizer = description.described, self._authorizer
+        yield from description.work
+        if authorizer is not None:
+            for topic in description.topics:
+                if not authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, topic):
+                    return self.group_response_type(
+                        group_id=described.group_id,
+                        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                        error_message="the client may not DESCRIBE all topics of the group",
+                    )
+                yield TOPIC_COST
+        if request.include_authorized_operations:
+            described.authorized_operations = authorized_operations(
+                authorizer, context, ResourceType.GROUP, described.group_id
+            )
+        return described
 
     def decide(self, machine: GroupShard, context: RequestContext, request: Any) -> Any:
-        """Describes the one group in `request`.
+        """Collects the description of the one group in `request`.
 
         Raises:
             KafkaError: GROUP_ID_NOT_FOUND if it is not a group of the API's protocol.
         """
         (group_id,) = request.group_ids
-        described = self.describe(machine, group_id)
-        authorizer = self._authorizer
-        if authorizer is not None and not all(
-            authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, topic)
-            for topic in self.topics_of(machine, described)
-        ):
-            return self.error(
-                context,
-                request,
-                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                "the client may not DESCRIBE all topics of the group",
-            )
-        if request.include_authorized_operations:
-            described.authorized_operations = authorized_operations(authorizer, context, ResourceType.GROUP, group_id)
-        return self.response_type(groups=[described])
+        return self.response_type(groups=[self.describe(machine, group_id)])
 
     def error(self, context: RequestContext, request: Any, code: ErrorCode, message: str | None = None) -> Any:
         """Returns a response with the code for every group, without a state."""

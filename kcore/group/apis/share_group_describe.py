@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kcore.group.apis.group_describe import GroupDescribeApi
 from kcore.group.group import GroupType, not_found
-from kcore.group.share.describe import describe, topics_of
+from kcore.group.share.describe import describe
 from kcore.group.share.group import ShareGroup
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.messages.share_group_describe import (
@@ -16,6 +16,7 @@ from kcore.protocol.messages.share_group_describe import (
 )
 
 if TYPE_CHECKING:
+    from kcore.group.description import Description
     from kcore.group.shard import GroupShard
 
 
@@ -30,7 +31,7 @@ class ShareGroupDescribeApi(GroupDescribeApi[ShareGroupDescribeRequest, ShareGro
 
     __slots__ = ()
 
-    def describe(self, machine: GroupShard, group_id: str) -> DescribedGroup:
+    def describe(self, machine: GroupShard, group_id: str) -> Description:
         """Returns the description of a share group.
 
         Raises:
@@ -40,7 +41,3 @@ class ShareGroupDescribeApi(GroupDescribeApi[ShareGroupDescribeRequest, ShareGro
         if not isinstance(group, ShareGroup):
             raise not_found(group_id, group, GroupType.SHARE)
         return describe(group)
-
-    def topics_of(self, machine: GroupShard, described: DescribedGroup) -> set[str]:
-        """Returns the topics in the assignments of the members."""
-        return topics_of(described)

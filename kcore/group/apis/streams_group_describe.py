@@ -16,6 +16,7 @@ from kcore.protocol.messages.streams_group_describe import (
 )
 
 if TYPE_CHECKING:
+    from kcore.group.description import Description
     from kcore.group.shard import GroupShard
 
 
@@ -30,7 +31,7 @@ class StreamsGroupDescribeApi(GroupDescribeApi[StreamsGroupDescribeRequest, Stre
 
     __slots__ = ()
 
-    def describe(self, machine: GroupShard, group_id: str) -> DescribedGroup:
+    def describe(self, machine: GroupShard, group_id: str) -> Description:
         """Returns the description of a streams group.
 
         Raises:
@@ -40,9 +41,3 @@ class StreamsGroupDescribeApi(GroupDescribeApi[StreamsGroupDescribeRequest, Stre
         if not isinstance(group, StreamsGroup):
             raise not_found(group_id, group, GroupType.STREAMS)
         return describe(group)
-
-    def topics_of(self, machine: GroupShard, described: DescribedGroup) -> list[str]:
-        """Returns the topics that the group's topology needs."""
-        group = machine.groups[described.group_id]
-        assert isinstance(group, StreamsGroup), "it was described"
-        return [] if group.topology is None else sorted(group.topology.required_topics)

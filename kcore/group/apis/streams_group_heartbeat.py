@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from kcore.group.apis.base import READ_GROUP, GroupApi
 from kcore.group.shard import GroupShard
 from kcore.group.streams.configure import LISTED_TOPICS, MAX_TASKS, UNDECIDED, Status, shortened, summary
+from kcore.group.streams.endpoints import MAX_PARTITIONS as MAX_ENDPOINT_PARTITIONS
+from kcore.group.streams.endpoints import MAX_TOPICS as MAX_ENDPOINT_TOPICS
 from kcore.group.streams.group import StreamsGroup
 from kcore.group.streams.heartbeat import JOIN, UNCHANGED, Decision, Stage, heartbeat
 from kcore.group.streams.member import MemberMetadata, StreamsMember
@@ -70,7 +72,9 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
     differs: ClassVar[str] = (
         f"A topology with more than {MAX_TOPICS} topic names is an INVALID_REQUEST. One with more than {MAX_TASKS} "
         "tasks gets the status INCORRECTLY_PARTITIONED_TOPICS. While source topics are missing, members with an "
-        "endpoint get all endpoints without partitions; Kafka returns UNKNOWN_SERVER_ERROR."
+        "endpoint get all endpoints without partitions; Kafka returns UNKNOWN_SERVER_ERROR. "
+        f"A response has endpoints with at most {MAX_ENDPOINT_TOPICS} topics and {MAX_ENDPOINT_PARTITIONS} partitions; "
+        "those of the members that joined last are left out."
     )
 
     __slots__ = ("_services", "fast", "fast_path")

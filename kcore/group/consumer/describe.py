@@ -2,65 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Generator, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcore.group.consumer.assignment import merged
 from kcore.group.consumer.target import preferred_assignor
+from kcore.group.description import Description
 from kcore.protocol.messages.consumer_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
 
 if TYPE_CHECKING:
+    from kcore.group.consumer.assignment import CurrentAssignment, Target
     from kcore.group.consumer.group import ConsumerGroup
-    from kcore.group.consumer.member import ConsumerMember
+    from kcore.group.consumer.member import MemberMetadata
+    from kcore.group.consumer.services import ConsumerServices
     from kcore.runtime.topics import TopicImage
 
 CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
 
 
-def describe(group: ConsumerGroup) -> DescribedGroup:
+TOPICS_PER_STEP: Final = 500
+TOPIC_COST: Final = 2
+"""The cost of a topic in an assignment, in microseconds."""
+PARTITIONS_A_MICROSECOND: Final = 20
+NAMES_A_MICROSECOND: Final = 5
+
+
+class MemberState(NamedTuple):
+    """The objects that describe a member; they never change."""
+
+    member_id: str
+    metadata: MemberMetadata
+    current: CurrentAssignment
+    target: Target
+
+
+def describe(group: ConsumerGroup) -> Description:
     """Returns the current description of the group. A member's assignment includes partitions that it is revoking."""
-    return DescribedGroup(
+    described = DescribedGroup(
         group_id=group.group_id,
         group_state=group.state_name(),
         group_epoch=group.group_epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=preferred_assignor(group, None, None),
-        members=[_member(group, member) for member in group.members.values()],
     )
+    members = [
+        MemberState(member.member_id, member.metadata, member.current, group.target_of(member.member_id))
+        for member in group.members.values()
+    ]
+    names: set[str] = set()
+    return Description(described, names, _convert(described, members, names, group.shard.consumer, group.shard.topics))
 
 
-def topics_of(described: DescribedGroup) -> set[str]:
-    """Returns the topics that occur in the assignments of a description."""
-    return {
-        topic.topic_name
-        for member in described.members
-        for assignment in (member.assignment, member.target_assignment)
-        for topic in assignment.topic_partitions
-    }
+def _convert(
+    described: DescribedGroup,
+    members: list[MemberState],
+    names: set[str],
+    services: ConsumerServices,
+    topics: TopicImage,
+) -> Generator[int, None, None]:
+    """Adds the members to the description, and the names of their topics to `names`; yields the cost of each step."""
+    converted = []
+    for member_id, metadata, current, target in members:
+        owned = merged(current.assigned, current.revoking)
+        yield 1 + len(metadata.names) // NAMES_A_MICROSECOND + (len(owned) if current.revoking else 0)
+        converted.append(
+            Member(
+                member_id=member_id,
+                instance_id=metadata.instance_id,
+                rack_id=metadata.rack_id,
+                member_epoch=current.member_epoch,
+                client_id=metadata.client_id,
+                client_host=metadata.client_host,
+                subscribed_topic_names=services.in_order(metadata.names),
+                subscribed_topic_regex=metadata.regex,
+                assignment=(yield from _assignment(owned, topics, names)),
+                target_assignment=(yield from _assignment(target, topics, names)),
+                member_type=CONSUMER_MEMBER if metadata.classic is None else CLASSIC_MEMBER,
+            )
+        )
+    described.members = converted
 
 
-def _member(group: ConsumerGroup, member: ConsumerMember) -> Member:
-    metadata, current, topics = member.metadata, member.current, group.shard.topics
-    return Member(
-        member_id=member.member_id,
-        instance_id=metadata.instance_id,
-        rack_id=metadata.rack_id,
-        member_epoch=current.member_epoch,
-        client_id=metadata.client_id,
-        client_host=metadata.client_host,
-        subscribed_topic_names=group.shard.consumer.in_order(metadata.names),
-        subscribed_topic_regex=metadata.regex,
-        assignment=_assignment(merged(current.assigned, current.revoking), topics),
-        target_assignment=_assignment(group.target_of(member.member_id), topics),
-        member_type=CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
-    )
-
-
-def _assignment(partitions: Mapping[bytes, Iterable[int]], topics: TopicImage) -> Assignment:
+def _assignment(
+    partitions: Mapping[bytes, Collection[int]], topics: TopicImage, names: set[str]
+) -> Generator[int, None, Assignment]:
     entries = []
-    for topic_id, of_topic in partitions.items():
+    cost = 0
+    for count, (topic_id, of_topic) in enumerate(partitions.items(), start=1):
         topic = topics.by_id(topic_id)
         if topic is not None:
             entries.append(TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(of_topic)))
+            names.add(topic.name)
+        cost += TOPIC_COST + len(of_topic) // PARTITIONS_A_MICROSECOND
+        if count % TOPICS_PER_STEP == 0:
+            yield cost
+            cost = 0
+    yield cost
     return Assignment(topic_partitions=entries)

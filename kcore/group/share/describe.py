@@ -2,49 +2,78 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kcore.group.description import Description
 from kcore.protocol.messages.share_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from kcore.group.consumer.assignment import Target
+    from kcore.group.consumer.services import ConsumerServices
     from kcore.group.share.group import ShareGroup
-    from kcore.group.share.member import ShareMember
+    from kcore.group.share.member import CurrentAssignment, MemberMetadata
     from kcore.runtime.topics import TopicImage
 
 
-def describe(group: ShareGroup) -> DescribedGroup:
+TOPICS_PER_STEP: Final = 500
+NAMES_A_MICROSECOND: Final = 5
+
+
+class MemberState(NamedTuple):
+    """The objects that describe a member; they never change."""
+
+    member_id: str
+    metadata: MemberMetadata
+    current: CurrentAssignment
+
+
+def describe(group: ShareGroup) -> Description:
     """Returns the current description of the group. Deleted topics are not part of the assignments."""
-    entries: dict[bytes, TopicPartitions] = {}
-    return DescribedGroup(
+    described = DescribedGroup(
         group_id=group.group_id,
         group_state=group.state_name(),
         group_epoch=group.group_epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.shard.share.assignor_name,
-        members=[_member(group, member, entries) for member in group.members.values()],
     )
+    members = [MemberState(member.member_id, member.metadata, member.current) for member in group.members.values()]
+    names: set[str] = set()
+    return Description(described, names, _convert(described, members, names, group.shard.consumer, group.shard.topics))
 
 
-def topics_of(described: DescribedGroup) -> set[str]:
-    """Returns the topics that occur in the assignments of a description."""
-    return {topic.topic_name for member in described.members for topic in member.assignment.topic_partitions}
+def _convert(
+    described: DescribedGroup,
+    members: list[MemberState],
+    names: set[str],
+    services: ConsumerServices,
+    topics: TopicImage,
+) -> Generator[int, None, None]:
+    """Adds the members to the description, and the names of their topics to `names`; yields the cost of each step."""
+    entries: dict[bytes, TopicPartitions] = {}
+    converted = []
+    for member_id, metadata, current in members:
+        yield 1 + len(metadata.names) // NAMES_A_MICROSECOND
+        converted.append(
+            Member(
+                member_id=member_id,
+                rack_id=metadata.rack_id,
+                member_epoch=current.member_epoch,
+                client_id=metadata.client_id,
+                client_host=metadata.client_host,
+                subscribed_topic_names=services.in_order(metadata.names),
+                assignment=(yield from _assignment(current.assigned, topics, entries)),
+            )
+        )
+    names.update(entry.topic_name for entry in entries.values())
+    yield len(entries) // NAMES_A_MICROSECOND
+    described.members = converted
 
 
-def _member(group: ShareGroup, member: ShareMember, entries: dict[bytes, TopicPartitions]) -> Member:
-    metadata = member.metadata
-    return Member(
-        member_id=member.member_id,
-        rack_id=metadata.rack_id,
-        member_epoch=member.current.member_epoch,
-        client_id=metadata.client_id,
-        client_host=metadata.client_host,
-        subscribed_topic_names=group.shard.consumer.in_order(metadata.names),
-        assignment=_assignment(member.current.assigned, group.shard.topics, entries),
-    )
-
-
-def _assignment(partitions: Target, topics: TopicImage, earlier: dict[bytes, TopicPartitions]) -> Assignment:
+def _assignment(
+    partitions: Target, topics: TopicImage, earlier: dict[bytes, TopicPartitions]
+) -> Generator[int, None, Assignment]:
     """Returns a member's assignment.
 
     Args:
@@ -53,7 +82,7 @@ def _assignment(partitions: Target, topics: TopicImage, earlier: dict[bytes, Top
         earlier: the last entry of each topic in earlier members' assignments; members with the same partitions of a
             topic share the entry.
     """
-    entries = []
+    entries: list[TopicPartitions] = []
     for topic_id, of_topic in partitions.items():
         entry = earlier.get(topic_id)
         if entry is None:
@@ -66,4 +95,7 @@ def _assignment(partitions: Target, topics: TopicImage, earlier: dict[bytes, Top
                 topic_id=topic_id, topic_name=entry.topic_name, partitions=of_topic
             )
         entries.append(entry)
+        if len(entries) % TOPICS_PER_STEP == 0:
+            yield TOPICS_PER_STEP
+    yield len(entries) % TOPICS_PER_STEP
     return Assignment(topic_partitions=entries)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kcore.group.description import Description
 from kcore.group.streams.tasks import Partitions, Tasks
 from kcore.protocol.messages.streams_group_describe import (
     Assignment,
@@ -19,34 +20,78 @@ from kcore.protocol.messages.streams_group_describe import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from kcore.group.streams.configure import ConfiguredTopology
     from kcore.group.streams.group import StreamsGroup
-    from kcore.group.streams.member import StreamsMember
+    from kcore.group.streams.member import MemberMetadata
+    from kcore.group.streams.tasks import CurrentAssignment
+    from kcore.group.streams.topology import Topology as StoredTopology
+
+MEMBER_COST: Final = 5
+PART_COST: Final = 3
+"""The cost of a subtopology, of the topology or of a member's tasks, in microseconds."""
+INTERNAL_COST: Final = 3
+NAMES_A_MICROSECOND: Final = 5
 
 
-def describe(group: StreamsGroup) -> DescribedGroup:
+class MemberState(NamedTuple):
+    """The objects that describe a member; they never change."""
+
+    member_id: str
+    metadata: MemberMetadata
+    current: CurrentAssignment
+    target: Tasks
+
+
+def describe(group: StreamsGroup) -> Description:
     """Returns the current description of the group. A member's tasks exclude those that it must revoke."""
-    return DescribedGroup(
+    described = DescribedGroup(
         group_id=group.group_id,
         group_state=group.state_name(),
         group_epoch=group.group_epoch,
         assignment_epoch=group.assignment_epoch,
-        topology=_topology(group),
-        members=[_member(group, member) for member in group.members.values()],
     )
+    members = [
+        MemberState(member.member_id, member.metadata, member.current, group.target_of(member.member_id))
+        for member in group.members.values()
+    ]
+    names: set[str] = set()
+    work = _convert(described, members, names, group.topology, group.configured)
+    return Description(described, names, work)
 
 
-def _topology(group: StreamsGroup) -> Topology | None:
+def _convert(
+    described: DescribedGroup,
+    members: list[MemberState],
+    names: set[str],
+    topology: StoredTopology | None,
+    configured: ConfiguredTopology | None,
+) -> Generator[int, None, None]:
+    """Adds topology and members to the description, and the topology's topics to `names`; yields the cost of each
+    step."""
+    if topology is not None:
+        names.update(topology.required_topics)
+        yield len(names) // NAMES_A_MICROSECOND
+        described.topology = yield from _topology(topology, configured)
+    converted = []
+    for member_id, metadata, current, target in members:
+        tasks = [role for assigned in (current.assigned, target) for role in assigned]
+        yield MEMBER_COST + sum(map(len, tasks)) * PART_COST + len(metadata.client_tags)
+        converted.append(_member(member_id, metadata, current, target))
+    described.members = converted
+
+
+def _topology(topology: StoredTopology, configured: ConfiguredTopology | None) -> Generator[int, None, Topology]:
     """Returns the topology with the decided partition counts if it is ready, else as the members sent it."""
-    topology, configured = group.topology, group.configured
-    if topology is None:
-        return None
-    counts = {}
+    counts: dict[str, int] = {}
     if configured is not None and configured.is_ready and configured.subtopologies:
         for decided in configured.subtopologies.values():
             counts.update({name: topic.partitions for name, topic in decided.internal.items()})
-    return Topology(
-        epoch=topology.epoch,
-        subtopologies=[
+            yield 1 + len(decided.internal)
+    parts = []
+    for _, part in sorted(topology.subtopologies.items()):
+        parts.append(
             Subtopology(
                 subtopology_id=part.subtopology_id,
                 source_topics=sorted(part.source_topics),
@@ -54,9 +99,11 @@ def _topology(group: StreamsGroup) -> Topology | None:
                 state_changelog_topics=_internal(part.state_changelog_topics, counts),
                 repartition_source_topics=_internal(part.repartition_source_topics, counts),
             )
-            for _, part in sorted(topology.subtopologies.items())
-        ],
-    )
+        )
+        internal = len(part.state_changelog_topics) + len(part.repartition_source_topics)
+        external = len(part.source_topics) + len(part.repartition_sink_topics)
+        yield PART_COST + INTERNAL_COST * internal + external // NAMES_A_MICROSECOND
+    return Topology(epoch=topology.epoch, subtopologies=parts)
 
 
 def _internal(topics: Iterable[Any], counts: dict[str, int]) -> list[TopicInfo]:
@@ -71,11 +118,10 @@ def _internal(topics: Iterable[Any], counts: dict[str, int]) -> list[TopicInfo]:
     ]
 
 
-def _member(group: StreamsGroup, member: StreamsMember) -> Member:
-    metadata, current = member.metadata, member.current
+def _member(member_id: str, metadata: MemberMetadata, current: CurrentAssignment, target: Tasks) -> Member:
     endpoint = metadata.endpoint
     return Member(
-        member_id=member.member_id,
+        member_id=member_id,
         member_epoch=current.member_epoch,
         instance_id=metadata.instance_id,
         rack_id=metadata.rack_id,
@@ -86,7 +132,7 @@ def _member(group: StreamsGroup, member: StreamsMember) -> Member:
         user_endpoint=None if endpoint is None else Endpoint(host=endpoint[0], port=endpoint[1]),
         client_tags=[KeyValue(key=key, value=value) for key, value in metadata.client_tags],
         assignment=_assignment(current.assigned),
-        target_assignment=_assignment(group.target_of(member.member_id)),
+        target_assignment=_assignment(target),
         is_classic=False,
     )
 

@@ -9,9 +9,9 @@ from kcore.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbea
 from kcore.runtime.shard import ShardTimer
 
 if TYPE_CHECKING:
+    from kcore.group.streams.endpoints import View
     from kcore.group.streams.group import StreamsGroup
     from kcore.group.streams.timers import RevocationTimer
-    from kcore.protocol.messages.streams_group_heartbeat import EndpointToPartitions
     from kcore.runtime.machine import Outcome
 
 NEVER: Final = -1_000
@@ -87,7 +87,7 @@ class StreamsMember(ShardTimer):
         self.revocation_timer: RevocationTimer | None = None
         self.rest_epoch = NEVER
         self.reply: StreamsGroupHeartbeatResponse | None = None
-        self.endpoint_view: EndpointToPartitions | None = None
+        self.endpoint_view: View | None = None
 
     def __repr__(self) -> str:
         return f"<StreamsMember {self.member_id} of {self.group.group_id} {self.current!r}>"

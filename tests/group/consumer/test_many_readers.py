@@ -57,16 +57,16 @@ def test_many_groups_learn_of_a_change_in_slices(world: World) -> None:
 
 def test_groups_of_several_changed_topics_learn_of_them_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     join(world, GROUPS, "a", "b", "c")
-    told: list[Any] = []
+    notified: list[Any] = []
 
     def topic_changed(group: Any) -> None:
-        told.append(group)
+        notified.append(group)
 
     monkeypatch.setattr(ConsumerGroup, "topic_changed", topic_changed)
     for topic in ("a", "b", "c"):
         world.machine.on_topic_changed(topic)
     world.slices.finish()
-    assert [group.group_id for group in told] == GROUPS
+    assert [group.group_id for group in notified] == GROUPS
 
 
 def test_a_change_between_slices_is_not_lost(world: World) -> None:

@@ -23,11 +23,8 @@ from kcore.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from kcore.protocol.messages.streams_group_heartbeat import (
-    Endpoint,
-    EndpointToPartitions,
     KeyValue,
     StreamsGroupHeartbeatResponse,
-    TopicPartition,
 )
 from kcore.protocol.messages.streams_group_heartbeat import Status as ResponseStatus
 from kcore.protocol.records.streams_group_metadata import StreamsGroupMetadataKey
@@ -449,29 +446,6 @@ def test_offsets_of_older_epochs_need_the_task() -> None:
 
 
 # ---- endpoints and shutdown
-
-
-def test_endpoints_show_the_partitions_that_topics_have() -> None:
-    """A topic with fewer partitions than the subtopology has tasks is listed with its lowest ones, as in Kafka."""
-    world = World({"big": 3, "small": 1})
-    member = Member(world, "m1")
-    endpoint = Endpoint(host="h", port=7)
-    response = member.join(topology(subtopology("0", ["big", "small"])), user_endpoint=endpoint)
-    big, small = TopicPartition(topic="big", partitions=(0, 1, 2)), TopicPartition(topic="small", partitions=(0,))
-    view = EndpointToPartitions(user_endpoint=endpoint, active_partitions=(big, small))
-    assert response.partitions_by_user_endpoint == (view,)
-    other = Member(world, "m2")
-    assert other.join(topology(subtopology("0", ["big", "small"]))).partitions_by_user_endpoint is None
-    assert member.ack(endpoint_information_epoch=-1).partitions_by_user_endpoint is not None
-
-
-def test_an_endpoint_without_source_topics_has_no_partitions() -> None:
-    world = World({})
-    member = Member(world, "m1")
-    endpoint = Endpoint(host="h", port=7)
-    response = member.join(STATELESS, user_endpoint=endpoint)
-    assert response.partitions_by_user_endpoint == (EndpointToPartitions(user_endpoint=endpoint),)
-    assert statuses(response) == [Status.MISSING_SOURCE_TOPICS]
 
 
 def test_a_shutdown_request_lasts_until_the_last_member_leaves() -> None:

@@ -1,0 +1,22 @@
+"""The description of a group, which is collected in one decision and converted to its response in steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+
+class Description(NamedTuple):
+    """A group at the moment of a decision.
+
+    Attributes:
+        described: the group's part of the response; complete once `work` has ended.
+        topics: the names of its topics; complete once `work` has ended.
+        work: converts the assignments; yields the cost of each step in microseconds.
+    """
+
+    described: Any
+    topics: set[str]
+    work: Generator[int, None, None]
