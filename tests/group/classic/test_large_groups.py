@@ -68,7 +68,7 @@ def test_after_the_leader_left_the_oldest_member_leads(world: World) -> None:
 def test_members_that_leave_together_do_not_search_for_a_leader_each(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """10,000 members passed over 50,000,000 entries of members that had left before them."""
+    """10,000 searches would pass over 50,000,000 entries of members that left before."""
     members = join_all(world, [subscription("topic")] * 20)
     group = world.group()
     searches: list[int] = []
@@ -100,7 +100,7 @@ def test_a_static_member_that_returns_leads_if_it_was_the_oldest(world: World) -
 
 
 def test_long_subscriptions_are_read_in_slices(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """40 members with 60,000 topics each took 1,100 ms at the end of the join phase."""
+    """In one piece, 40 members with 60,000 topics each would take 1,100 ms at the end of the join phase."""
     monkeypatch.setattr(protocols, "NAMES_PER_SLICE", 10)
     steps = count_slices(monkeypatch)
     metadata = [subscription(*[f"t{member}-{topic}" for topic in range(25)]) for member in range(4)]
@@ -168,7 +168,7 @@ def test_topic_names_equal_those_of_the_codec(metadata: bytes) -> None:
 
 
 def test_protocols_beyond_a_few_count_their_memory(world: World) -> None:
-    """300 members with 24,000 empty protocols each counted as 20 MB, took 700 MB, and 1,600 ms when they left."""
+    """300 members with 24,000 empty protocols each would take 700 MB of memory, and 1,600 ms when they leave."""
     few = metadata_bound.FEW_PROTOCOLS
     empty = tuple((f"p{number}", b"") for number in range(few + 3))
     assert metadata_bound.size_of(empty[:few]) == 2 * few
@@ -185,7 +185,7 @@ def test_protocols_beyond_a_few_count_their_memory(world: World) -> None:
 
 
 def test_many_members_leave_in_several_decisions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """22,000 members that left in one request took 250 ms."""
+    """In one decision, 22,000 members of a request would take 250 ms."""
     monkeypatch.setattr(leave_group, "FEW_MEMBERS", 2)
     world.context.slices.requests.enabled = True
     members = join_all(world, [subscription("topic")] * 5)

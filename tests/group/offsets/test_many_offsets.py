@@ -50,7 +50,7 @@ def decisions(context: OffsetsContext, monkeypatch: pytest.MonkeyPatch) -> list[
 def test_a_group_with_many_offsets_is_deleted_in_several_decisions(
     context: OffsetsContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A group with 120,000 offsets could not be deleted: its tombstones did not fit into one batch."""
+    """The tombstones of 120,000 offsets do not fit into one batch."""
     counts = decisions(context, monkeypatch)
     assert delete(context, "g") == [DeletableGroupResult(group_id="g")]
     assert counts == [A_DECISION, A_DECISION, A_DECISION, A_DECISION + 1], "the group's own tombstone is the last one"
@@ -80,7 +80,7 @@ def test_the_deletion_ends_if_the_log_refuses_a_part(context: OffsetsContext, mo
 
 
 def test_a_long_deletion_runs_in_slices(context: OffsetsContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten groups with 8,000 offsets each took 116 ms in one turn."""
+    """In one turn, ten groups with 8,000 offsets each would take 116 ms."""
     monkeypatch.setattr("kcore.group.apis.delete_groups.OFFSET_COST", 10_000)
     context.slices.requests.enabled = True
     monkeypatch.setattr(context, "finish", lambda: None)
@@ -95,7 +95,7 @@ def test_a_long_deletion_runs_in_slices(context: OffsetsContext, monkeypatch: py
 
 
 def test_the_comparison_with_many_deleted_topics_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slice compared 10,000 deleted topics with those of 1,000 groups, because only each group was a step."""
+    """Otherwise a slice would compare 10,000 deleted topics with those of 1,000 groups."""
     monkeypatch.setattr(work, "SLICE_STEPS", 4)
     monkeypatch.setattr(deletion, "TOPICS_PER_STEP", 2)
     topics = [f"t{number}" for number in range(6)]
@@ -109,7 +109,7 @@ def test_the_comparison_with_many_deleted_topics_counts(monkeypatch: pytest.Monk
 
 
 def test_partitions_of_a_deleted_topic_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each slice looked again at all partitions of the topic."""
+    """A slice continues where the one before ended."""
     monkeypatch.setattr(work, "SLICE_STEPS", 4)
     context = OffsetsContext(topics={"topic": 20})
     context.commit_offsets("g", {"topic": dict.fromkeys(range(20), 1)})
