@@ -389,12 +389,8 @@ class Connection(ConnectionCore, asyncio.Protocol):
         if self._closing:
             return
         self._flush()
-        self._write_rest()
         self._closing = self._queue.stopped = True
         self.transport.close()
-
-    def _write_rest(self) -> None:
-        """Hands retained bytes to the transport, which closes after sending them."""
 
     def abort(self) -> None:
         """Closes the connection immediately and discards unsent bytes."""

@@ -12,6 +12,8 @@ import socket
 import ssl
 from typing import TYPE_CHECKING, Final
 
+from kcore.server.client_hello import HEADER_BYTES, FirstMessage, classify, record_bytes
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -31,6 +33,12 @@ HANDSHAKE_GRACE_S: Final = 3.0
 UNFAIR_GRACE_S: Final = 0.5
 """Age from which a handshake may be aborted if its address has more handshakes than the waiting client's address."""
 
+MAX_LATE: Final = 16
+"""Concurrent handshakes per listener whose signature waits for a further message of the client.
+
+Each signature takes about a millisecond, and all these clients may send that message at the same time.
+"""
+
 STARTS_PER_TURN: Final = 4
 """Handshakes that begin in one turn of the event loop: each takes about a millisecond for its signature."""
 
@@ -43,24 +51,15 @@ SILENT_GRACE_S: Final = 1.0
 One that waits for a slot may be closed at the age of `HANDSHAKE_GRACE_S`.
 """
 
-HEADER_BYTES: Final = 5  # of a TLS record: its type, version, and length
-HANDSHAKE_RECORD: Final = 22
-MAX_RECORD_BYTES: Final = 16_384
-
 # As alerts of a client these are its own errors; raised by OpenSSL they mostly mean that the client sent no TLS at all.
 NO_TLS: Final = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNSUPPORTED_PROTOCOL", "RECORD_LAYER_FAILURE"}
 
 
-def _record_bytes(head: bytes) -> int:
-    """Returns the length of the TLS record that begins with `head`.
-
-    That is the length of a header if `head` is shorter, and 0 if it is no handshake record.
-    """
-    if len(head) < HEADER_BYTES:
-        return HEADER_BYTES
-    if head[0] != HANDSHAKE_RECORD:
-        return 0
-    return HEADER_BYTES + min(int.from_bytes(head[3:], "big"), MAX_RECORD_BYTES)
+REFUSED: Final = {
+    FirstMessage.COSTLY: "it demands a key exchange in a finite field (FFDHE); it should offer an elliptic curve",
+    FirstMessage.UNCLEAR: "its first TLS record is no complete ClientHello",
+}
+"""First messages with which no handshake begins, and the reason."""
 
 
 class _Client:
@@ -71,15 +70,17 @@ class _Client:
         host: its address.
         since_s: the time on the loop's clock at which it was accepted, or at which its handshake began.
         needed_bytes: number of bytes after which the loop reports the socket as readable; 0 while it does not watch it.
+        signs_late: True if its first message does not tell when the server signs.
     """
 
-    __slots__ = ("host", "needed_bytes", "since_s", "socket")
+    __slots__ = ("host", "needed_bytes", "signs_late", "since_s", "socket")
 
     def __init__(self, client: socket.socket, host: str, since_s: float) -> None:
         self.socket = client
         self.host = host
         self.since_s = since_s
         self.needed_bytes = 0
+        self.signs_late = False
 
 
 class Handshakes:
@@ -91,6 +92,7 @@ class Handshakes:
       alternately: old ones are served in order, and a new one is not blocked by stalled ones.
     - *running* handshakes have a slot. While all slots are taken and a client waits, the oldest handshake of the
       address with the most is aborted once it is old enough.
+    - Clients that demand a costly key exchange are closed, and those with a late signature beyond `MAX_LATE`.
 
     So clients that never finish their handshakes use a bounded amount of memory, and delay others by
     `UNFAIR_GRACE_S`, or by `HANDSHAKE_GRACE_S` if they share an address.
@@ -129,6 +131,7 @@ class Handshakes:
         self._start: asyncio.Handle | None = None
         self._start_waits = False  # True if `_start` is a timer, because all slots are taken
         self._newest_first = False
+        self._late = 0  # running handshakes whose signature waits for a further message
         self._closed = False
         self.failed = 0
         self.running: dict[asyncio.Task[None], _Client] = {}
@@ -162,13 +165,18 @@ class Handshakes:
             if not head:  # it closed without a byte, as probes of load balancers do
                 self._drop(client, "")
                 return
-            needed_bytes = _record_bytes(head)
-            if needed_bytes > client.needed_bytes:
+            needed_bytes = record_bytes(head)
+            if needed_bytes > HEADER_BYTES:
                 head = client.socket.recv(needed_bytes, socket.MSG_PEEK)
-                if len(head) < needed_bytes:
-                    self._watch(client, needed_bytes)
-                    return
+            if len(head) < needed_bytes > client.needed_bytes:
+                self._watch(client, needed_bytes)
+                return
             # Complete, or no TLS, or the stream has ended, because the socket was readable without the missing bytes.
+            kind = classify(head)
+            if kind in REFUSED:
+                self._drop(client, REFUSED[kind])
+                return
+            client.signs_late = kind is FirstMessage.LATER
             self._become_ready(client)
         except (BlockingIOError, InterruptedError):
             if not client.needed_bytes:
@@ -300,6 +308,11 @@ class Handshakes:
     # ---- running handshakes
 
     def _begin(self, client: _Client) -> None:
+        if client.signs_late and self._late >= MAX_LATE:
+            client.socket.close()
+            self._log_abort(client.host, "too many clients have not sent a message with which the server can go on")
+            self._fail(client.host)
+            return
         try:
             connection = self._make(client.host)
         except BaseException:  # e.g. MemoryError
@@ -309,6 +322,7 @@ class Handshakes:
         client.since_s = self._loop.time()
         task = self._loop.create_task(self._shake_hands(client, connection))
         self.running[task] = client
+        self._late += client.signs_late
         self._running_by_host.setdefault(client.host, {})[task] = client
         task.add_done_callback(self._handshake_ended)
 
@@ -327,7 +341,9 @@ class Handshakes:
             self._fail(client.host)
 
     def _handshake_ended(self, task: asyncio.Task[None]) -> None:
-        host = self.running.pop(task).host
+        client = self.running.pop(task)
+        host = client.host
+        self._late -= client.signs_late
         own = self._running_by_host[host]
         del own[task]
         if not own:

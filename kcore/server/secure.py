@@ -73,17 +73,39 @@ class SecureConnection(Connection):
     def resume_writing(self) -> None:
         """Writes the retained bytes first, then resumes the requests, because the peer reads again."""
         self._paused = False
-        if not self._closing:
-            self._write_kept()
-        if not self._paused:
+        self._write_kept()
+        if self._closing and not self._kept:
+            self.transport.close()
+        elif not self._paused:
             super().resume_writing()
 
     def _unsent(self) -> int:
         return super()._unsent() + self._kept_bytes
 
-    def _write_rest(self) -> None:
-        while self._kept:
-            self.transport.write(self._kept.popleft())
+    def close(self) -> None:
+        """Sends ready responses and closes the connection, once the peer has read so much that none is retained.
+
+        To encrypt all of them at once would hold the event loop for long.
+        """
+        if not self._closing:
+            self._flush()
+        if self._kept and not self._closing:
+            self._closing = self._queue.stopped = True  # `resume_writing` closes the transport
+        else:
+            super().close()
+
+    def abort(self) -> None:
+        """Closes the connection immediately and discards unsent bytes."""
+        self._drop_kept()
+        super().abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Handles the loss of the connection."""
+        self._drop_kept()
+        super().connection_lost(exc)
+
+    def _drop_kept(self) -> None:
+        self._kept.clear()
         self._kept_bytes = 0
 
     def eof_received(self) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kcore.errors import ConfigError
 from kcore.server.key_material import load_keystore, load_truststore
+from kcore.server.tls_session import BoundedContext
 
 if TYPE_CHECKING:
     from kcore.config.security import SecuritySettings
@@ -31,7 +32,8 @@ def server_context(settings: SecuritySettings, listener: str) -> ssl.SSLContext:
     location = settings.ssl_keystore_location
     if not (location or settings.ssl_keystore_key or settings.ssl_keystore_certificate_chain):
         raise ConfigError(f"listener {listener} uses TLS: ssl.keystore.location must name a PEM or PKCS12 file")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = BoundedContext(ssl.PROTOCOL_TLS_SERVER)
+    context.options |= ssl.OP_NO_RENEGOTIATION  # each would cost a signature, on a connection that is open
     versions = [_VERSIONS[name] for name in settings.ssl_enabled_protocols]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
     if settings.ssl_cipher_suites:
