@@ -10,8 +10,9 @@ import hmac
 from collections.abc import Mapping
 from typing import ClassVar
 
+from kcore.security.decoys import Decoys
 from kcore.security.mechanism import AuthenticationError, Mechanism
-from kcore.security.scram import Credentials, Decoys, ScramMechanism
+from kcore.security.scram import Credentials, ScramMechanism
 
 
 class Plain(Mechanism):

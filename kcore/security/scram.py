@@ -17,13 +17,15 @@ import base64
 import binascii
 import hashlib
 import hmac
-import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import IntEnum
-from typing import ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from kcore.security.mechanism import AuthenticationError, Mechanism
+
+if TYPE_CHECKING:
+    from kcore.security.decoys import Decoys
 
 MIN_ITERATIONS = 4_096
 """The minimum of RFC 7677; also the default of new credentials."""
@@ -33,15 +35,8 @@ MAX_ITERATIONS = 16_384
 NEW_SALT_BYTES = 32
 """Length of the salts of new credentials in bytes."""
 
-_DIGITS = b"0123456789abcdefghijklmnopqrstuvwxyz"
-_TEXTUAL = re.compile(rb"[0-9a-z]+")
-
-_KAFKA_SALT = re.compile(rb"1[0-9a-z]{25}|[1-9a-z][0-9a-z]{23,24}")
-_KAFKA_SALT_BITS = 130
-"""Kafka's own clients make a salt of a number with 130 random bits, in base 36: 25 or 26 characters, rarely 24.
-
-A salt of 26 characters always begins with 1. Shorter ones than 24 characters occur less than once in 2,000 salts.
-"""
+MAX_SALT_BYTES = 1_024
+"""The longest salt of a new credential: the server makes decoys of the same length for names that do not exist."""
 
 MAX_MESSAGE_BYTES = 16_384
 """Longest message of a client. Anyone may send one, and it is parsed on the event loop's thread."""
@@ -136,111 +131,6 @@ class Credentials(Protocol):
     def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
         """Returns a user's credential for a mechanism, or None."""
         ...
-
-
-class SaltKind(IntEnum):
-    """The ways in which clients make salts."""
-
-    BYTES = 0
-    """Random bytes."""
-    LETTERS = 1
-    """Digits and lower-case letters."""
-    KAFKA = 2
-    """The salts of Kafka's own clients, whose length is random as well."""
-
-
-class SaltForm(NamedTuple):
-    """The properties of a credential that a client learns before it authenticates, without the salt itself.
-
-    Attributes:
-        length: length of the salt in bytes; 0 if the kind determines it.
-        iterations: the iteration count of PBKDF2.
-        kind: the way in which the salt was made.
-    """
-
-    length: int
-    iterations: int
-    kind: SaltKind
-
-    @classmethod
-    def of(cls, credential: ScramCredential) -> SaltForm:
-        """Returns the form of a user's credential."""
-        salt = credential.salt
-        if _KAFKA_SALT.fullmatch(salt):
-            return cls(0, credential.iterations, SaltKind.KAFKA)
-        kind = SaltKind.LETTERS if _TEXTUAL.fullmatch(salt) else SaltKind.BYTES
-        return cls(len(salt), credential.iterations, kind)
-
-
-DEFAULT_FORMS: Mapping[SaltForm, int] = {SaltForm(NEW_SALT_BYTES, MIN_ITERATIONS, SaltKind.BYTES): 1}
-"""The form of the credentials that `kcore users add` creates."""
-
-
-class Decoys:
-    """Credentials of users that do not exist: constant for a name, and without a matching password.
-
-    They prevent clients from detecting which users exist, by the responses or by their timing. Each form of credentials
-    is as frequent among decoys as among users, so that a rare form is no sign of a user either. A change of the users
-    changes the form of few decoys.
-
-    Args:
-        secret: random bytes that clients do not know; the same for every listener and after every restart.
-        forms: returns the forms of the real users' credentials -> number of users.
-    """
-
-    __slots__ = ("_forms", "_secret")
-
-    def __init__(
-        self, secret: bytes, forms: Callable[[ScramMechanism], Mapping[SaltForm, int]] = lambda _: DEFAULT_FORMS
-    ) -> None:
-        self._secret = secret
-        self._forms = forms
-
-    def credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
-        """Creates the credential that replaces the missing one of a user."""
-        name = user.encode("utf-8", "surrogatepass")
-        key = mechanism.hmac(self._secret, b"key " + name)
-        form = self._form(name, mechanism)
-        return ScramCredential(mechanism, self._salt(name, mechanism, form), key, key, form.iterations)
-
-    def _form(self, name: bytes, mechanism: ScramMechanism) -> SaltForm:
-        """Chooses the form for a name at random, weighted by the number of users, with stable results.
-
-        This is weighted rendezvous hashing: a form whose weight changes gains or loses names, all others keep theirs.
-        """
-        forms = self._forms(mechanism) or DEFAULT_FORMS
-        if len(forms) == 1:
-            return next(iter(forms))
-
-        def score(form: SaltForm) -> float:
-            drawn = mechanism.hmac(self._secret, b"form %d %d %d " % form + name)
-            # 53 bits, in the middle of their interval: neither 0 nor 1, whose logarithms have no use here.
-            return forms[form] / -math.log(((int.from_bytes(drawn[:8], "big") >> 11) + 0.5) / 2**53)
-
-        return max(forms, key=score)
-
-    def _salt(self, name: bytes, mechanism: ScramMechanism, form: SaltForm) -> bytes:
-        if form.kind is SaltKind.KAFKA:
-            return _base_36(int.from_bytes(self._random(name, mechanism, 64), "big") % 2**_KAFKA_SALT_BITS)
-        if form.kind is SaltKind.LETTERS:
-            number = int.from_bytes(self._random(name, mechanism, form.length + 8), "big")
-            return _base_36(number % 36**form.length).rjust(form.length, b"0")
-        return self._random(name, mechanism, form.length)
-
-    def _random(self, name: bytes, mechanism: ScramMechanism, length: int) -> bytes:
-        data = b""
-        while len(data) < length:
-            data += mechanism.hmac(self._secret, b"salt %d " % len(data) + name)
-        return data[:length]
-
-
-def _base_36(number: int) -> bytes:
-    digits = bytearray()
-    while number:
-        number, digit = divmod(number, 36)
-        digits.append(_DIGITS[digit])
-    digits.reverse()
-    return bytes(digits)
 
 
 class ScramServer(Mechanism):

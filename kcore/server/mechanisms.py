@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from kcore.broker.metadata.scram_users import ScramUsers
 from kcore.config.jaas import plain_users
 from kcore.errors import ConfigError, LogError
+from kcore.security.decoys import Decoys
 from kcore.security.mechanism import Mechanism
 from kcore.security.oauthbearer import OAuthBearer, Validator
 from kcore.security.plain import Plain, PlainOfSettings
 from kcore.security.plugin import load_object
 from kcore.security.sasl import SaslExchange
-from kcore.security.scram import Decoys, ScramSha256, ScramSha512
+from kcore.security.scram import ScramSha256, ScramSha512
 
 if TYPE_CHECKING:
     from kcore.config.security import SecuritySettings

@@ -19,15 +19,8 @@ from kcore.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from kcore.security.scram import (
-    DEFAULT_FORMS,
-    MIN_ITERATIONS,
-    Decoys,
-    SaltForm,
-    SaltKind,
-    ScramCredential,
-    ScramMechanism,
-)
+from kcore.security.decoys import DEFAULT_FORMS, Decoys, SaltForm, SaltForms, SaltKind
+from kcore.security.scram import MAX_SALT_BYTES, MIN_ITERATIONS, ScramCredential, ScramMechanism
 from tests.security.exchange import client_first
 from tests.security.test_sasl_wire import exchange, handshake
 from tests.server.live import LiveServer, Raw
@@ -114,7 +107,8 @@ def test_the_forms_of_decoys_follow_the_users() -> None:
         alter(live, upsertions=upsert("alice", b"a" * 20, 5000) + upsert("bob", b"b" * 20, 5000))
         alter(live, upsertions=upsert("alice", bytes(24), 6000))
         alter(live, deletions=[ScramCredentialDeletion(name="bob", mechanism=int(one)) for one in MECHANISMS])
-        assert live.engine.topics.image.scram_forms == {
+        forms = live.engine.topics.image.scram_forms
+        assert {one: dict(forms[one]) for one in forms} == {
             one: {SaltForm(24, 6000, SaltKind.BYTES): 1} for one in MECHANISMS
         }
         assert {form(*what) for what in seen(live, ("ghost",)).values()} == {SaltForm(24, 6000, SaltKind.BYTES)}
@@ -125,7 +119,7 @@ def test_the_forms_of_decoys_follow_the_users() -> None:
 @pytest.mark.parametrize("length", [0, 1, 31, 32, 33, 64, 65, 1_000])
 @pytest.mark.parametrize("kind", [SaltKind.BYTES, SaltKind.LETTERS])
 def test_a_decoy_has_a_salt_of_any_length_and_no_password(length: int, kind: SaltKind) -> None:
-    decoys = Decoys(b"secret", lambda _: {SaltForm(length, MIN_ITERATIONS, kind): 1})
+    decoys = Decoys(b"secret", lambda _: SaltForms({SaltForm(length, MIN_ITERATIONS, kind): 1}))
     for mechanism in MECHANISMS:
         one = decoys.credential("ghost", mechanism)
         assert one == decoys.credential("ghost", mechanism)
@@ -156,7 +150,7 @@ def test_decoys_of_kafkas_users_have_salts_of_the_same_lengths() -> None:
     users = [kafka_salt(random) for _ in range(count)]
     forms = Counter(form(salt, MIN_ITERATIONS) for salt in users)
     assert forms[SaltForm(0, MIN_ITERATIONS, SaltKind.KAFKA)] > 0.999 * count
-    decoys = Decoys(b"secret", lambda _: forms)
+    decoys = Decoys(b"secret", lambda _: SaltForms(forms))
     salts = [decoys.credential(f"ghost{number}", ScramMechanism.SCRAM_SHA_256).salt for number in range(count)]
     expected, found = Counter(map(shape, users)), Counter(map(shape, salts))
     assert {(26, True), (25, False), (25, True)} < expected.keys()
@@ -170,11 +164,13 @@ def test_decoys_of_kafkas_users_have_salts_of_the_same_lengths() -> None:
 
 def test_each_form_is_as_frequent_among_decoys_as_among_users() -> None:
     """A user whose form differs from most others does not stand out."""
-    forms = {
-        SaltForm(32, 4096, SaltKind.BYTES): 50,
-        SaltForm(0, 4096, SaltKind.KAFKA): 40,
-        SaltForm(0, 8192, SaltKind.KAFKA): 10,
-    }
+    forms = SaltForms(
+        {
+            SaltForm(32, 4096, SaltKind.BYTES): 50,
+            SaltForm(0, 4096, SaltKind.KAFKA): 40,
+            SaltForm(0, 8192, SaltKind.KAFKA): 10,
+        }
+    )
     decoys = Decoys(b"secret", lambda _: forms)
     names = [f"ghost{number}" for number in range(4_000)]
 
@@ -186,6 +182,44 @@ def test_each_form_is_as_frequent_among_decoys_as_among_users() -> None:
     found = Counter(before)
     for one, users in forms.items():
         assert abs(found[one] - 40 * users) < 160, one
-    forms[SaltForm(0, 8192, SaltKind.KAFKA)] += 1
+    forms.add(SaltForm(0, 8192, SaltKind.KAFKA), 1)
     changed = sum(one != other for one, other in zip(before, forms_of(names), strict=True))
     assert 0 < changed < 0.03 * len(names), "one more user changes few decoys"
+
+
+def test_a_decoy_of_thousands_of_forms_needs_few_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anyone may ask for a name that does not exist, and the event loop makes its decoy."""
+    computed = 0
+    sign = ScramMechanism.hmac
+
+    def counted(self: ScramMechanism, key: bytes, data: bytes) -> bytes:
+        nonlocal computed
+        computed += 1
+        return sign(self, key, data)
+
+    monkeypatch.setattr(ScramMechanism, "hmac", counted)
+    forms = SaltForms({SaltForm(32, MIN_ITERATIONS + number, SaltKind.BYTES): 1 for number in range(12_000)})
+    decoys = Decoys(b"secret", lambda _: forms)
+    found = {decoys.credential(f"ghost{number}", ScramMechanism.SCRAM_SHA_256).iterations for number in range(20)}
+    assert len(found) > 15
+    assert computed / 20 < 300
+
+
+def test_removed_forms_leave_nothing_behind() -> None:
+    forms = SaltForms()
+    changes = [(SaltForm(32, 4_096 + number % 40, SaltKind.BYTES), number % 3 + 1) for number in range(200)]
+    for one, count in changes:
+        forms.add(one, count)
+    assert len(forms) == 40
+    assert sum(forms.values()) == sum(count for _, count in changes)
+    for one, count in changes:
+        forms.add(one, -count)
+    assert (len(forms), forms._nodes, forms._leaves) == (0, {}, {})
+
+
+def test_a_salt_that_would_make_decoys_slow_is_refused() -> None:
+    with LiveServer(SETTINGS) as live, live.connect() as connection:
+        for length, code in ((MAX_SALT_BYTES, 0), (MAX_SALT_BYTES + 1, 93)):
+            request = AlterUserScramCredentialsRequest(upsertions=upsert("alice", b"a" * length, 4_096)[:1])
+            assert connection.send(request).results[0].error_code == code
+        assert {len(what[0]) for what in seen(live, ("ghost",)).values()} == {32, MAX_SALT_BYTES}

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcore.config.jaas import PLAIN_MODULE
+from kcore.security.decoys import Decoys
 from kcore.security.mechanism import AuthenticationError
 from kcore.security.oauthbearer import OAuthBearer, OAuthIdentity
 from kcore.security.oauthbearer import _split as split
 from kcore.security.plain import Plain, PlainOfSettings
-from kcore.security.scram import Decoys
 from tests.nodes import node_of
 from tests.security.exchange import Users
 from tests.security.test_sasl_wire import handshake, plain

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kcore.security.decoys import Decoys
 from kcore.security.mechanism import AuthenticationError
-from kcore.security.scram import Decoys, ScramCredential, ScramMechanism, ScramServer, ScramSha256, ScramSha512
+from kcore.security.scram import ScramCredential, ScramMechanism, ScramServer, ScramSha256, ScramSha512
 from tests.security.exchange import SALT, Users, scram_client
 
 SHA_256, SHA_512 = ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512

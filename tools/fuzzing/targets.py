@@ -38,9 +38,10 @@ from kcore.protocol.records import (
 )
 from kcore.protocol.records.metadata import MetadataRecord, decode_metadata_record, encode_metadata_record
 from kcore.runtime import Pending, RequestContext
+from kcore.security.decoys import Decoys
 from kcore.security.mechanism import AuthenticationError
 from kcore.security.plain import Plain
-from kcore.security.scram import Decoys, ScramCredential, ScramMechanism, ScramSha256, ScramSha512
+from kcore.security.scram import ScramCredential, ScramMechanism, ScramSha256, ScramSha512
 from kcore.server.dispatch import Dispatch, RefusedError
 from kcore.server.frames import FrameError
 from kcore_ext.batch import (

@@ -16,7 +16,7 @@ from kcore.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from kcore.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, ScramCredential, ScramMechanism
+from kcore.security.scram import MAX_ITERATIONS, MAX_SALT_BYTES, MIN_ITERATIONS, ScramCredential, ScramMechanism
 
 if TYPE_CHECKING:
     from kcore.broker.metadata.image import MetadataImage
@@ -130,6 +130,8 @@ def _upsertion_fault(upsertion: ScramCredentialUpsertion) -> Fault | None:
             ErrorCode.UNACCEPTABLE_CREDENTIAL,
             f"{upsertion.iterations} iterations; {MIN_ITERATIONS} to {MAX_ITERATIONS} are accepted",
         )
+    if fault is None and len(upsertion.salt) > MAX_SALT_BYTES:
+        return ErrorCode.UNACCEPTABLE_CREDENTIAL, f"the salt is longer than {MAX_SALT_BYTES} bytes"
     if fault is None and not upsertion.salted_password:
         return ErrorCode.UNKNOWN_SERVER_ERROR, None  # Kafka fails to compute the keys of an empty password
     return fault

@@ -13,7 +13,8 @@ from kcore.runtime.topics import TopicInfo
 
 if TYPE_CHECKING:
     from kcore.broker.metadata.brokers import BrokerRegistration
-    from kcore.security.scram import SaltForm, ScramCredential, ScramMechanism
+    from kcore.security.decoys import SaltForms
+    from kcore.security.scram import ScramCredential, ScramMechanism
 
 
 class ConfigType(IntEnum):
@@ -95,7 +96,7 @@ class MetadataImage:
         self.acls = AclTable()
         self.quotas: dict[QuotaEntity, dict[str, float]] = {}
         self.scram: dict[str, dict[ScramMechanism, ScramCredential]] = {}
-        self.scram_forms: dict[ScramMechanism, dict[SaltForm, int]] = {}
+        self.scram_forms: dict[ScramMechanism, SaltForms] = {}
 
     def by_name(self, name: str) -> TopicInfo | None:
         """Returns the topic with this name, or None."""
@@ -212,12 +213,9 @@ class MetadataImage:
     def _count_scram(self, credential: ScramCredential | None, change: int) -> None:
         if credential is None:
             return
-        from kcore.security.scram import SaltForm  # noqa: PLC0415  # needed only by nodes with users
+        from kcore.security.decoys import SaltForm, SaltForms  # noqa: PLC0415  # needed only by nodes with users
 
-        forms = self.scram_forms.setdefault(credential.mechanism, {})
-        form = SaltForm.of(credential)
-        count = forms.get(form, 0) + change
-        if count:
-            forms[form] = count
-        else:
-            del forms[form]
+        forms = self.scram_forms.get(credential.mechanism)
+        if forms is None:
+            forms = self.scram_forms[credential.mechanism] = SaltForms()
+        forms.add(SaltForm.of(credential), change)

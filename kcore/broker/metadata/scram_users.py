@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from kcore.broker.metadata.topics import Topics
-    from kcore.security.scram import SaltForm, ScramCredential, ScramMechanism
+    from kcore.security.decoys import SaltForms
+    from kcore.security.scram import ScramCredential, ScramMechanism
 
 
 class ScramUsers:
@@ -27,6 +26,6 @@ class ScramUsers:
         """Returns a user's credential for a mechanism, or None."""
         return self._topics.image.scram.get(user, {}).get(mechanism)
 
-    def forms(self, mechanism: ScramMechanism) -> Mapping[SaltForm, int]:
-        """Returns the forms of the credentials for a mechanism -> number of users."""
-        return self._topics.image.scram_forms.get(mechanism, {})
+    def forms(self, mechanism: ScramMechanism) -> SaltForms | None:
+        """Returns the forms of the credentials for a mechanism; None if there was none."""
+        return self._topics.image.scram_forms.get(mechanism)

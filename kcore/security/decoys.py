@@ -1,0 +1,206 @@
+"""Decoys: credentials in place of those of users that do not exist, so that clients cannot tell which users exist."""
+
+from __future__ import annotations
+
+import math
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from enum import IntEnum
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
+
+from kcore.security.scram import MAX_SALT_BYTES, MIN_ITERATIONS, NEW_SALT_BYTES, ScramCredential, ScramMechanism
+
+_DIGITS = b"0123456789abcdefghijklmnopqrstuvwxyz"
+_TEXTUAL = re.compile(rb"[0-9a-z]+")
+
+_KAFKA_SALT = re.compile(rb"1[0-9a-z]{25}|[1-9a-z][0-9a-z]{23,24}")
+_KAFKA_SALT_BITS = 130
+"""Kafka's own clients make a salt of a number with 130 random bits, in base 36: 25 or 26 characters, rarely 24.
+
+A salt of 26 characters always begins with 1. Shorter ones than 24 characters occur less than once in 2,000 salts.
+"""
+
+K = TypeVar("K")
+
+_LEVELS: Final = 3
+_WAYS: Final = 64
+
+
+class SaltKind(IntEnum):
+    """The ways in which clients make salts."""
+
+    BYTES = 0
+    """Random bytes."""
+    LETTERS = 1
+    """Digits and lower-case letters."""
+    KAFKA = 2
+    """The salts of Kafka's own clients, whose length is random as well."""
+
+
+class SaltForm(NamedTuple):
+    """The properties of a credential that a client learns before it authenticates, without the salt itself.
+
+    Attributes:
+        length: length of the salt in bytes; 0 if the kind determines it.
+        iterations: the iteration count of PBKDF2.
+        kind: the way in which the salt was made.
+    """
+
+    length: int
+    iterations: int
+    kind: SaltKind
+
+    @classmethod
+    def of(cls, credential: ScramCredential) -> SaltForm:
+        """Returns the form of a user's credential."""
+        salt = credential.salt
+        if _KAFKA_SALT.fullmatch(salt):
+            return cls(0, credential.iterations, SaltKind.KAFKA)
+        kind = SaltKind.LETTERS if _TEXTUAL.fullmatch(salt) else SaltKind.BYTES
+        return cls(len(salt), credential.iterations, kind)
+
+
+class SaltForms(Mapping[SaltForm, int]):
+    """The forms of users' credentials, with the number of users of each.
+
+    They are the leaves of a tree with `_WAYS` branches at each node, so that a form is chosen without a look at each.
+
+    Args:
+        counts: the forms at first.
+    """
+
+    __slots__ = ("_leaves", "_nodes", "_own")
+
+    def __init__(self, counts: Mapping[SaltForm, int] | None = None) -> None:
+        self._own: dict[SaltForm, int] = {}
+        self._nodes: dict[tuple[int, ...], dict[int, int]] = {}  # path to a node -> branch -> users below it
+        self._leaves: dict[tuple[int, ...], dict[SaltForm, int]] = {}
+        for form, count in (counts or {}).items():
+            self.add(form, count)
+
+    def __getitem__(self, form: SaltForm) -> int:
+        return self._own[form]
+
+    def __iter__(self) -> Iterator[SaltForm]:
+        return iter(self._own)
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+    def add(self, form: SaltForm, change: int) -> None:
+        """Changes the number of users of a form."""
+        path = _path_of(form)
+        _add(self._own, form, change)
+        for depth in range(_LEVELS):
+            branches = self._nodes.setdefault(path[:depth], {})
+            _add(branches, path[depth], change)
+            if not branches:
+                del self._nodes[path[:depth]]
+        leaf = self._leaves.setdefault(path, {})
+        _add(leaf, form, change)
+        if not leaf:
+            del self._leaves[path]
+
+    def choose(self, draw: Callable[[bytes], int]) -> SaltForm:
+        """Chooses a form at random, weighted by its number of users, with stable results.
+
+        This is weighted rendezvous hashing: a form whose weight changes gains or loses names, all others keep theirs.
+
+        Args:
+            draw: returns a random number below 2**53 that always belongs to this label.
+        """
+        path: tuple[int, ...] = ()
+        for _ in range(_LEVELS):
+            path += (_heaviest(self._nodes[path], draw, partial(_label, path)),)
+        return _heaviest(self._leaves[path], draw, lambda form: b"form %d %d %d " % form)
+
+
+def _add(counts: dict[K, int], key: K, change: int) -> None:
+    count = counts.get(key, 0) + change
+    if count:
+        counts[key] = count
+    else:
+        del counts[key]
+
+
+def _label(path: tuple[int, ...], branch: int) -> bytes:
+    return "node {} ".format(" ".join(map(str, (*path, branch)))).encode()
+
+
+def _path_of(form: SaltForm) -> tuple[int, ...]:
+    number = zlib.crc32(b"%d %d %d" % form)
+    return tuple(number // _WAYS**level % _WAYS for level in range(_LEVELS))
+
+
+def _heaviest(weights: Mapping[K, int], draw: Callable[[bytes], int], label: Callable[[K], bytes]) -> K:
+    """Returns the key with the highest score, which grows with its weight."""
+    if len(weights) == 1:
+        return next(iter(weights))
+    # In the middle of their interval the numbers are neither 0 nor 1, whose logarithms have no use here.
+    return max(weights, key=lambda key: weights[key] / -math.log((draw(label(key)) + 0.5) / 2**53))
+
+
+DEFAULT_FORMS = SaltForms({SaltForm(NEW_SALT_BYTES, MIN_ITERATIONS, SaltKind.BYTES): 1})
+"""The form of the credentials that `kcore users add` creates."""
+
+
+class Decoys:
+    """Credentials of users that do not exist: constant for a name, and without a matching password.
+
+    They prevent clients from detecting which users exist, by the responses or by their timing. Each form of credentials
+    is as frequent among decoys as among users, so that a rare form is no sign of a user either. A change of the users
+    changes the form of few decoys.
+
+    Args:
+        secret: random bytes that clients do not know; the same for every listener and after every restart.
+        forms: returns the forms of the real users' credentials -> number of users.
+    """
+
+    __slots__ = ("_forms", "_secret")
+
+    def __init__(
+        self, secret: bytes, forms: Callable[[ScramMechanism], SaltForms | None] = lambda _: DEFAULT_FORMS
+    ) -> None:
+        self._secret = secret
+        self._forms = forms
+
+    def credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
+        """Creates the credential that replaces the missing one of a user."""
+        name = user.encode("utf-8", "surrogatepass")
+        key = mechanism.hmac(self._secret, b"key " + name)
+        form = self._form(name, mechanism)
+        return ScramCredential(mechanism, self._salt(name, mechanism, form), key, key, form.iterations)
+
+    def _form(self, name: bytes, mechanism: ScramMechanism) -> SaltForm:
+        """Chooses the form for a name."""
+
+        def draw(label: bytes) -> int:
+            return int.from_bytes(mechanism.hmac(self._secret, label + name)[:8], "big") >> 11
+
+        return (self._forms(mechanism) or DEFAULT_FORMS).choose(draw)
+
+    def _salt(self, name: bytes, mechanism: ScramMechanism, form: SaltForm) -> bytes:
+        if form.kind is SaltKind.KAFKA:
+            return _base_36(int.from_bytes(self._random(name, mechanism, 64), "big") % 2**_KAFKA_SALT_BITS)
+        length = min(form.length, MAX_SALT_BYTES)  # older credentials may have a longer one
+        if form.kind is SaltKind.LETTERS:
+            drawn = self._random(name, mechanism, 4 * length)
+            return bytes(_DIGITS[int.from_bytes(drawn[at : at + 4], "big") % 36] for at in range(0, len(drawn), 4))
+        return self._random(name, mechanism, length)
+
+    def _random(self, name: bytes, mechanism: ScramMechanism, length: int) -> bytes:
+        data = bytearray()
+        while len(data) < length:
+            data += mechanism.hmac(self._secret, b"salt %d " % len(data) + name)
+        return bytes(data[:length])
+
+
+def _base_36(number: int) -> bytes:
+    digits = bytearray()
+    while number:
+        number, digit = divmod(number, 36)
+        digits.append(_DIGITS[digit])
+    digits.reverse()
+    return bytes(digits)
