@@ -9,6 +9,7 @@ from _thread import get_ident
 from typing import TYPE_CHECKING, Any
 
 from kcore.drivers.event_loop import AsyncDriver
+from kcore.drivers.forks import refuse_in_child
 from kcore.errors import EngineClosedError, KcoreError, ReentrantCallError
 from kcore.security.protocols import SecurityProtocol
 from kcore.server.listeners import ANYWHERE, Listener, parse_address
@@ -74,9 +75,17 @@ class LoopThreadDriver:
         self.driver = AsyncDriver(engine, self.loop)
         self._thread = threading.Thread(target=self._run_loop, name="kcore-engine", daemon=True)
         self._closed = False
+        self._refusal = "the engine is closed"
         self._closing = threading.Lock()  # no call begins after `_closed` is set
+        refuse_in_child(self)
         self._thread.start()
         self.run_on_loop(self._start())
+
+    def leave_to_parent(self, reason: str) -> None:
+        """Implements `ForkedDriver.leave_to_parent`: the thread of the loop does not exist in the child."""
+        self._closing = threading.Lock()
+        self._refusal = reason
+        self._closed = True
 
     def _run_loop(self) -> None:
         self.loop.run_forever()
@@ -89,6 +98,11 @@ class LoopThreadDriver:
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
+
+    @property
+    def closed(self) -> bool:
+        """True once the engine was closed, and in a forked child."""
+        return self._closed
 
     @property
     def is_own_thread(self) -> bool:
@@ -112,7 +126,7 @@ class LoopThreadDriver:
         with self._closing:
             if self._closed:
                 coroutine.close()
-                raise EngineClosedError("the engine is closed")
+                raise EngineClosedError(self._refusal)
             future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         try:
             return future.result(timeout_s)
@@ -183,5 +197,6 @@ class Listening:
         return self._listening.bootstrap
 
     def close(self) -> None:
-        """Closes the listener and its connections; the node stays open."""
-        self._driver.run_on_loop(self._listening.close())
+        """Closes the listener and its connections; the node stays open. Does nothing after the end of the node."""
+        if not self._driver.closed:
+            self._driver.run_on_loop(self._listening.close())

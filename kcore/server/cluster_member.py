@@ -9,7 +9,8 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kcore.errors import KcoreError
+from kcore.drivers.forks import refuse_in_child
+from kcore.errors import EngineClosedError, KcoreError
 from kcore.process_logging import log_failure
 from kcore.server.cluster_node import ClusterNode
 
@@ -147,6 +148,8 @@ class ThreadMember:
     def __init__(self, open_store: Callable[[], ClusterStore], config: Config) -> None:
         self.member = ClusterMember(open_store, config)
         self._loop = asyncio.new_event_loop()
+        self._refusal = ""  # in a forked child, which lacks the thread: the text of its errors
+        refuse_in_child(self)
         self._thread = threading.Thread(target=self._loop.run_forever, name="kcore-cluster-node", daemon=True)
         self._thread.start()
         try:
@@ -155,7 +158,14 @@ class ThreadMember:
             self._end()
             raise
 
+    def leave_to_parent(self, reason: str) -> None:
+        """Implements `ForkedDriver.leave_to_parent`."""
+        self._refusal = reason
+
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        if self._refusal:
+            coroutine.close()
+            raise EngineClosedError(self._refusal)
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
@@ -169,8 +179,8 @@ class ThreadMember:
         self._loop.close()
 
     def stop(self) -> None:
-        """Hands all partitions over, ends the node and the thread. A second call does nothing."""
-        if self._loop.is_closed():
+        """Hands all partitions over, ends the node and the thread. Does nothing if repeated, or in a forked child."""
+        if self._refusal or self._loop.is_closed():
             return
         try:
             self._run(self.member.stop())

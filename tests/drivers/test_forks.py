@@ -150,3 +150,20 @@ def test_a_child_of_an_event_loop_refuses_calls_and_closes_without_waiting() -> 
     engine.close()
     loop.close()
     assert reported == [reason(child)]
+
+
+def test_a_child_refuses_a_node_that_listens() -> None:
+    """The thread of the node's event loop does not exist in the child, so a call that waited for it would hang."""
+    with kcore.open(config=SETTINGS) as engine:
+        make_topic(engine, "t")
+        listening = engine.listen("127.0.0.1:0")
+
+        def report() -> list[str]:
+            found = [refusal(lambda: engine.send(commit("g", {("t", 0): 1}), 9)), refusal(listening.close)]
+            engine.close()
+            return [*found, refusal(lambda: engine.send(commit("g", {("t", 0): 1}), 9))]
+
+        child, reported = in_child(report)
+        assert reported == [reason(child), "served", reason(child)]
+        engine.send(commit("g", {("t", 0): 7}), 9)
+        assert committed(engine, "g") == {("t", 0): 7}
