@@ -67,6 +67,7 @@ class AsyncDriver:
     ) -> None:
         self.engine = engine
         self.loop = loop
+        self._begins: list[Callable[[], None]] = []
         self._ends: list[Callable[[], None]] = []
         self._pauses: list[Callable[[bool], None]] = []
         self._round = False
@@ -123,6 +124,10 @@ class AsyncDriver:
 
         self.loop.run_in_executor(None, compute).add_done_callback(arrived)
 
+    def at_beginning_of_round(self, callback: Callable[[], None]) -> None:
+        """Registers a callback that is called before a round that `begin_round` opens. It must not raise."""
+        self._begins.append(callback)
+
     def at_end_of_round(self, callback: Callable[[], None]) -> None:
         """Registers a callback that is called after each round: connections send the completed responses."""
         self._ends.append(callback)
@@ -148,6 +153,9 @@ class AsyncDriver:
 
     def begin_round(self) -> None:
         """Opens the round of this turn, and reads the clock once for all its requests."""
+        if not self.round_clock.read:
+            for callback in self._begins:
+                callback()
         self.round_clock.begin()
 
     def measure(self) -> RoundTimes:

@@ -186,7 +186,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         self._continues = False
         if not self._closing:
             self.server.driver.begin_round()
-            self.go_on()
+            self._take_turn()
 
     def _flush_failed(self, error: Exception) -> None:
         """Closes the connection, because sending its responses raised `error`."""

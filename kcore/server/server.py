@@ -38,7 +38,7 @@ PRELOAD_AFTER_S = 1.0
 PRELOAD_AGAIN_S = 10.0
 """Time until failed imports are retried."""
 
-PRELOADED = ("kcore.protocol.compression_cramjam", "kcore.security.scram")
+PRELOADED = ("kcore.protocol.compression_cramjam", "kcore.security.decoys")
 """Modules that APIs import at their first request."""
 
 SHUTDOWN_WAIT_S = 1.0  # time for which a stop waits for peers to read their last responses
@@ -88,7 +88,8 @@ class Server:
         self.memory = RequestMemory(limit_bytes, self.connections) if limit_bytes >= 0 else None
         self.unserved = UnservedMemory(self.config.kcore_max_request_memory_bytes)
         self.quota = ConnectionQuota(self.config, self.engine.client_quotas)
-        self.turns = Turns(self.loop)
+        self.flushes = FlushQueue(driver.round_is_open)
+        self.turns = Turns(self.loop, at_end=self.flushes.begin_phase)
         self.unauthenticated = UnauthenticatedMemory()
         self.acceptors: list[Acceptor] = []
         self.stopping = False
@@ -97,11 +98,11 @@ class Server:
         self._holds_reserve = False
         self._listeners = [(listener, ListenerSecurity(listener, self.engine)) for listener in listeners]
         self.engine.control.broker_config.keys = ServerKeys([security for _, security in self._listeners])
-        self.flushes = FlushQueue(driver.round_is_open)
         self.accepted_connections = 0
         self.refused_requests = 0
         self.authentications = Authentications()
         self.traffic = Traffic()
+        driver.at_beginning_of_round(self.flushes.begin_phase)
         driver.at_end_of_round(self.flushes.flush)
         driver.at_end_of_round(self._after_flush)
         driver.when_paused(self._pause)

@@ -31,17 +31,25 @@ class Turns:
     Args:
         loop: the event loop.
         clock_ns: returns the time in nanoseconds.
+        at_end: is called when the connections have had their turns.
 
     Attributes:
         turn_ns: time for the requests of a connection.
         waiting: the connections, in the order of their turns.
     """
 
-    __slots__ = ("_clock_ns", "_loop", "_scheduled", "turn_ns", "waiting")
+    __slots__ = ("_at_end", "_clock_ns", "_loop", "_scheduled", "turn_ns", "waiting")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+        *,
+        at_end: Callable[[], None] = lambda: None,
+    ) -> None:
         self._loop = loop
         self._clock_ns = clock_ns
+        self._at_end = at_end
         self._scheduled = False
         self.waiting: dict[Connection, None] = {}
         self.turn_ns = TURN_NS
@@ -77,4 +85,5 @@ class Turns:
                 if self._clock_ns() >= until_ns:
                     break
         finally:
+            self._at_end()
             self._changed()

@@ -13,7 +13,10 @@ cdef class FlushQueue:
     cdef dict _connections                  # in the order in which their responses were completed; the values are None
     cdef object _round_is_open
     cdef bint _scheduled                    # the end of the round takes the connections
+    cdef int64_t _until_ns                  # further connections wait from then on for a later turn
+    cdef public int64_t phase_ns
 
+    cpdef void begin_phase(self) noexcept
     cdef int put(self, object connection) except -1
 
 
@@ -43,5 +46,7 @@ cdef class ConnectionCore:
 
     cpdef int go_on(self) except -1
     cdef int serve(self) except -1
+    cdef int share_time(self) except -1
+    cdef int proceed(self) except -1
     cdef int flush(self) except -1
     cdef int pace(self) except -1

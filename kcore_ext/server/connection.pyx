@@ -8,6 +8,7 @@ from libc.stdint cimport int64_t
 
 from kcore_ext.runtime.clock cimport RoundClock
 from kcore_ext.server.request_queue cimport RequestQueue
+from kcore_ext.util.monotonic cimport coarse_now_ns
 
 cdef enum:
     UNREAD_CHECK_LIMIT = 16_384
@@ -15,6 +16,7 @@ cdef enum:
     SINGLE_BYTES = 1_024            # these three are explained in the stub
     BULK_BYTES = 131_072
     MAX_FLUSHES = 16
+    PHASE_NS = 20_000_000           # time for the requests of all connections that are read, or flushed, in one turn
     AFTER_FIRST = -2                # the time of a turn begins after its first requests; see `RequestQueue._is_late`
 
 UNREAD_CHECK_BYTES = UNREAD_CHECK_LIMIT
@@ -31,6 +33,10 @@ cdef class FlushQueue:
     def __init__(self, round_is_open):
         self._connections = {}
         self._round_is_open = round_is_open
+        self.phase_ns = PHASE_NS
+
+    cpdef void begin_phase(self) noexcept:
+        self._until_ns = coarse_now_ns() + self.phase_ns
 
     def __len__(self):
         return len(self._connections)
@@ -55,11 +61,13 @@ cdef class FlushQueue:
             empty = {}      # allocated before anything changes
             connections, self._connections = self._connections, empty
             self._scheduled = False
+            self.begin_phase()
             for connection in connections:
                 try:
                     connection.go_on()
                 except Exception as error:
                     connection._flush_failed(error)
+        self.begin_phase()      # the connections that are read next have a time of their own
 
 
 cdef class ConnectionCore:
@@ -87,9 +95,10 @@ cdef class ConnectionCore:
         self._traffic.received_bytes += size
         self._last_byte_s = self._loop_time()
         queue.feed(data)
+        if not self._round_clock.read:
+            self._flushes.begin_phase()
         self._round_clock.begin()
-        if queue.unserved() > SINGLE_BYTES and self._turns.waiting:
-            self._continue_later()
+        self.share_time()
         self.serve()
         if size >= BULK_BYTES and queue.unserved() < size and not self._closing:
             self._continue_later()  # some of the received bytes were served
@@ -106,6 +115,15 @@ cdef class ConnectionCore:
         if self._closing:
             return 0
         self.flush()
+        if self._queue.unserved() and not self._queue.parked:
+            self.share_time()
+        return self.proceed()
+
+    def _take_turn(self):
+        self.flush()
+        self.proceed()
+
+    cdef int proceed(self) except -1:
         self.serve()
         self.pace()
         if self._eof:
@@ -135,6 +153,12 @@ cdef class ConnectionCore:
         except Exception as error:
             self._serve_failed(error)
         return self.flush()
+
+    cdef int share_time(self) except -1:
+        """Leaves the requests to a later turn if others have used up the time of this one, or wait for theirs."""
+        if coarse_now_ns() >= self._flushes._until_ns or self._queue.unserved() > SINGLE_BYTES and self._turns.waiting:
+            self._continue_later()
+        return 0
 
     cdef int flush(self) except -1:
         cdef object data = self._queue.take()

@@ -232,3 +232,64 @@ def test_one_read_of_a_connection_is_served_in_a_turn(loop: str) -> None:
         for _ in range(sent // (len(data) // 200)):
             raw.receive(request, 4)
     assert max(after - before for before, after in pairwise(served)) <= 2 * 262_144 // 32_000 + 1
+
+
+BEAT = HeartbeatRequest(group_id="g", member_id="m")
+
+
+@pytest.mark.parametrize("phase_ns", [0, 10**12])
+def test_connections_that_are_read_together_share_the_time_of_a_turn(phase_ns: int) -> None:
+    """Thousands may be readable at once: those for which no time is left are served in later turns."""
+    with LiveServer() as live, contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(live.raw()) for _ in range(5)]
+        live.wait_for_connections(5)
+
+        def read_all() -> int:
+            live.server.flushes.phase_ns = phase_ns
+            for connection in live.server.connections:
+                connection.data_received(peers[0].request(BEAT, 4))
+            return len(live.server.turns.waiting)
+
+        assert live.call(read_all) == (0 if phase_ns else 5)
+        for peer in peers:
+            assert peer.receive(BEAT, 4)[1].error_code == 25
+        assert live.call(lambda: live.server.turns.waiting) == {}
+
+
+def test_connections_that_go_on_together_share_the_time_of_a_turn() -> None:
+    """The end of a rebalance completes the joins of thousands, after each of which other requests may wait."""
+    with LiveServer() as live, contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(live.raw()) for _ in range(5)]
+        live.wait_for_connections(5)
+
+        def go_on_all() -> int:
+            for connection in live.server.connections:
+                connection.stop_requests()
+                connection.data_received(peers[0].request(BEAT, 4))
+            live.server.flushes.phase_ns = 0
+            live.server.flushes.begin_phase()
+            for connection in live.server.connections:
+                connection._stopped = connection._unread = False
+                connection.go_on()
+            return len(live.server.turns.waiting)
+
+        assert live.call(go_on_all) == 5
+        for peer in peers:
+            assert peer.receive(BEAT, 4)[1].error_code == 25
+
+
+def test_a_connection_whose_turn_it_is_does_not_wait_again() -> None:
+    with LiveServer() as live, live.raw() as first, live.raw() as second:
+        live.wait_for_connections(2)
+
+        def take_turn() -> int:
+            live.server.flushes.phase_ns = 0
+            one, other = live.server.connections
+            one.data_received(first.request(BEAT, 4))
+            other.data_received(second.request(BEAT, 4))
+            live.server.turns.remove(one)
+            one.continue_requests()
+            return len(one._queue)
+
+        assert live.call(take_turn) == 0
+        assert first.receive(BEAT, 4)[1].error_code == second.receive(BEAT, 4)[1].error_code == 25
