@@ -57,6 +57,25 @@ class ProducerEntry:
     def restore(self, state: SavedProducer) -> None:
         """Restores a state that `state()` returned."""
 
+    def encode(self) -> bytes:
+        """Encodes the state for a snapshot; `kcore.broker.data.producer_snapshot` describes the format."""
+
+    @staticmethod
+    def decode_all(chunk: bytes, position: int, entries: dict[int, ProducerEntry]) -> None:
+        """Decodes the producers of a snapshot's chunk into `entries`, by producer id.
+
+        Args:
+            chunk: encoded producers, one after the other.
+            position: the position of the first one.
+            entries: gets the producers.
+
+        Raises:
+            ValueError: the chunk is damaged.
+        """
+
+    def wrote(self, last_offset: int, newest: bool) -> bool:
+        """Tests if one of its batches, or the newest one, ends at an offset."""
+
 class AbortedCore:
     """Compiled base of `kcore.broker.data.aborted_transactions.AbortedTransactionIndex`: its list, which compiled code
     tests for emptiness.

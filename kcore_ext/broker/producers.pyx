@@ -4,16 +4,21 @@
 """
 
 cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.object cimport PyObject
 from libc.stdint cimport int16_t, int32_t, int64_t
 from libc.string cimport memcpy, memmove
 
+from kcore_ext.util.byte_order cimport read_int16, read_int32, read_int64, write_int16, write_int32, write_int64
+
 from typing import NamedTuple
 
 cdef enum:
     ROOM_KEPT = 64      # number of notes up to which empty memory is not freed
+    ENTRY_BYTES = 31    # of a producer in a snapshot, without its batches
+    BATCH_BYTES = 32    # of one of its batches
 
 cdef int64_t MAX_SEQUENCE = 0x7FFFFFFF
 
@@ -105,6 +110,65 @@ cdef class ProducerEntry:
 
     def restore(self, tuple state not None):
         self.epoch, self.coordinator_epoch, self.last_timestamp_ms, self.txn_first_offset, self.batches = state
+
+    def encode(self):
+        cdef int i
+        cdef bytes encoded = PyBytes_FromStringAndSize(NULL, ENTRY_BYTES + BATCH_BYTES * self.now.count)
+        cdef unsigned char* at = <unsigned char*>PyBytes_AS_STRING(encoded)
+        write_int64(at, self.producer_id)
+        write_int16(at + 8, self.now.epoch)
+        write_int32(at + 10, self.now.coordinator_epoch)
+        write_int64(at + 14, self.now.last_timestamp_ms)
+        write_int64(at + 22, self.now.txn_first_offset)
+        at[30] = <unsigned char>self.now.count
+        at += ENTRY_BYTES
+        for i in range(self.now.count):
+            write_int32(at, self.now.batches[i].first_sequence)
+            write_int32(at + 4, self.now.batches[i].last_sequence)
+            write_int64(at + 8, self.now.batches[i].base_offset)
+            write_int64(at + 16, self.now.batches[i].last_offset)
+            write_int64(at + 24, self.now.batches[i].timestamp_ms)
+            at += BATCH_BYTES
+        return encoded
+
+    @staticmethod
+    def decode_all(bytes chunk not None, Py_ssize_t position, dict entries not None):
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(chunk)
+        cdef const unsigned char* at
+        cdef ProducerEntry entry
+        cdef int i, count
+        if position < 0:
+            raise ValueError(f"a position in a chunk is not {position}")
+        while position < size:
+            if size - position < ENTRY_BYTES:
+                raise ValueError("a chunk of producers is truncated")
+            at = <const unsigned char*>PyBytes_AS_STRING(chunk) + position
+            count = at[30]
+            if count > CACHED or size - position < ENTRY_BYTES + BATCH_BYTES * count:
+                raise ValueError(f"a chunk of producers is damaged or truncated: a producer with {count} batches")
+            entry = ProducerEntry(read_int64(at))
+            entry.now.epoch = read_int16(at + 8)
+            entry.now.coordinator_epoch = read_int32(at + 10)
+            entry.now.last_timestamp_ms = read_int64(at + 14)
+            entry.now.txn_first_offset = read_int64(at + 22)
+            entry.now.count = count
+            at += ENTRY_BYTES
+            for i in range(count):
+                entry.now.batches[i].first_sequence = read_int32(at)
+                entry.now.batches[i].last_sequence = read_int32(at + 4)
+                entry.now.batches[i].base_offset = read_int64(at + 8)
+                entry.now.batches[i].last_offset = read_int64(at + 16)
+                entry.now.batches[i].timestamp_ms = read_int64(at + 24)
+                at += BATCH_BYTES
+            entries[entry.producer_id] = entry
+            position += ENTRY_BYTES + BATCH_BYTES * count
+
+    def wrote(self, int64_t last_offset, bint newest):
+        cdef int i
+        for i in range(self.now.count - 1 if newest and self.now.count else 0, self.now.count):
+            if self.now.batches[i].last_offset == last_offset:
+                return True
+        return False
 
     def __repr__(self):
         return f"<ProducerEntry {self.producer_id} {self.state()}>"

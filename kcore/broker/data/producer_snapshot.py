@@ -2,6 +2,10 @@
 
 A snapshot is the state at an offset, taken while nothing is staged. Chunks: one head (format version), then chunks of
 producers, then chunks of aborted transactions; each begins with its kind. All numbers are big-endian.
+
+A producer has its id (8 bytes), epoch (2), coordinator epoch (4), last timestamp (8), the first offset of its open
+transaction (8) and the number of its batches (1). Each batch has its first and last sequence (4 each), base offset,
+last offset and timestamp (8 each). `ProducerEntry` encodes and decodes it.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ import struct
 from collections.abc import Iterable, Iterator
 
 from kcore.broker.data.aborted_transactions import AbortedTransaction
-from kcore.broker.data.producer_state import BatchMetadata, ProducerEntry, ProducerStates
+from kcore.broker.data.producer_state import ProducerEntry, ProducerStates
 
 FORMAT_VERSION = 1
 PER_CHUNK = 1_000
@@ -19,9 +23,6 @@ PER_CHUNK = 1_000
 _HEAD, _PRODUCERS, _ABORTED = 0, 1, 2
 _KIND_AND_VERSION = struct.Struct(">bh")
 _KIND = struct.Struct(">b")
-# producer id, epoch, coordinator epoch, last timestamp, first offset of the open transaction, number of batches
-_ENTRY = struct.Struct(">qhiqqb")
-_BATCH = struct.Struct(">iiqqq")
 _TRANSACTION = struct.Struct(">qqqq")
 
 
@@ -30,23 +31,11 @@ def encode(states: ProducerStates) -> Iterator[bytes]:
     yield _KIND_AND_VERSION.pack(_HEAD, FORMAT_VERSION)
     entries = list(states.entries.values())
     for start in range(0, len(entries), PER_CHUNK):
-        yield _KIND.pack(_PRODUCERS) + b"".join(map(_encode_entry, entries[start : start + PER_CHUNK]))
+        yield _KIND.pack(_PRODUCERS) + b"".join([entry.encode() for entry in entries[start : start + PER_CHUNK]])
     aborted = states.aborted.entries
     for start in range(0, len(aborted), PER_CHUNK):
         some = aborted[start : start + PER_CHUNK]
         yield _KIND.pack(_ABORTED) + b"".join(_TRANSACTION.pack(*transaction) for transaction in some)
-
-
-def _encode_entry(entry: ProducerEntry) -> bytes:
-    head = _ENTRY.pack(
-        entry.producer_id,
-        entry.epoch,
-        entry.coordinator_epoch,
-        entry.last_timestamp_ms,
-        entry.txn_first_offset,
-        len(entry.batches),
-    )
-    return head + b"".join(_BATCH.pack(*batch) for batch in entry.batches)
 
 
 def decode(chunks: Iterable[bytes]) -> ProducerStates:
@@ -64,7 +53,7 @@ def decode(chunks: Iterable[bytes]) -> ProducerStates:
                 if kind != _HEAD or version != FORMAT_VERSION:
                     raise ValueError(f"unknown snapshot: kind {kind}, version {version}")
             elif kind == _PRODUCERS:
-                _decode_entries(chunk, states)
+                ProducerEntry.decode_all(chunk, _KIND.size, states.entries)
             elif kind == _ABORTED:
                 for fields in _TRANSACTION.iter_unpack(chunk[_KIND.size :]):
                     states.aborted.add(AbortedTransaction(*fields))
@@ -74,16 +63,3 @@ def decode(chunks: Iterable[bytes]) -> ProducerStates:
         raise ValueError(str(error)) from error
     states.find_open_transactions()
     return states
-
-
-def _decode_entries(chunk: bytes, states: ProducerStates) -> None:
-    position = _KIND.size
-    while position < len(chunk):
-        producer_id, epoch, coordinator_epoch, timestamp_ms, first_offset, count = _ENTRY.unpack_from(chunk, position)
-        position += _ENTRY.size
-        batches = []
-        for _ in range(count):
-            batches.append(BatchMetadata(*_BATCH.unpack_from(chunk, position)))
-            position += _BATCH.size
-        entry = states.entries[producer_id] = ProducerEntry(producer_id)
-        entry.restore((epoch, coordinator_epoch, timestamp_ms, first_offset, tuple(batches)))

@@ -23,6 +23,11 @@ __all__ = [
 ]
 
 MAX_SEQUENCE = 2**31 - 1
+ENDED_BEFORE_COPY = 1_000
+"""Number of ended transactions after which the dictionary of the open ones is copied.
+
+A dictionary keeps the places of removed entries, and the search for its first entry passes them: with 100,000 open
+transactions that end in order, each end would take 100 µs."""
 
 
 def increment_sequence(sequence: int, by: int) -> int:
@@ -66,13 +71,14 @@ class ProducerStates(ProducersCore):
     `ProducersCore` holds the attributes and the compiled code that runs for every batch.
     """
 
-    __slots__ = ()
+    __slots__ = ("_ended",)
 
     verifications: dict[int, dict[tuple[str, int], Verification]]
     aborted: AbortedTransactionIndex
 
     def __init__(self) -> None:
         self.aborted = AbortedTransactionIndex()
+        self._ended = 0  # since the last copy
 
     # ---- data
 
@@ -216,12 +222,20 @@ class ProducerStates(ProducersCore):
         first_offset = entry.txn_first_offset
         if first_offset >= 0:
             entry.txn_first_offset = -1
-            del self.open_transactions[producer_id]
+            self._forget_open(producer_id)
             self._completing.append((first_offset, offset))
             if not commit:
                 earliest = next(iter(self.open_transactions.values()), offset + 1)
                 self.aborted.add(AbortedTransaction(producer_id, first_offset, offset, earliest))
         self.verifications.pop(producer_id, None)
+
+    def _forget_open(self, producer_id: int) -> None:
+        """Removes an open transaction that has ended."""
+        del self.open_transactions[producer_id]
+        self._ended += 1
+        if self._ended >= ENDED_BEFORE_COPY:
+            self._ended = 0
+            self.open_transactions = dict(self.open_transactions)
 
     # ---- commit
 
@@ -301,12 +315,14 @@ class ProducerStates(ProducersCore):
         every `slice_size` producers.
         """
         until_pause = slice_size
-        for producer_id, entry in list(self.entries.items()):
-            if entry.txn_first_offset < 0 and wall_ms - entry.last_timestamp_ms >= expiration_ms:
-                current = self.entries.get(producer_id) is entry
-                if current and not self._has_notes_of(producer_id):
-                    del self.entries[producer_id]
-                    self.owners.pop(producer_id, None)
+        for producer_id in list(self.entries):
+            entry = self.entries.get(producer_id)
+            if entry is None:
+                continue
+            idle = entry.txn_first_offset < 0 and wall_ms - entry.last_timestamp_ms >= expiration_ms
+            if idle and not self._has_notes_of(producer_id):
+                del self.entries[producer_id]
+                self.owners.pop(producer_id, None)
             until_pause -= 1
             if not until_pause:
                 until_pause = slice_size

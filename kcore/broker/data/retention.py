@@ -26,6 +26,10 @@ logger = logging.getLogger(__name__)
 
 PRODUCERS_A_SLICE = 1_000
 PARTITIONS_A_SLICE = 50
+OFFSETS_A_PARTITION = 100_000
+"""A log with more offsets counts as several partitions: the search in its index takes up to 2 ms per million."""
+SNAPSHOT_CHECKS_A_SLICE = 2_000
+"""Partitions without a snapshot that a slice looks at."""
 SNAPSHOT_INTERVAL_MS = 60_000
 SNAPSHOT_MIN_RECORDS = 50_000
 """Number of offsets that a restart would replay in a partition from which on its producers are snapshotted."""
@@ -155,12 +159,17 @@ class Housekeeping:
         Args:
             min_records: number of replayed offsets from which on to snapshot; 1 for a node that is about to close.
         """
+        until_pause = SNAPSHOT_CHECKS_A_SLICE
         for partition in self._partitions:
+            until_pause -= 1
             try:
                 if partition.snapshot_producers(min_records):
-                    yield
+                    until_pause = 0
             except LogError as error:
                 logger.warning("producer snapshot of partition %r failed: %s", partition, error)
+            if not until_pause:
+                until_pause = SNAPSHOT_CHECKS_A_SLICE
+                yield
 
     def enforce_retention(self) -> Iterator[None]:
         """Applies retention.ms and retention.bytes to all partitions whose cleanup.policy contains delete."""
@@ -174,8 +183,8 @@ class Housekeeping:
                     yield from self._retain(partition)
                 except LogError as error:
                     logger.warning("retention: partition %r failed; the next check tries again: %s", partition, error)
-            until_pause -= 1
-            if not until_pause:
+            until_pause -= 1 + (partition.high_watermark - partition.log_start_offset) // OFFSETS_A_PARTITION
+            if until_pause <= 0:
                 until_pause = PARTITIONS_A_SLICE
                 yield
 
@@ -190,6 +199,7 @@ class Housekeeping:
             return
         segments = self._segments.setdefault(partition, Segments())
         yield from segments.update(partition)
+        yield  # the headers of up to 1,000 batches were read since the last pause
         start_offset = segments.retained_from(oldest_ms, config.retention_bytes)
         if start_offset > log.log_start_offset and not partition.closed:
             partition.delete_before(start_offset)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
+import struct
 from typing import Any
 
 import pytest
 
 from kcore.broker.configs.topic_effective import TopicConfigs
+from kcore.broker.data import partition as partition_module
+from kcore.broker.data import retention
 from kcore.broker.data.partition import Partition
 from kcore.broker.data.partitions import Partitions
+from kcore.broker.data.producer_snapshot import decode, encode
 from kcore.broker.data.producer_state import ProducerStates
 from kcore.broker.metadata.image import ConfigKey, ConfigType
 from kcore.broker.metadata.topics import Topics
@@ -469,3 +473,64 @@ def test_no_snapshot_is_made_of_uncommitted_state() -> None:
     before = state_of(plane)
     plane.restart()
     assert state_of(plane) == before
+
+
+def test_the_format_of_snapshots_is_stable() -> None:
+    """A later version reads the snapshots of this one."""
+    plane = busy()
+    head, producers, aborted = encode(plane.partition("t").producers)
+    assert (head, aborted) == (b"\0\0\1", b"\2" + struct.pack(">qqqq", 8, 8, 9, 7))
+    batches = [struct.pack(">iiqqq", n, n, n, n, WALL_MS) for n in range(2, 7)]
+    entries = [
+        struct.pack(">qhiqqb", 5, 1, -1, WALL_MS, -1, 5) + b"".join(batches),
+        struct.pack(">qhiqqb", 6, 0, -1, WALL_MS, 7, 1) + struct.pack(">iiqqq", 0, 0, 7, 7, WALL_MS),
+        struct.pack(">qhiqqb", 8, 3, 4, WALL_MS + 5, -1, 1) + struct.pack(">iiqqq", 0, 0, 8, 8, WALL_MS),
+    ]
+    assert producers == b"\1" + b"".join(entries)
+    assert state_of_producers(decode([head, producers, aborted])) == state_of_producers(plane.partition("t").producers)
+
+
+def state_of_producers(producers: ProducerStates) -> Any:
+    return (
+        {key: entry.state() for key, entry in producers.entries.items()},
+        producers.open_transactions,
+        producers.aborted.entries,
+    )
+
+
+@pytest.mark.parametrize("cut", [1, 31, 32, 62])
+def test_a_truncated_snapshot_is_refused(cut: int) -> None:
+    head, producers, _ = encode(busy().partition("t").producers)
+    with pytest.raises(ValueError, match="truncated"):
+        decode([head, producers[:-cut]])
+
+
+def test_a_producer_with_too_many_batches_is_refused() -> None:
+    head, producers, _ = encode(busy().partition("t").producers)
+    with pytest.raises(ValueError, match="damaged"):
+        decode([head, producers[:31] + b"\xff" + producers[32:]])
+
+
+def test_partitions_without_a_snapshot_are_looked_at_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node has 100,000 partitions, and most of them need no snapshot."""
+    monkeypatch.setattr(retention, "SNAPSHOT_CHECKS_A_SLICE", 10)
+    plane = DataPlane()
+    plane.topic("t", 35)
+    assert sum(1 for _ in plane.housekeeping.snapshot_producers()) == 3
+
+
+def test_markers_of_a_snapshot_are_looked_up_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_module, "MARKERS_A_SLICE", 2)
+    plane = plane_with()
+    for epoch in range(6):
+        produce(plane, transactional(producer=(8, epoch)), tid="tid")
+        plane.partition("t").append_marker(8, epoch, 4, False, WALL_MS + 5)
+        plane.commit()
+    partition = plane.partition("t")
+    partition.rewrite({}, 10)
+    plane.commit()
+    producers = ProducerStates()
+    for transaction in partition.producers.aborted.entries:
+        producers.aborted.add(transaction)
+    assert sum(1 for _ in partition._forget_compacted_transactions(producers)) == 2, "five markers are below 10"
+    assert producers.aborted.entries == partition.producers.aborted.entries
