@@ -24,7 +24,7 @@ from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcore.broker.compaction.rewrite import emptied, mergeable, records_of, with_records
-from kcore.broker.compaction.transactions import AbortedRanges, LastWritten, MarkersInUse
+from kcore.broker.compaction.transactions import LastWritten, MarkersInUse
 from kcore.protocol.compression import decompress
 from kcore_ext.batch import parse_control, parse_header
 from kcore_ext.broker.compaction import Sweep, filtered
@@ -99,7 +99,6 @@ class CompactionPass:
         "_last",
         "_map",
         "_partition",
-        "_ranges",
         "_rules",
         "_staged",
         "_staged_markers",
@@ -144,10 +143,9 @@ class CompactionPass:
         partition, log = self._partition, self._partition.log
         start = self._start = log.log_start_offset
         self._last = LastWritten(partition.producers)
-        self._ranges = AbortedRanges(partition.producers.aborted.entries)
         first_dirty = max(log.cleaned_to, start)
         self.end_offset = yield from self._survey(first_dirty, self._limit())
-        if self._interrupted:
+        if not self._settle():
             return
         yield from self._clean(start, first_dirty, self.end_offset)
 
@@ -169,6 +167,10 @@ class CompactionPass:
         """
         partition = self._partition
         return self._failed or partition.closed or partition.loading > 0
+
+    def _is_aborted(self, header: BatchHeader) -> bool:
+        """Tests if a transactional batch below the last stable offset belongs to an aborted transaction."""
+        return self._partition.producers.aborted.covers(header.producer_id, header.base_offset)
 
     # ---- the first half
 
@@ -202,7 +204,7 @@ class CompactionPass:
 
     def _survey_special(self, header: BatchHeader, batch: bytes) -> None:
         """Surveys a marker, or a batch of a transaction whose end is known."""
-        if header.is_control or self._ranges.covers(header):
+        if header.is_control or self._is_aborted(header):
             self._map.step_over(header.base_offset)
             self._work -= 1
         else:
@@ -296,7 +298,7 @@ class CompactionPass:
         sweep = self._sweep
         if header.is_transactional:
             self._in_use.saw_data(header.producer_id)
-            if self._ranges.covers(header):
+            if self._is_aborted(header):
                 self._empty(header, batch)
                 return
         kept, tombstones, stays = sweep.judge(batch, decompress)
