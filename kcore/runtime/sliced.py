@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kcore.errors import KafkaError, LogError
 from kcore.process_logging import limited_logger
@@ -27,8 +27,70 @@ SLICE_COST = 10_000
 MAX_TOGETHER = 4
 """Maximum number of long requests that run in turns; others wait. It bounds the memory of unfinished responses."""
 
+SPENT_REMEMBERED = 10_000_000
+"""The cost of all clients after which the cost of each is halved, so that only recent work counts."""
+
 Work = Generator[int, None, Any]
 """Yields the cost of each step in microseconds, and returns the response."""
+
+
+class WaitingRequests:
+    """The long requests that wait for others, in fair order.
+
+    The next one is of the address that has spent the least recently, and there of the connection that has spent the
+    least. So a client waits for the requests that run, not for all that another client has sent, even if that one has
+    many connections.
+    """
+
+    __slots__ = ("_by_host", "_spent_by_connection", "_spent_by_host", "_spent_in_all")
+
+    def __init__(self) -> None:
+        self._by_host: dict[str, dict[int, deque[SlicedPending]]] = {}
+        self._spent_by_host: dict[str, int] = {}
+        self._spent_by_connection: dict[int, int] = {}
+        self._spent_in_all = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._by_host)
+
+    def add(self, pending: SlicedPending) -> None:
+        """Adds a request, the last one of its connection."""
+        context = pending.context
+        connections = self._by_host.setdefault(context.client_host, {})
+        connections.setdefault(context.connection_id, deque()).append(pending)
+
+    def pop(self) -> SlicedPending:
+        """Removes and returns the next request. Among equal clients it is that of the one that has waited longest."""
+        spent_by_host, spent_by_connection = self._spent_by_host, self._spent_by_connection
+        host = min(self._by_host, key=lambda one: spent_by_host.get(one, 0))
+        connections = self._by_host[host]
+        connection_id = min(connections, key=lambda one: spent_by_connection.get(one, 0))
+        waiting = connections[connection_id]
+        pending = waiting.popleft()
+        if not waiting:
+            del connections[connection_id]
+        if not connections:
+            del self._by_host[host]
+        return pending
+
+    def spent(self, context: RequestContext, cost: int) -> None:
+        """Counts the cost of a slice for its client."""
+        host, connection_id = context.client_host, context.connection_id
+        self._spent_by_host[host] = self._spent_by_host.get(host, 0) + cost
+        self._spent_by_connection[connection_id] = self._spent_by_connection.get(connection_id, 0) + cost
+        self._spent_in_all += cost
+        if self._spent_in_all >= SPENT_REMEMBERED:
+            self._spent_in_all //= 2
+            # Clients with little cost are forgotten, among them connections that were closed.
+            self._spent_by_host = _halved(self._spent_by_host)
+            self._spent_by_connection = _halved(self._spent_by_connection)
+
+
+Key = TypeVar("Key")
+
+
+def _halved(costs: dict[Key, int]) -> dict[Key, int]:
+    return {key: cost // 2 for key, cost in costs.items() if cost > SLICE_COST}
 
 
 class SlicedRequests:
@@ -48,7 +110,7 @@ class SlicedRequests:
         self.enabled = False
         self._slices = slices
         self._running = 0
-        self._waiting: deque[SlicedPending] = deque()
+        self._waiting = WaitingRequests()
 
     def run(
         self,
@@ -87,7 +149,7 @@ class SlicedRequests:
         if self._running < MAX_TOGETHER:
             self._start(pending)
         else:
-            self._waiting.append(pending)
+            self._waiting.add(pending)
         return pending
 
     def _start(self, pending: SlicedPending) -> None:
@@ -97,11 +159,12 @@ class SlicedRequests:
     def _run(self, pending: SlicedPending) -> Iterator[None]:
         try:
             while not pending.run_slice():
+                self._waiting.spent(pending.context, SLICE_COST)
                 yield
         finally:
             self._running -= 1
             while self._waiting and self._running < MAX_TOGETHER:
-                self._start(self._waiting.popleft())
+                self._start(self._waiting.pop())
 
 
 def step(work: Work, limit: int) -> tuple[bool, Any]:

@@ -10,7 +10,7 @@ from kcore.errors import KafkaError
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kcore.runtime import Api, Pending, RequestContext
+from kcore.runtime import Api, Pending, RequestContext, sliced
 from kcore.runtime.pending import FEW_NAMES, gather_each
 from kcore.runtime.sliced import MAX_TOGETHER, SLICE_COST, Work
 from kcore.runtime.slices import Slices
@@ -144,3 +144,57 @@ def test_a_duplicate_name_is_looked_up_once_and_returned_for_each_occurrence() -
             response = found.response if isinstance(found, Pending) else found
             assert response == [name.upper() for name in names]
             assert requested == names[: 4 * FEW_NAMES]
+
+
+def test_a_client_does_not_wait_for_all_requests_of_another_one() -> None:
+    """One client with 300 connections delayed the requests of all others by 100 s."""
+    work = slices()
+    order: list[str] = []
+
+    def send(name: str, host: str, connection_id: int, steps: int = 12) -> None:
+        context = CONTEXT._replace(client_host=host, connection_id=connection_id)
+        pending = work.requests.run(API, context, REQUEST, count([], steps))
+        assert isinstance(pending, Pending)
+        pending.on_complete(lambda _: order.append(name))
+
+    for number in range(20):
+        send("many", "/10.0.0.1", number)
+    for _ in range(MAX_TOGETHER):
+        work.step()
+    send("other address", "/10.0.0.2", 100)
+    send("many", "/10.0.0.2", 101)
+    work.finish()
+    assert order.index("other address") <= 2 * MAX_TOGETHER
+    assert len(order) == 22
+
+
+def test_a_connection_does_not_wait_for_all_requests_of_the_others() -> None:
+    """Of one address, the connection with the least recent work is next. Its requests keep their order."""
+    work = slices()
+    order: list[tuple[int, int]] = []
+
+    def send(connection_id: int, number: int) -> None:
+        pending = work.requests.run(API, CONTEXT._replace(connection_id=connection_id), REQUEST, count([], 12))
+        assert isinstance(pending, Pending)
+        pending.on_complete(lambda _: order.append((connection_id, number)))
+
+    for number in range(3):
+        for connection_id in range(6):
+            send(connection_id, number)
+    while len(order) < 8:
+        work.step()
+    send(9, 0)
+    work.finish()
+    assert order.index((9, 0)) < 8 + 2 * MAX_TOGETHER
+    assert [number for connection_id, number in order if connection_id == 2] == [0, 1, 2]
+
+
+def test_only_recent_work_of_clients_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sliced, "SPENT_REMEMBERED", 50 * SLICE_COST)
+    work = slices()
+    for connection_id in range(500):
+        work.requests.run(API, CONTEXT._replace(connection_id=connection_id), REQUEST, count([], 12))
+        work.finish()
+    waiting = work.requests._waiting
+    assert len(waiting._spent_by_connection) <= 50
+    assert not waiting
