@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
-from kcore.broker.share.requests import LEADER_ERRORS, MAX_PARTITIONS, Results, ShareApi
+from kcore.broker.share.requests import FEW_PARTITIONS, LEADER_ERRORS, MAX_PARTITIONS, Results, ShareApi
 from kcore.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, TopicIdPartition
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
@@ -22,9 +22,6 @@ from kcore.protocol.messages.share_acknowledge import (
 from kcore.runtime.api import RequestContext
 from kcore.runtime.pending import Pending
 from kcore.runtime.sliced import step
-
-FEW_PARTITIONS: Final = 200
-"""Maximum number of partitions in a request that runs at once."""
 
 _SERVER_ERROR: Final = ShareAcknowledgeResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
 """The response after an internal error. It is made in advance, because memory may be short then, and never changed."""

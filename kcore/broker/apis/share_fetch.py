@@ -12,6 +12,7 @@ from kcore.broker.data.delayed_fetch import MAX_AT_ONCE, MAX_WATCHED, DueFetches
 from kcore.broker.data.fetch_budget import MOST_SHARED_BYTES, NOTED_BYTES
 from kcore.broker.share.delayed_share_fetch import DelayedShareFetch, RefusedLater, enough
 from kcore.broker.share.requests import (
+    FEW_PARTITIONS,
     LEADER_ERRORS,
     MAX_PARTITIONS,
     SUCCESS,
@@ -40,11 +41,11 @@ from kcore.protocol.messages.share_fetch import (
     ShareFetchResponse,
 )
 from kcore.runtime.pending import Pending
-from kcore.runtime.sliced import step
+from kcore.runtime.sliced import SLICE_COST, step
 from kcore_ext.broker.share.share_fetch import ShareFetchFastPath, ShareFetchPending
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from kcore.broker.data.fetch_budget import FetchMemoryBudget
     from kcore.broker.data.partition import Partition
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.cluster import ClusterView
+    from kcore.runtime.sliced import Work
 
 logger = limited_logger(__name__)
 
@@ -66,6 +68,9 @@ MAX_LOADS: Final = 500
 
 Each takes about 50 µs.
 """
+
+MAX_WASTED_BYTES: Final = 8 << 20
+"""The size of the log batches that a request reads without a record for the member, and its other work in bytes."""
 
 MAX_AWAITED_BYTES: Final = 1 << 20
 """The size of the records for which a request waits at most: each try reads that much."""
@@ -192,8 +197,23 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
             return self._fetch(run, None)
         pending = ShareFetchPending(self, context, request)
         then = partial(self._acknowledged, run, pending)
-        step(self.acknowledge(context, key, acknowledgements, request.is_renew_ack, then), -1)
+        work = self.acknowledge(context, key, acknowledgements, request.is_renew_ack, then)
+        slices = self.share_partitions.partitions.slices
+        if len(acknowledgements) > FEW_PARTITIONS and slices.requests.enabled:
+            slices.add(self._acknowledge_in_slices(work, pending))
+        else:
+            step(work, -1)
         return pending.response if pending.done else pending
+
+    def _acknowledge_in_slices(self, work: Work, pending: ShareFetchPending) -> Iterator[None]:
+        """Runs the acknowledgements of a long request; they are decided even if its connection is closed meanwhile."""
+        try:
+            while not step(work, SLICE_COST)[0]:
+                yield
+        except Exception as error:
+            response = self.fetch_failed(error)
+            if not pending.done:
+                pending.complete(response)
 
     def _acknowledged(self, run: _Run, pending: ShareFetchPending, results: Results) -> None:
         """Fetches for a request whose acknowledgements are complete, unless its connection is closed."""
@@ -264,6 +284,9 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         if epoch == INITIAL_EPOCH:
             if acknowledges:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
+            if key in self.share_partitions.releasing:
+                # Otherwise the rest of the release would take the records of the new session, too.
+                raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
             opened = sessions.open(key, Client(context.client_host, context.connection_id), requested)
             if opened is None:
                 raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
@@ -362,13 +385,13 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         params = AcquireParams(run.key.member_id, request.batch_size, request.share_acquire_mode == RECORD_LIMIT)
         fetched: dict[TopicIdPartition, PartitionData] = {}
         records_left, bytes_left = request.max_records, min(request.max_bytes, self._room.most_shared_bytes)
-        size = 0
+        size = looked = 0
         for key, share_partition in run.share_partitions.items():
             data = PartitionData(partition_index=key.partition)
             fetched[key] = data
             error = _error_of(share_partition)
             active = error is ErrorCode.NONE and share_partition.state is SharePartitionState.ACTIVE
-            if active and records_left > 0 and (not size or size < bytes_left):
+            if active and records_left > 0 and (not size or size < bytes_left) and looked - size < MAX_WASTED_BYTES:
                 try:
                     delivery = share_partition.acquire_records(params, records_left, max(bytes_left - size, 1))
                 except LogError as failure:
@@ -376,6 +399,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
                     error = ErrorCode.KAFKA_STORAGE_ERROR
                 else:
                     records_left -= delivery.acquired
+                    looked += share_partition.looked
                     size += len(delivery.records)
                     data.records = delivery.records
                     data.acquired_records = [

@@ -35,6 +35,9 @@ MAX_MEMBER_ID: Final = 36
 MAX_PARTITIONS: Final = 10_000
 """Maximum partitions of one request and of one session. Each takes about 5 µs, which delays all other requests."""
 
+FEW_PARTITIONS: Final = 200
+"""Maximum number of partitions whose acknowledgements run at once."""
+
 CHECK_COST: Final = 5
 """The cost of a partition whose acknowledgements are refused, in microseconds."""
 ACKNOWLEDGE_COST: Final = 50

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sized
+from collections.abc import Callable, Iterator, Sized
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcore_ext.broker.share.share_fetch import SessionCore
@@ -208,28 +208,38 @@ class ShareSessions:
             connections[replaced.client] -= weigh(replaced.partitions)
             hosts[replaced.client.host] -= weigh(replaced.partitions)
         victims: list[SessionKey] = []
+        oldest: dict[Client, Iterator[ShareSession]] = {}
         while sessions > 0 or total > 0:
             # The client comes first in both tables, so `max` chooses it if others have as much.
             host = max(hosts, key=hosts.__getitem__)
-            most = max((each for each in connections if each.host == host), key=connections.__getitem__)
-            victim = None if most == client else self._oldest(most, replaced, victims)
-            if victim is None:
+            own = {each: weight for each, weight in connections.items() if each.host == host}
+            most = max(own, key=own.__getitem__)
+            if most == client:
                 return []
-            victims.append(victim.key)
-            hosts[host] -= weigh(victim.partitions)
-            connections[most] -= weigh(victim.partitions)
-            sessions -= 1
-            total -= len(victim.partitions)
+            candidates = oldest.get(most)
+            if candidates is None:
+                candidates = oldest[most] = self._oldest(most, replaced)
+            # As long as it is the heaviest one, the tables need not be searched again.
+            next_host = max((weight for each, weight in hosts.items() if each != host), default=-1)
+            next_own = max((weight for each, weight in own.items() if each != most), default=-1)
+            while sessions > 0 or total > 0:
+                victim = next(candidates, None)
+                if victim is None:
+                    return []
+                victims.append(victim.key)
+                hosts[host] -= weigh(victim.partitions)
+                connections[most] -= weigh(victim.partitions)
+                sessions -= 1
+                total -= len(victim.partitions)
+                if hosts[host] <= next_host or connections[most] <= next_own:
+                    break
         return victims
 
-    def _oldest(
-        self, client: Client, replaced: ShareSession | None, ended: Collection[SessionKey]
-    ) -> ShareSession | None:
-        """Returns the oldest session of a client that is neither replaced nor ended."""
-        for key, session in self._by_connection.get(client.connection_id, {}).items():
-            if session is not replaced and key not in ended:
-                return session
-        return None
+    def _oldest(self, client: Client, replaced: ShareSession | None) -> Iterator[ShareSession]:
+        """Yields the sessions of a client except a replaced one, the oldest one first."""
+        for session in self._by_connection.get(client.connection_id, {}).values():
+            if session is not replaced:
+                yield session
 
     def _remove(self, key: SessionKey) -> ShareSession | None:
         session = self.by_key.pop(key, None)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kcore.broker.share.counters import ShareCounters
+from kcore.broker.share.endings import Endings
 from kcore.broker.share.sessions import SessionKey, ShareSession, ShareSessions, TopicIdPartition
 from kcore.broker.share.settings import read_settings
 from kcore.broker.share.share_partition import SharePartition
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from kcore.clock import Now
     from kcore.config.node import Config
     from kcore.protocol.error_codes import ErrorCode
+    from kcore.runtime.sliced import Work
     from kcore.runtime.topics import TopicInfo
     from kcore.share.persister import Persister
     from kcore_ext.runtime.purgatory import Purgatory
@@ -30,6 +32,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SHARE_VERSION = "share.version"
+
+RELEASE_COST = 50
+"""The cost of the release of a member's records of one share partition, in microseconds."""
+DROP_COST = 20
+LOOKS_A_STEP, LOOKS_COST = 100, 20
+"""Share partitions of other topics that are passed in a step, and its cost."""
 
 WARNING_INTERVAL_MS = 10_000
 """Minimum time between two warnings about failed loads: one request can cause thousands of them."""
@@ -58,10 +66,14 @@ class SharePartitions(MetadataListener):
         purgatory: holds parked fetches, under their partitions and share partitions.
         now: the time of the round.
         sessions: the share sessions; a server ends those of a connection with the connection.
+        releasing: members whose session has ended, while its records are being released in slices.
         counters: totals for metrics.
     """
 
     __slots__ = (
+        "_deleted_topics",
+        "_drops_deleted",
+        "_endings",
         "_next_warning_ms",
         "_omitted_warnings",
         "_settings",
@@ -72,6 +84,7 @@ class SharePartitions(MetadataListener):
         "partitions",
         "persister",
         "purgatory",
+        "releasing",
         "sessions",
     )
 
@@ -91,6 +104,10 @@ class SharePartitions(MetadataListener):
         self.sessions = ShareSessions(
             config.group_share_max_share_sessions, config.kcore_max_fetch_session_partitions, self._release
         )
+        self.releasing: set[SessionKey] = set()
+        self._endings = Endings(partitions.slices, now)
+        self._deleted_topics: set[bytes] = set()
+        self._drops_deleted = False
         self.counters = ShareCounters()
         self._settings = settings
         self.cached_settings: dict[str, ShareSettings] = {}
@@ -183,25 +200,56 @@ class SharePartitions(MetadataListener):
     def _left(self, group_id: str, member_id: str, last: bool) -> None:
         self.sessions.close(SessionKey(group_id, member_id))
         if last:
-            for share_partition in list(self.by_group.get(group_id, {}).values()):
-                self.drop(share_partition)
+            self._give_up(group_id)
+
+    def _give_up(self, group_id: str) -> None:
+        """Drops the share partitions of a group, after the sessions that ended before have released their records."""
+        self._endings.add(self._dropping(group_id), len(self.by_group.get(group_id, ())))
+
+    def _dropping(self, group_id: str) -> Work:
+        for share_partition in list(self.by_group.get(group_id, {}).values()):
+            self.drop(share_partition)
+            yield DROP_COST
 
     def _release(self, session: ShareSession) -> None:
-        for key in session.partitions:
-            share_partition = self.get(session.key.group_id, key)
-            if share_partition is not None:
-                share_partition.release_records(session.key.member_id)
+        self.releasing.add(session.key)
+        self._endings.add(self._releasing(session), len(session.partitions))
+
+    def _releasing(self, session: ShareSession) -> Work:
+        group_id, member_id = session.key
+        try:
+            for key in session.partitions:
+                share_partition = self.get(group_id, key)
+                if share_partition is not None:
+                    share_partition.release_records(member_id)
+                yield RELEASE_COST
+        finally:
+            self.releasing.discard(session.key)
 
     # ---- events of the metadata
 
     def on_topic_deleted(self, topic: TopicInfo) -> None:
-        """Gives up the share partitions of a deleted topic."""
-        keys = [TopicIdPartition(topic.topic_id, index) for index in range(topic.partitions)]
-        for group in list(self.by_group.values()):
-            for key in keys:
-                share_partition = group.get(key)
-                if share_partition is not None:
-                    self.drop(share_partition)
+        """Gives up the share partitions of a deleted topic, together with those of topics deleted soon after."""
+        self._deleted_topics.add(topic.topic_id)
+        if not self._drops_deleted:
+            self._drops_deleted = True
+            self._endings.add(self._dropping_deleted(), len(self))
+
+    def _dropping_deleted(self) -> Work:
+        """Drops the share partitions of deleted topics. No fetch finds them meanwhile: their topics are unknown."""
+        try:
+            while self._deleted_topics:
+                deleted, self._deleted_topics = self._deleted_topics, set()
+                for group in list(self.by_group.values()):
+                    for number, (key, share_partition) in enumerate(list(group.items()), 1):
+                        if key.topic_id in deleted:
+                            self.drop(share_partition)
+                            yield DROP_COST
+                        elif number % LOOKS_A_STEP == 0:
+                            yield LOOKS_COST
+                    yield 1
+        finally:
+            self._drops_deleted = False
 
     def resigned(self, topic_id: bytes, partition: int) -> None:
         """Gives up the share partitions of a partition that another node leads from now on."""
@@ -219,5 +267,5 @@ class SharePartitions(MetadataListener):
         """Ends all sessions and share partitions when share groups are switched off."""
         if name == SHARE_VERSION and not level:
             self.sessions.clear()
-            for share_partition in self:
-                self.drop(share_partition)
+            for group_id in list(self.by_group):
+                self._give_up(group_id)

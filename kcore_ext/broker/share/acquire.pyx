@@ -133,6 +133,7 @@ cdef class AcquiringRuns(RunList):
             for first, last in aborted:
                 self.archive_locked(lock, acquisition, first, last)
             if aborted:
+                acquisition.ranges = without(acquisition.ranges, aborted)
                 self.coalesce(lock.first, lock.last)
                 self.advance()
         acquired = acquired_of(acquisition)
@@ -297,10 +298,9 @@ cdef class AcquiringRuns(RunList):
         return 0
 
     cdef int archive_locked(self, Lock lock, Acquisition acquisition, int64_t first, int64_t last) except -1:
-        """Archives what a lock has acquired in a range of aborted records, and removes it from the acquired ranges."""
+        """Archives what a lock has acquired in a range of aborted records."""
         cdef Py_ssize_t at = self.find(first)
         cdef Run run
-        cdef list ranges = []
         while at < len(self.runs) and (<Run>self.runs[at]).first <= last:
             run = <Run>self.runs[at]
             if run.lock is lock:
@@ -311,16 +311,29 @@ cdef class AcquiringRuns(RunList):
                 self.complete_count += self.counted(run)
                 acquisition.taken -= run.last - run.first + 1
             at += 1
-        for low, high, count, origin in acquisition.ranges:
-            if high < first or low > last:
-                ranges.append((low, high, count, origin))
-                continue
-            if low < first:
-                ranges.append((low, first - 1, count, origin))
-            if high > last:
-                ranges.append((last + 1, high, count, origin))
-        acquisition.ranges = ranges
         return 0
+
+
+cdef list without(list ranges, list aborted):
+    """Returns acquired ranges without aborted ones. Both ascend, and there may be thousands of each."""
+    cdef list kept = []
+    cdef Py_ssize_t at = 0, i, count = len(aborted)
+    cdef int64_t low, high, first, last
+    for low, high, deliveries, origin in ranges:
+        while at < count and <int64_t>(<tuple>aborted[at])[1] < low:
+            at += 1
+        i = at
+        while i < count and low <= high:
+            first, last = <tuple>aborted[i]
+            if first > high:
+                break
+            if low < first:
+                kept.append((low, first - 1, deliveries, origin))
+            low = last + 1
+            i += 1
+        if low <= high:
+            kept.append((low, high, deliveries, origin))
+    return kept
 
 
 cdef list bounds(list batches):

@@ -28,6 +28,7 @@ from kcore.errors import LogError
 
 cdef enum:
     FAST_PARTITIONS = 1_000     # of a session and a request together; more go to the generic path
+    MAX_WASTED = 8 << 20        # bytes that a request reads without a record for the member, and other work
     RECORD_LIMIT = 1            # the acquire mode in which the number of records is exact
     MAX_EPOCH = 0x7FFFFFFF      # of a session
     NOTED_BYTES = 16_384        # longer responses count as memory as soon as they are made
@@ -461,7 +462,7 @@ cdef class ShareFetchFastPath:
         cdef Py_ssize_t i
         cdef PyObject* values[2]
         cdef list ranges
-        cdef int64_t size = 0, records_left = read(request, self._request, MAX_RECORDS)
+        cdef int64_t size = 0, looked = 0, records_left = read(request, self._request, MAX_RECORDS)
         cdef int64_t bytes_left = min(
             <int64_t>read(request, self._request, MAX_BYTES), <int64_t>self._room.most_shared_bytes
         )
@@ -476,13 +477,14 @@ cdef class ShareFetchFastPath:
             share_partition = <SharePartitionCore>run.share_partitions[i]
             error = 0
             records, ranges = b"", None
-            if records_left > 0 and (not size or size < bytes_left):
+            if records_left > 0 and (not size or size < bytes_left) and looked - size < MAX_WASTED:
                 try:
                     delivery = share_partition.deliver(
                         run.member_id, batch_size, record_limit, records_left, max(bytes_left - size, <int64_t>1),
                         run.settings,
                     )
                     records_left -= delivery.acquired
+                    looked += share_partition.looked
                     size += PyBytes_GET_SIZE(delivery.records)
                     records, ranges = delivery.records, delivery.ranges
                 except LogError as failure:

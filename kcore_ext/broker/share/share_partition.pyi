@@ -40,6 +40,12 @@ class SharePartitionCore(ShareRuns):
     _services: ShareServices
     _state_epoch: int
 
+    @property
+    def looked(self) -> int:
+        """The work of the last `acquire_records`, in bytes read; a log batch counts more than its size. Batches without
+        a record for the member were read, too.
+        """
+
     def __init__(
         self,
         group_id: str,

@@ -17,6 +17,7 @@ from kcore_ext.util.byte_order cimport read_int32, read_int64
 cdef enum:
     # size of the first read of a fetch; while the fetch needs more records, each further read is twice as large
     FIRST_READ_BYTES = 4_096
+    BATCH_COST = 512            # of a log batch besides its size, in bytes that take as long to read
     HEADER_BYTES = 61
     LAST_OFFSET_DELTA_AT = 23
 
@@ -86,10 +87,13 @@ cdef class SharePartitionCore(ShareRuns):
             log_start = partition.log.log_start_offset
         if self.start_offset < log_start:
             self.move_log_start(log_start)
+        self.looked = 0
         offset, end = self.next_offset(), self.end_of(settings)
         if offset >= end or max_records <= 0 or not self.may_acquire(max_locks):
             return NOTHING
-        batches = self.first_batches(offset, end, max_records, max_bytes)
+        batches = self.first_batches(offset, end, min(max_records, max_locks), max_bytes)
+        for batch in batches:
+            self.looked += PyBytes_GET_SIZE(<bytes?>batch) + BATCH_COST
         if settings.read_committed and len(batches) and any_aborted(partition.producers):
             aborted = self._aborted(batches, offset)
         try:

@@ -9,7 +9,10 @@ from kcore.broker.share.sessions import TopicIdPartition
 from kcore.broker.share.share_partition import SharePartition
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
-from tests.broker.share.world import World
+from tests.broker.share.world import World, acquired
+from tests.kit import batch, produce
+
+RELEASE = 2
 
 
 def test_a_response_has_a_bounded_size_on_both_paths(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,3 +66,47 @@ def test_a_fetch_without_group_id_is_refused_each_time(caplog: pytest.LogCapture
         )
         assert len(world.engine.share_partitions) == 0
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_records_that_others_have_acquired_count_as_work_of_a_fetch(
+    fast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member could release one record before 16 MB of others again and again, in each of many partitions."""
+    world = World(partitions=2)
+    api = world.engine.apis[ApiKey.SHARE_FETCH]
+    for _ in range(20):
+        world.call(produce("t", batch([b"v" * 1_000_000])), 9)
+    taken = world.acquire("m", 0, [0, 1], max_bytes=1 << 30)
+    taken += world.acquire("m", 1, max_bytes=1 << 30)
+    assert taken[-1][1] == 19
+    world.call(produce("t", batch([b"v"]), 1), 9)
+    if not fast:
+        monkeypatch.setattr(api, "fast", lambda context, request: None)
+    served = api.fast_path.served
+    # An even epoch begins with partition 0, and an odd one with partition 1.
+    assert acquired(world.fetch("m", 2, {0: [(0, 0, RELEASE)]}, max_bytes=1 << 30)) == [(0, 0, 2)]
+    assert world.share_partition(0).looked > 8 << 20
+    assert acquired(world.fetch("m", 3, max_bytes=1 << 30)) == [(0, 0, 1)]
+    assert (api.fast_path.served > served) is fast
+
+
+def test_aborted_records_are_removed_from_many_ranges() -> None:
+    """Thousands of ranges and of aborted transactions took seconds, since each pair of them was compared."""
+    world = World(group={"share.isolation.level": "read_committed"})
+    first = 0
+    for producer_id in range(300):
+        world.call(produce("t", batch([b"v"] * 2, producer_id=producer_id, epoch=0, sequence=0)), 9)
+    runs = SharePartition("g", world.engine.partitions.names["t"].partitions[0], world.engine.share_partitions)
+    runs.reset(0, [])
+    partition = runs.partition
+    batches = partition.read(0, 1 << 20, 600)
+    aborted = [(at, at + 1) for at in range(0, 600, 6)] + [(599, 599)]
+    found = runs.acquire(
+        "m", batches, 0, world.engine.wheel, 1_000_000, max_records=1_000, batch_size=1, record_limit=False,
+        max_locks=1_000, max_deliveries=5, aborted=aborted,
+    )  # fmt: skip
+    offsets_left = [offset for low, high, _ in found.ranges for offset in range(low, high + 1)]
+    gone = {offset for low, high in aborted for offset in range(low, high + 1)}
+    assert offsets_left == [offset for offset in range(first, 600) if offset not in gone]
+    assert found.count == len(offsets_left)

@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
+from kcore.broker.share import endings
+from kcore.broker.share.share_partitions import DROP_COST
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kcore.protocol.messages.share_acknowledge import ShareAcknowledgeResponse
 from kcore.runtime import Pending, RequestContext
 from tests.broker.share.world import World
 
-ACCEPT = 1
+ACCEPT, RELEASE = 1, 2
+AVAILABLE = 0
 PARTITIONS = 450
 CONTEXT = RequestContext(6, "test")
 FIND_COORDINATOR = FindCoordinatorRequest(key_type=0, coordinator_keys=["other"])
@@ -74,3 +77,83 @@ def test_only_long_requests_are_parked(count: int) -> None:
     assert isinstance(response, Pending)
     assert response.parked is (count > 200)
     assert set(errors_of(world.received(response, 2)).values()) == {0}
+
+
+def test_a_fetch_with_acknowledgements_of_many_partitions_runs_in_slices() -> None:
+    """8,000 partitions took 0.4 s in one piece."""
+    world, reference = acquired_world(), acquired_world()
+    partitions: dict[int, Any] = {index: [(0, 0, RELEASE)] for index in range(PARTITIONS)}
+    # The final request of a session is not served by the fast path.
+    expected = reference.fetch("m", -1, partitions)
+    world.engine.slices.requests.enabled = True
+    pending = world.start(world.fetch_request("m", -1, partitions), 2)
+    assert isinstance(pending, Pending)
+    steps = 0
+    while world.engine.slices:
+        world.engine.commit()
+        assert not pending.done
+        world.engine.slices.step()
+        steps += 1
+    assert world.received(pending, 2) == expected
+    assert steps > 2
+
+
+def test_the_end_of_a_long_session_releases_its_records_in_slices() -> None:
+    """Meanwhile its member cannot open another one, whose records would be released, too."""
+    world = acquired_world()
+    world.engine.slices.requests.enabled = True
+    shares = world.engine.share_partitions
+    shares.sessions.connection_closed(world.connection_id)
+    assert len(shares.sessions) == 0
+    released = []
+    while world.engine.slices:
+        if shares.releasing:
+            context = RequestContext(2, "test", connection_id=world.connection_id)
+            assert world.engine.submit(context, world.fetch_request("m", 0, [0], max_wait_ms=0)).error_code == 133
+        world.engine.slices.step()
+        world.engine.commit()
+        released.append(sum(one.snapshot()[0][2] == AVAILABLE for one in shares))
+    assert released[0] < PARTITIONS
+    assert released[-1] == PARTITIONS
+    assert len(released) > 2
+    assert not shares.releasing
+    world.engine.slices.requests.enabled = False
+    assert world.acquire("m", 0, range(PARTITIONS), max_records=PARTITIONS) == [(0, 0, 2)] * PARTITIONS
+
+
+def test_a_group_without_members_gives_up_many_share_partitions_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endings, "SLICE_COST", 100 * DROP_COST)
+    world = acquired_world()
+    world.engine.slices.requests.enabled = True
+    shares = world.engine.share_partitions
+    shares.member_left("g", "n", True)
+    world.engine.fire_timers()
+    left = [len(shares)]
+    while world.engine.slices:
+        world.engine.slices.step()
+        left.append(len(shares))
+    assert left[:3] == [PARTITIONS, PARTITIONS - 100, PARTITIONS - 200]
+    assert left[-1] == 0
+
+
+def test_deleted_topics_give_up_their_share_partitions_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic of 10,000 partitions was looked up in each of 1,000 groups."""
+    monkeypatch.setattr(endings, "SLICE_COST", 100 * DROP_COST)
+    world = acquired_world()
+    world.create_topic("other")
+    world.engine.slices.requests.enabled = True
+    shares, topics = world.engine.share_partitions, world.engine.topics
+    other = topics.by_name("other")
+    deleted = topics.by_name("t")
+    assert other is not None
+    assert deleted is not None
+    shares.on_topic_deleted(deleted)
+    left = []
+    while world.engine.slices:
+        world.engine.slices.step()
+        left.append(len(shares))
+        if len(left) == 1:
+            shares.on_topic_deleted(other)
+    assert left[:2] == [PARTITIONS - 100, PARTITIONS - 200]
+    assert left[-1] == 0
+    assert not shares._deleted_topics

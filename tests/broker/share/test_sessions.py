@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
+from kcore.broker.share.sessions import Client, SessionKey, ShareSession, ShareSessions, TopicIdPartition
 from kcore.protocol.error_codes import ErrorCode
 from tests.broker.share.test_share_fetch import ACCEPT, RELEASE, answered, park
 from tests.broker.share.world import World, acquired
@@ -76,3 +79,49 @@ def test_a_session_has_at_most_10000_partitions() -> None:
     world.fetch("m", 0, range(10_000))
     assert world.fetch("m", 1, [10_000]).error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
     assert world.acquire("m", 1, []) == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_sessions_that_give_way_are_those_of_the_heaviest_client_at_each_step(seed: int) -> None:
+    rng = random.Random(seed)
+    sessions = ShareSessions(1_000, 10_000, lambda session: None)
+    for number in range(60):
+        client = Client(f"h{rng.randrange(3)}", rng.randrange(8))
+        client = Client(f"h{client.connection_id % 3}", client.connection_id)
+        names = [TopicIdPartition(bytes(16), index) for index in range(rng.randrange(1, 6))]
+        assert sessions.open(SessionKey("g", f"m{number}"), client, names) is not None
+    new = Client(f"h{rng.randrange(4)}", 100)
+    size, too_many, total = rng.randrange(1, 4), rng.randrange(-2, 20), rng.randrange(-2, 40)
+    partitions = range(size)
+    expected = reference_victims(sessions, new, size, too_many, total)
+    assert sessions._victims(new, partitions, None, too_many, total) == expected
+
+
+def reference_victims(sessions: ShareSessions, new: Client, size: int, too_many: int, total: int) -> list[SessionKey]:
+    """Searches all clients for the heaviest one before each victim."""
+    left = dict(sessions.by_key)
+    victims: list[SessionKey] = []
+
+    def weight(session: ShareSession) -> int:
+        return 1 if counts_sessions else len(session.partitions)
+
+    counts_sessions = total <= 0
+    order = [new] + [next(iter(each.values())).client for each in sessions._by_connection.values()]
+    while too_many > 0 or total > 0:
+        own = 1 if counts_sessions else size
+        weights = {client: own if client == new else 0 for client in order}
+        for session in left.values():
+            weights[session.client] += weight(session)
+        hosts: dict[str, int] = {}
+        for client, each in weights.items():
+            hosts[client.host] = hosts.get(client.host, 0) + each
+        host = max(hosts, key=hosts.__getitem__)
+        most = max((client for client in order if client.host == host), key=weights.__getitem__)
+        victim = next((session for session in left.values() if session.client == most), None)
+        if most == new or victim is None:
+            return []
+        victims.append(victim.key)
+        del left[victim.key]
+        too_many -= 1
+        total -= len(victim.partitions)
+    return victims

@@ -1,0 +1,72 @@
+"""Ends of share sessions and share partitions, many of them in slices."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from kcore.process_logging import log_failure
+from kcore.runtime.sliced import SLICE_COST, step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kcore.clock import Now
+    from kcore.runtime.sliced import Work
+    from kcore.runtime.slices import Slices
+
+logger = logging.getLogger(__name__)
+
+MAX_IN_A_ROUND: Final = 200
+"""Share partitions that end at once in a round, each in up to 50 µs. The others follow in slices."""
+
+
+class Endings:
+    """Ends sessions and share partitions in the order in which they were given up.
+
+    The end of a connection can end sessions with 500,000 partitions, and a group without members gives up all of its
+    share partitions.
+
+    Args:
+        slices: runs the slices.
+        now: the time of the round.
+    """
+
+    __slots__ = ("_count", "_now", "_queue", "_round_ms", "_slices")
+
+    def __init__(self, slices: Slices, now: Now) -> None:
+        self._slices = slices
+        self._now = now
+        self._queue: deque[Work] = deque()
+        self._round_ms = -1
+        self._count = 0  # of the share partitions that have ended in this round
+
+    def add(self, work: Work, count: int) -> None:
+        """Runs `work` at once if it is short and no other waits; else in slices.
+
+        Args:
+            work: yields the cost of each step in microseconds.
+            count: the number of share partitions that it ends.
+        """
+        if self._round_ms != self._now.now_ms:
+            self._round_ms = self._now.now_ms
+            self._count = 0
+        self._count += count
+        if not self._slices.requests.enabled or (not self._queue and self._count <= MAX_IN_A_ROUND):
+            step(work, -1)
+            return
+        self._queue.append(work)
+        if len(self._queue) == 1:
+            self._slices.add(self._run())
+
+    def _run(self) -> Iterator[None]:
+        while self._queue:
+            try:
+                done = step(self._queue[0], SLICE_COST)[0]
+            except Exception as error:
+                log_failure(logger, error, "share partitions could not be given up; their locks end by time")
+                done = True
+            if done:
+                self._queue.popleft()
+            yield
