@@ -27,7 +27,7 @@ cdef enum:                      # fields of a partition of a response
     RECORDS = 5
 
 cdef enum:
-    MAX_READS = 2_000           # of logs in one request; each takes up to 10 µs
+    MAX_READS = 1_000           # of logs in one request; each takes up to 10 µs
     MAX_BATCHES = 15_000        # in one response, exceeded by those of one read; each takes up to 1 µs
     MAX_ABORTED = 5_000         # aborted transactions in one response, exceeded by those of one partition
     LENGTH_AT = 8               # of a record batch, which has the base offset and the length before it
@@ -239,7 +239,12 @@ cdef class FetchReader:
             or (item.current_leader_epoch >= 0 and item.current_leader_epoch != partition.leader_epoch)
             or partition.recovering
             or partition.closed
-            or (params.read_committed and offset < limit and any_aborted(partition.producers))
+            or (
+                params.read_committed
+                and offset < limit
+                and any_aborted(partition.producers)
+                and not (reading.is_long() and not first)   # no records: no aborted transactions either
+            )
         ):
             return self._read_in_full(item, params, budget, first, reading)
         records = b""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kcore.protocol.messages.fetch import FetchTopic, PartitionData
     from kcore_ext.broker.fetch_reader import FetchParams, SessionPartition
 
-MAX_READS = 2_000
+MAX_READS = 1_000
 """The number of logs that one request reads; the other partitions get their records in later responses."""
 
 
