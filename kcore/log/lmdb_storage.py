@@ -181,16 +181,31 @@ class LmdbStorage(LmdbReader):
     # -- writing ------------------------------------------------------------------------------------------------
 
     def write(self, write_set: WriteSet) -> None:
-        """Implements `Storage.write`."""
+        """Implements `Storage.write`: writes an entry of the journal, or a transaction if it must go to the log.
+
+        If an entry cannot be written, the journal is moved, so that the entry never becomes valid.
+        """
         with self._write_lock:
             if self._unsettled or self._doubt is not None:
                 self._require_settled()
             entry = self._journal.entry_of(write_set)
-            if entry is not None:
-                self._write_entry(write_set, entry)
-            else:
+            if entry is None:
                 with self._transaction_lock:
                     self._write_transaction(write_set)
+            else:
+                self._begin_unsettled(write_set, is_entry=True)
+                try:
+                    self._journal.append(write_set, entry)
+                    self._unsettled = False
+                    self._write_set = None
+                except BaseException as error:
+                    # An interrupt may come before or after the flush. If this handler is interrupted too, the engine
+                    # calls `settle` before it relies on `is_durable`.
+                    with self._transaction_lock:
+                        self._determine_result()
+                    if isinstance(error, OSError):
+                        raise file_error(error, "commit failed: writing the journal") from error
+                    raise
         if self._journal.move_is_due:
             self._start_move()
 
@@ -202,24 +217,6 @@ class LmdbStorage(LmdbReader):
         self._unsettled_entry = is_entry
         self._identity_before = journal.next_identity = journal.identity
         self._unsettled = True
-
-    def _write_entry(self, write_set: WriteSet, entry: bytes) -> None:
-        """Writes a write set to the journal. If that fails, the journal is moved and its entry never becomes valid."""
-        self._begin_unsettled(write_set, is_entry=True)
-        try:
-            self._journal.append(write_set, entry)
-            self._unsettled = False
-            self._write_set = None
-        except OSError as error:
-            with self._transaction_lock:
-                self._determine_result()
-            raise file_error(error, "commit failed: writing the journal") from error
-        except BaseException:
-            # An interrupt may come before or after the flush. If this handler is interrupted too, the engine calls
-            # `settle` before it relies on `is_durable`.
-            with self._transaction_lock:
-                self._determine_result()
-            raise
 
     def _write_transaction(self, write_set: WriteSet) -> None:
         """Writes a write set to the log, after the journal's batches. Repeats only after the map has grown.

@@ -46,7 +46,7 @@ class Participant(Protocol):
         """
         ...
 
-    def seal(self) -> None:
+    def seal(self) -> object:
         """Stages the records that are still being collected, as the round closes. May enlist other participants.
 
         Called again if the background commit does not start and the round is committed inline.

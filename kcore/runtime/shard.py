@@ -197,7 +197,7 @@ class Shard(ShardCore, Generic[M]):
     @max_batch_bytes.setter
     def max_batch_bytes(self, limit: int) -> None:
         # The open batch has room for the earlier limit only.
-        if limit != self._max_batch_bytes and (self._batch is None or self._close_batch()):
+        if limit != self._max_batch_bytes and (self._batch is None or self.seal()):
             self._max_batch_bytes = limit
 
     @property

@@ -40,8 +40,6 @@ cdef class OffsetCommitFastPath(CommitFastPath):
 
     cdef bint _accepted(self, object machine, object context, object request, object group_id,
                         CommitTemplate shape) except -1
-    cdef bint _accepted_by_classic_group(self, object group, object machine, object member_id, object instance_id,
-                                         object generation_id) except -1
 
 
 cdef class TxnOffsetCommitFastPath(CommitFastPath):

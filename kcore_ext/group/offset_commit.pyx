@@ -135,9 +135,7 @@ cdef class CommitFastPath:
 
     cdef bint _permitted(self, object context, object group_id, CommitTemplate shape) except -1:
         """Returns True if the client may READ the group and all topics. Otherwise the generic path authorizes it
-        again."""
-        if self._authorizer is None:
-            return True
+        again. Called only with an authorizer."""
         if not self._authorizer.allowed(context, self._read, self._group_resource, group_id):
             return False
         for name in shape.names:
@@ -248,7 +246,9 @@ cdef class OffsetCommitFastPath(CommitFastPath):
         if shape is None:
             return None
         shard = self._ready_shard(group_id)
-        if shard is None or not self._permitted(context, group_id, shape):
+        if shard is None:
+            return None
+        if self._authorizer is not None and not self._permitted(context, group_id, shape):
             return None
         machine = shard.machine
         if not self._accepted(machine, context, request, group_id, shape):
@@ -269,35 +269,23 @@ cdef class OffsetCommitFastPath(CommitFastPath):
         group = <object>found
         member_id = read(request, self._request, MEMBER_ID)
         instance_id = read(request, self._request, INSTANCE_ID)
-        if self._accepted_by_classic_group(group, machine, member_id, instance_id, generation_id):
-            return True
+        if type(group) is self._classic_group:
+            # A Stable group accepts a member of its generation, and an Empty one a client without a member.
+            state = group.state
+            if state is self._empty and generation_id < 0 and not member_id:
+                return True
+            if state is self._stable and instance_id is None and generation_id == group.generation_id:
+                found = PyDict_GetItemWithError(group.members, member_id)
+                if found is not NULL:
+                    member = <object>found
+                    member.timer.extend((<Now?>machine.now).now_ms + <int64_t>member.session_timeout_ms)
+                    return True
         code = group.validate_offset_commit(
             member_id, instance_id, generation_id, context.api_version, False, plan_of(request, shape)
         )
         if code:
             return False
         group.offset_commit_accepted(member_id)
-        return True
-
-    cdef bint _accepted_by_classic_group(self, object group, object machine, object member_id, object instance_id,
-                                         object generation_id) except -1:
-        """Returns True if a classic group is Stable and has the member in this generation, or is Empty and needs none.
-
-        False means that the group's own method must decide.
-        """
-        cdef PyObject* found
-        if type(group) is not self._classic_group:
-            return False
-        state = group.state
-        if state is self._empty:
-            return generation_id < 0 and not member_id
-        if state is not self._stable or instance_id is not None or generation_id != group.generation_id:
-            return False
-        found = PyDict_GetItemWithError(group.members, member_id)
-        if found is NULL:
-            return False
-        member = <object>found
-        member.timer.extend((<Now?>machine.now).now_ms + <int64_t>member.session_timeout_ms)
         return True
 
 
@@ -353,11 +341,10 @@ cdef class TxnOffsetCommitFastPath(CommitFastPath):
         transactional_id = read(request, self._request, TRANSACTIONAL_ID)
         producer_id = read(request, self._request, PRODUCER_ID)
         producer_epoch = read(request, self._request, PRODUCER_EPOCH)
-        if self._authorizer is not None and not self._authorizer.allowed(
-            context, self._write, self._transaction_resource, transactional_id
+        if self._authorizer is not None and not (
+            self._authorizer.allowed(context, self._write, self._transaction_resource, transactional_id)
+            and self._permitted(context, group_id, shape)
         ):
-            return None
-        if not self._permitted(context, group_id, shape):
             return None
         result = self._verifier.verify_group(
             transactional_id, producer_id, producer_epoch, shard.topic, shard.index,

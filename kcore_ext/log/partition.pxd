@@ -50,5 +50,3 @@ cdef class LogCore:
     cdef int64_t put(self, batch, int32_t leader_epoch) except -1
     cdef int64_t stage(self, bytes batch, int32_t last_delta) except -1
     cdef int pair_up(self) except -1
-    cdef SealedPartition seal(self)
-    cdef int finish(self, SealedPartition sealed) except -1

@@ -48,18 +48,57 @@ cdef class EngineCore:
         self._dirty = []
 
     def _seal_dirty(self):
-        cdef list sealed = []
+        cdef list parts = []
         cdef list clean = []
         cdef LogCore log
+        cdef SealedPartition sealed
+        cdef list bases, batches
+        cdef dict rewrites
         for log in self._dirty:
-            sealed.append(log.seal())
+            sealed = SealedPartition.__new__(SealedPartition)
+            bases, batches = [], []
+            rewrites = {} if log._rewrites else None
+            log.pair_up()
+            sealed.log = log
+            sealed.key = log.key
+            sealed.number = log._number
+            sealed.bases = log._bases
+            sealed.batches = log._batches
+            sealed.end_offset = log.end_offset
+            if log._meta is not log._durable_meta:
+                sealed.meta = log._meta
+            if log._snapshot_writer is not None:
+                sealed.chunks = log._snapshot_writer.take()
+            parts.append(sealed)
+            # Everything is allocated: until the next partition nothing can fail, so that batches and base offsets
+            # change together.
+            sealed.rewrites = NOTHING_REWRITTEN
+            if rewrites is not None:
+                sealed.rewrites = log._rewrites
+                log._rewrites = rewrites
+            log._bases = bases
+            log._batches = batches
+            log._staged = False
+            log._sealed = sealed
         self._dirty = clean
-        return sealed
+        return parts
 
     def _finish_sealed(self, list partitions not None):
         cdef SealedPartition sealed
+        cdef LogCore log
+        cdef bytes batch
         for sealed in partitions:
-            sealed.log.finish(sealed)
+            log = sealed.log
+            if sealed.rewrites:
+                log._rewritten(sealed.rewrites)
+            if sealed.batches and log.high_watermark != sealed.end_offset:
+                self._tails.take(log._tail, sealed.bases, sealed.batches)
+                log.high_watermark = sealed.end_offset
+                for batch in sealed.batches:
+                    log.appended_bytes += PyBytes_GET_SIZE(batch)
+            if sealed.meta is not None:
+                log._mark_meta_durable(sealed.meta)
+            log._sealed = None
 
 
 cdef class LogCore:
@@ -122,50 +161,6 @@ cdef class LogCore:
         if not self._staged:
             self._engine._dirty.append(self)
             self._staged = True
-        return 0
-
-    # ---- commits
-
-    cdef SealedPartition seal(self):
-        cdef SealedPartition sealed = SealedPartition.__new__(SealedPartition)
-        cdef list bases = []
-        cdef list batches = []
-        cdef dict rewrites = {} if self._rewrites else None
-        self.pair_up()
-        sealed.log = self
-        sealed.key = self.key
-        sealed.number = self._number
-        sealed.bases = self._bases
-        sealed.batches = self._batches
-        sealed.end_offset = self.end_offset
-        if self._meta is not self._durable_meta:
-            sealed.meta = self._meta
-        if self._snapshot_writer is not None:
-            sealed.chunks = self._snapshot_writer.take()
-        # Everything is allocated: from here on nothing can fail, so batches and base offsets change together.
-        sealed.rewrites = NOTHING_REWRITTEN
-        if rewrites is not None:
-            sealed.rewrites = self._rewrites
-            self._rewrites = rewrites
-        self._bases = bases
-        self._batches = batches
-        self._staged = False
-        self._sealed = sealed
-        return sealed
-
-    cdef int finish(self, SealedPartition sealed) except -1:
-        """Makes durable batches visible to readers. Can be repeated after an exception: done steps change nothing."""
-        cdef bytes batch
-        if sealed.rewrites:
-            self._rewritten(sealed.rewrites)
-        if sealed.batches and self.high_watermark != sealed.end_offset:
-            self._engine._tails.take(self._tail, sealed.bases, sealed.batches)
-            self.high_watermark = sealed.end_offset
-            for batch in sealed.batches:
-                self.appended_bytes += PyBytes_GET_SIZE(batch)
-        if sealed.meta is not None:
-            self._mark_meta_durable(sealed.meta)
-        self._sealed = None
         return 0
 
     # ---- reading

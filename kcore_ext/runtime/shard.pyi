@@ -180,11 +180,12 @@ class ShardCore:
     def _collect(self, batch: BatchBuilder, records: Any) -> None:
         """Adds encoded records, an `EncodedRecords` or a `RecordBlock`, to a batch with room for them."""
 
-    def _close_batch(self) -> bool:
-        """Stages the open batch in the log. Returns False if the log refused it, which fails the round."""
+    def seal(self) -> bool:
+        """Stages the open batch in the log: as the round closes (`Participant`), or to begin another batch before.
 
-    def seal(self) -> None:
-        """Stages the open batch in the log, as the round closes (`Participant`)."""
+        Returns:
+            False if the log refused it, which fails the round.
+        """
 
     def committed(self) -> None:
         """Takes note that everything decided is durable (`Participant`)."""

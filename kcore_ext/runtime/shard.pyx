@@ -181,16 +181,19 @@ cdef class ShardCore:
         return self.when_durable(api, context, request, result)
 
     cdef object write_and_respond(self, api, context, request, Outcome outcome):
-        """Appends the outcome of a fast path, and returns its response, which waits for the commit.
+        """Appends the outcome of a fast path, which has records, and returns its response, which waits for the commit.
 
         The shard must be active and have no responses to release, as `ready_shard` checks.
         """
+        cdef Pending pending
         refused = self.append(outcome)
         if refused is not None:
             return self._refuse(api, context, request, outcome.reply, refused)
         if self._outbox:
             self._release()
-        return self.when_durable(api, context, request, outcome.reply)
+        pending = pending_of(api, context, request)
+        self._pipeline._responses.append((pending, outcome.reply))
+        return pending
 
     cdef object when_durable(self, api, context, request, response):
         """Returns the response, or a `Pending` of it if it may depend on records that are not durable yet."""
@@ -245,7 +248,7 @@ cdef class ShardCore:
             return self._append_transactional(outcome, records)
         batch = self._batch
         if batch is not None and batch.size_bytes + size > self._max_batch_bytes:
-            if not self._close_batch():
+            if not self.seal():
                 return self._lost
             batch = None
         self.enlist()
@@ -276,7 +279,7 @@ cdef class ShardCore:
         cdef int64_t base_offset = 0
         cdef object refused = None
         cdef PipelineCore pipeline = self._pipeline
-        if not self._close_batch():
+        if not self.seal():
             return self._lost
         batch = transactional_builder(
             self._max_batch_bytes, self._now.wall_ms, outcome.producer_id, outcome.producer_epoch
@@ -308,7 +311,7 @@ cdef class ShardCore:
         cdef PipelineCore pipeline = self._pipeline
         if not self._active:
             return self.refusal
-        if not self._close_batch():
+        if not self.seal():
             return self._lost
         marker = end_marker(
             commit, coordinator_epoch, producer_id, producer_epoch, self._now.wall_ms, transaction_version
@@ -341,7 +344,7 @@ cdef class ShardCore:
             self.dirty = True
         return 0
 
-    def _close_batch(self):
+    def seal(self):
         cdef BatchBuilder batch = self._batch
         cdef int64_t first
         cdef bint staged = True
@@ -361,10 +364,6 @@ cdef class ShardCore:
             staged = False
         pipeline.changing -= 1
         return staged
-
-    def seal(self):
-        if self._batch is not None:
-            self._close_batch()
 
     def committed(self):
         if self.committing:

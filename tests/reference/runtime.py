@@ -73,7 +73,7 @@ class ReferenceShard(Shard[Any]):
         if outcome.producer_id >= 0:
             return self._append_transactional(outcome, Encoded(encoded))
         if self._batch is not None and self._batch.size_bytes + size > self._max_batch_bytes:
-            if not self._close_batch():
+            if not self.seal():
                 return self._lost
             self._batch = None
         self._enlist()
@@ -89,7 +89,7 @@ class ReferenceShard(Shard[Any]):
         return None
 
     def _append_transactional(self, outcome: Outcome, records: Any) -> Any:
-        if not self._close_batch():
+        if not self.seal():
             return ErrorCode.KAFKA_STORAGE_ERROR
         batch = BatchBuilder(
             self._max_batch_bytes,
@@ -120,7 +120,7 @@ class ReferenceShard(Shard[Any]):
     ) -> Any:
         if not self._active:
             return self.refusal
-        if not self._close_batch():
+        if not self.seal():
             return ErrorCode.KAFKA_STORAGE_ERROR
         marker = marker_builder(
             int(commit),
@@ -154,7 +154,7 @@ class ReferenceShard(Shard[Any]):
         for key, value in records.pairs:
             assert batch.append(self._now.wall_ms, key, value)
 
-    def _close_batch(self) -> bool:
+    def seal(self) -> bool:
         batch, self._batch = self._batch, None
         if batch is None or not batch.count:
             return True
@@ -166,9 +166,6 @@ class ReferenceShard(Shard[Any]):
             self._reload_after(error)
             return False
         return True
-
-    def seal(self) -> None:
-        self._close_batch()
 
     def committed(self) -> None:
         if self.committing:
