@@ -56,10 +56,11 @@ def test_a_client_that_demands_a_finite_field_is_closed(tls: MakeTls, peers: Exi
     server = tls()
     for hello in (FINITE_FIELD, HELLO[:-1], record(HELLO[5:20]) + record(HELLO[20:])):
         peer = peers.enter_context(server.half_open(hello))
-        peer.shutdown(1)
+        if hello == HELLO[:-1]:
+            peer.shutdown(1)
         assert ended(peer)
     assert server.served()
-    assert server.running == 0
+    wait_until(lambda: server.running == 0, "no handshake")
     assert log_lines[0].endswith(
         "it demands a key exchange in a finite field (FFDHE); it should offer an elliptic curve"
     )
@@ -80,7 +81,7 @@ def test_few_clients_may_postpone_the_signature(
     for peer in all_peers[3:]:
         assert ended(peer)
     assert server.served()
-    assert (server.running, server.all.failed) == (3, 2)
+    wait_until(lambda: (server.running, server.all.failed) == (3, 2), "only the postponed handshakes")
     all_peers[0].close()
     wait_until(lambda: server.running == 2, "a client has gone")
     assert peers.enter_context(server.half_open(RETRIED)).recv(1) == b"\x16"
