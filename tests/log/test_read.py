@@ -233,7 +233,7 @@ def test_a_stored_batch_that_does_not_fit_is_not_read(tmp_path: Path, monkeypatc
 def test_one_read_returns_a_bounded_number_of_batches() -> None:
     tail, cache = PartitionTail(), TailCache(1 << 30)
     count = 15_010
-    cache.add(tail, list(range(count)), [batch(1)] * count)
+    cache.add(tail, list(range(count)), [bytes(batch(1))] * count)
     assert [len(tail.read(start, count, 1 << 30, True) or ()) for start in (0, 9, 10, 15_000)] == [
         15_000, 15_000, 15_000, 10,
     ]  # fmt: skip

@@ -32,7 +32,7 @@ def _stable_off_by_one() -> list[Patch]:
 
 
 def _aborted_not_listed() -> list[Patch]:
-    return [(aborted_transactions.AbortedTransactionIndex, "between", lambda self, start, end: [])]
+    return [(aborted_transactions.AbortedTransactionIndex, "of_batches", lambda self, batches, start, end: [])]
 
 
 def _aborts_commit() -> list[Patch]:
