@@ -14,7 +14,8 @@ from kcore.testing import ServerProcess
 from tools.differential.__main__ import AREAS, KCORE_SETTINGS, SETTINGS, run_seed
 from tools.differential.known import KNOWN, described
 from tools.differential.program import Step
-from tools.differential.runner import Difference, Pair, await_coordinators, renamed, run_renamed, shortened
+from tools.differential.records import internal_ends, internal_records
+from tools.differential.runner import Difference, Pair, await_coordinators, differences, renamed, run_renamed, shortened
 from tools.differential.side import Side
 
 SEEDS: Final = (4, 5)
@@ -38,7 +39,7 @@ def sides() -> Iterator[list[Side]]:
 
 @pytest.mark.parametrize("area", sorted(AREAS))
 def test_equal_servers_respond_alike(sides: list[Side], area: str) -> None:
-    pair = Pair(sides[:2], AREAS[area])
+    pair = Pair(sides[:2], AREAS[area], logs=True)
     for seed in range(2):
         steps = AREAS[area].draw(random.Random(seed), f"e{area}{seed}")
         assert run_renamed(pair, steps, f"e{area}{seed}", 0) is None
@@ -76,6 +77,22 @@ def test_a_difference_names_the_field_and_both_values(sides: list[Side]) -> None
     assert "  .error_code: two 0, other 50" in found.what.splitlines()
 
 
+def test_a_record_that_only_one_log_has_is_a_difference(sides: list[Side]) -> None:
+    arguments = {"tid": "l-t", "timeout_ms": 4_000, "known": "none", "delta": 0, "version": 4, "known_as": "l-t"}
+    seen = []
+    for side, count in zip(sides[:2], (1, 2), strict=True):
+        side.reset()
+        ends = internal_ends(side)
+        for _ in range(count):
+            side.send(0, *AREAS["transactions"].CALLS["init"].build(side, **arguments))
+            side.receive(0)
+        seen.append({"records": internal_records(side, ends, "l-")})
+        side.reset()
+    assert [row["type"] for row in seen[0]["records"]["l-t"]] == ["TransactionLogKey"]
+    (line,) = differences(sides[:2], *seen)
+    assert line.startswith("  .records.l-t[1]: only two ")
+
+
 def test_documented_differences_are_told_from_others(sides: list[Side]) -> None:
     """Equal lines may be a documented difference after one call, and an unknown one after another call."""
     rows = [("t", 0, -3, -1)]
@@ -103,7 +120,7 @@ def test_the_page_of_differences_describes_the_known_ones() -> None:
 def test_a_seed_has_a_result(sides: list[Side], second: str, expected: str) -> None:
     """A program is equal, or different if one server refuses what the other one accepts."""
     servers = {side.name: side.bootstrap for side in sides if side.name in ("one", second)}
-    options = argparse.Namespace(texts=False, trace=False, attempts=1)
+    options = argparse.Namespace(texts=False, trace=False, attempts=1, logs=False)
     results = [run_seed(servers, AREAS["groups"], seed, options) for seed in SEEDS]
     assert {result.kind for result in results} - {"equal"} == {expected} - {"equal"}
     assert any("groups, seed" in line for result in results for line in result.report) == (expected == "different")

@@ -4,7 +4,8 @@
 
 Each seed gives one program: a list of steps, which are requests of a few clients with valid and wrong arguments. A
 program that finds a difference is shortened as long as the difference remains, and printed. Differences that
-`docs/differences.md` describes are counted apart (`known.py`). Several programs run at the same time, since they mostly
+`docs/differences.md` describes are counted apart (`known.py`). With `--logs`, the records that a program without a
+difference leaves in the logs are compared, too (`records.py`). Several programs run at the same time, since they mostly
 wait. `make differential` runs all areas. Apache Kafka is started from Maven's libraries, or `--kafka HOST:PORT` names a
 broker with the settings of `tests/apache/broker.py`.
 """

@@ -73,6 +73,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--kafka", default="start", help="HOST:PORT of Apache Kafka; default: start one")
     parser.add_argument("--server", default="start", help="HOST:PORT of kcore; default: start one")
     parser.add_argument("--texts", action="store_true", help="compare the texts of errors, too")
+    parser.add_argument("--logs", action="store_true", help="compare the records of the logs, too")
     parser.add_argument("--trace", action="store_true", help="print every step")
     parser.add_argument("--attempts", type=int, default=60, help="runs that may shorten a program")
     parser.add_argument("--jobs", type=int, default=JOBS, help="programs that run at the same time")
@@ -95,7 +96,7 @@ class Result(NamedTuple):
 
 def run_seed(servers: Mapping[str, str], area: Area, seed: int, options: argparse.Namespace) -> Result:
     """Runs the program of a seed over its own connections, and shortens it if it finds a difference."""
-    pair = Pair([Side(name, bootstrap) for name, bootstrap in servers.items()], area, options.texts)
+    pair = Pair([Side(name, bootstrap) for name, bootstrap in servers.items()], area, options.texts, logs=options.logs)
     name = f"{area.NAME[:2]}{seed}"
     steps = area.draw(random.Random(f"{area.NAME} {seed}"), name)
     trace = [str(step) for step in steps] if options.trace else []

@@ -7,6 +7,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Sequence
+from difflib import SequenceMatcher
 from typing import Any, Final, NamedTuple
 
 from kcore.protocol.messages import delete_share_group_state as share_state
@@ -16,12 +17,15 @@ from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.protocol.messages.metadata import MetadataRequest
 from kcore.protocol.messages.offset_fetch import OffsetFetchRequest
 from tools.differential.program import Area, Call, Step
+from tools.differential.records import Ends, internal_ends, internal_records, user_logs
 from tools.differential.side import ClosedError, Side
 
 QUIET_S: Final = 0.08
 """The wait for a response that another client's request may have caused."""
 AGREE_S: Final = 10.0
 """The longest time until both servers have responded to the same requests, and have the same topics."""
+WRITTEN_S: Final = 1.5
+"""The longest wait for records that follow a response."""
 LEARN_S: Final = 0.15
 """The time that Kafka's coordinators may need to learn what its metadata responses already have."""
 INDEX: Final = re.compile(r"\[\d+\]")
@@ -60,12 +64,14 @@ class Pair:
         sides: the servers; the first one is the reference.
         area: the calls of the programs.
         texts: True to compare the texts of errors, too.
+        logs: True to compare the logs, too, after a program without a difference.
     """
 
-    def __init__(self, sides: Sequence[Side], area: Area, texts: bool = False) -> None:
+    def __init__(self, sides: Sequence[Side], area: Area, texts: bool = False, *, logs: bool = False) -> None:
         self._sides = sides
         self._area = area
         self._texts = texts
+        self._logs = logs
         self._name = ""
         self._waiting: dict[int, int] = {}
         self.requests = 0
@@ -76,12 +82,13 @@ class Pair:
         self._name = name
         for side in self._sides:
             side.reset()
+        ends = [internal_ends(side) for side in self._sides] if self._logs else []
         try:
             for number, step in enumerate(steps):
                 found = self._run_step(number, step, steps)
                 if found is not None:
                     return found
-            return None
+            return self._compare_logs(ends, len(steps) - 1) if self._logs else None
         finally:
             for side in self._sides:
                 side.reset()
@@ -153,6 +160,23 @@ class Pair:
             return None
         return Difference(number, "\n".join(differences(self._sides, *seen)))
 
+    def _compare_logs(self, ends: Sequence[Ends], number: int) -> Difference | None:
+        """Compares the logs, until they are equal or `WRITTEN_S` is over: some records follow their responses."""
+        until_s = time.monotonic() + WRITTEN_S
+        while True:
+            seen = [
+                {
+                    "logs": user_logs(side, _partitions(topics_of(side, self._name))),
+                    "records": internal_records(side, start, self._name),
+                }
+                for side, start in zip(self._sides, ends, strict=True)
+            ]
+            if seen[0] == seen[1]:
+                return None
+            if time.monotonic() > until_s:
+                return Difference(number, "\n".join(differences(self._sides, *seen)))
+            time.sleep(0.1)
+
     def _await_topics(self, number: int) -> Difference | None:
         until_s = time.monotonic() + AGREE_S
         while True:
@@ -163,6 +187,10 @@ class Pair:
             if time.monotonic() > until_s:
                 return Difference(number, "\n".join(differences(self._sides, first, second)))
             time.sleep(0.01)
+
+
+def _partitions(topics: dict[str, Any]) -> dict[str, int]:
+    return {name: len(rows) for name, (_, rows) in topics.items()}
 
 
 def own_rows(response: Any, name: str) -> Any:
@@ -238,8 +266,21 @@ def differences(sides: Sequence[Side], first: Any, second: Any, path: str = "") 
         return [line for n, (a, b) in pairs for line in differences(sides, a, b, f"{path}[{n}]")]
     if first == second:
         return []
+    if path.startswith(".records") and isinstance(first, list) and isinstance(second, list):
+        return _extra_rows(sides, first, second, path)
     texts = [json.dumps(value, default=repr)[:400] for value in (first, second)]
     return [f"  {path or 'response'}: {sides[0].name} {texts[0]}, {sides[1].name} {texts[1]}"]
+
+
+def _extra_rows(sides: Sequence[Side], first: list[Any], second: list[Any], path: str) -> list[str]:
+    """Returns a line for each record that only one of two logs has."""
+    texts = [[json.dumps(row, default=repr) for row in rows] for rows in (first, second)]
+    found = []
+    for kind, *spans in SequenceMatcher(None, *texts, autojunk=False).get_opcodes():
+        for side, rows, start, stop in zip(sides, texts, spans[::2], spans[1::2], strict=True):
+            if kind != "equal":
+                found += [f"  {path}[{n}]: only {side.name} {rows[n][:400]}" for n in range(start, stop)]
+    return found
 
 
 def fields(what: str) -> list[str]:

@@ -27,11 +27,18 @@ CHOSEN_MEMBERS: Final = frozenset(
 
 MEMBERS: Final = frozenset({"member_id", "leader"})
 TOPIC_IDS: Final = frozenset({"topic_id"})
-PRODUCERS: Final = frozenset({"producer_id", "ongoing_txn_producer_id"})
+PRODUCERS: Final = frozenset({"producer_id", "ongoing_txn_producer_id", "previous_producer_id", "next_producer_id"})
 DROPPED: Final = frozenset(
     {"throttle_time_ms", "client_host", "coordinator_epoch", "documentation", "brokers", "cluster_id"}
 )
-MOMENTS: Final = frozenset({"log_append_time_ms", "transaction_start_time_ms", "last_timestamp"})
+MOMENTS: Final = frozenset(
+    {
+        "log_append_time_ms", "transaction_start_time_ms", "last_timestamp", "commit_timestamp",
+        "current_state_timestamp", "transaction_last_update_timestamp_ms", "transaction_start_timestamp_ms",
+        "create_timestamp", "write_timestamp", "assignment_timestamp", "metadata_hash",
+    }
+)  # fmt: skip
+"""Times, and hashes of random topic ids."""
 MESSAGES: Final = frozenset(
     {"error_message", "batch_index_error_message", "acknowledge_error_message", "status_detail"}
 )
@@ -164,7 +171,7 @@ class Side:
             return names[0] if names else self.label("topic", value)
         if field in PRODUCERS and value >= 0:
             return self.label("producer", value)
-        if (field in MOMENTS and value > 0) or (field == "timestamp" and value > 0 and value != NOW_MS):
+        if (field in MOMENTS and value not in (0, -1)) or (field == "timestamp" and value > 0 and value != NOW_MS):
             return "<moment>"
         if field == "records":
             return self._batches(value) if value else []
@@ -187,7 +194,7 @@ class Side:
 
     def _batches(self, data: Any) -> list[Any]:
         found = []
-        for start, end in split_batches(data).batches:
+        for start, size in split_batches(data).batches:
             head = parse_header(data, start)
             found.append(
                 {
@@ -198,7 +205,7 @@ class Side:
                     "epoch": head.producer_epoch,
                     "sequence": head.base_sequence,
                     "count": head.record_count,
-                    "records": None if head.is_control else bytes(data[start + 61 : end]),
+                    "records": None if head.is_control else bytes(data[start + 61 : start + size]),
                 }
             )
         return found

@@ -1,0 +1,181 @@
+"""The records that a program leaves in the logs of both servers, in a form that does not depend on the server.
+
+The logs of the program's own topics are compared batch by batch. In the internal topics, the records of the program's
+groups and transactional ids are compared: their keys, their values with the value's version, and their order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kcore.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kcore.protocol.records import (
+    CONSUMER_OFFSETS,
+    SHARE_GROUP_STATE,
+    TRANSACTION_STATE,
+    UnknownRecord,
+    decode_key,
+    decode_value,
+)
+from kcore.protocol.topic_partition import TopicPartition
+from kcore_ext.batch.header import parse_header, split_batches
+from kcore_ext.batch.records import iter_entries, parse_control
+from tools.differential.side import Side
+
+INTERNAL: Final = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
+PARTITIONS: Final = 4
+"""The number of partitions of each internal topic; see `tests/apache/broker.py`."""
+EARLIEST: Final = -2
+LATEST: Final = -1
+OWNERS: Final = ("group_id", "group", "transactional_id")
+"""Fields of keys that name the group or the transaction of a record."""
+MAX_BYTES: Final = 1 << 22
+
+Ends = dict[TopicPartition, int]
+
+
+class _Entry(NamedTuple):
+    """A record of an internal topic, or a marker.
+
+    Attributes:
+        batch: the header of its batch.
+        key: the record's key, or "commit" and "abort" for a marker.
+        value: the record's value.
+    """
+
+    batch: Any
+    key: bytes | str
+    value: bytes | None
+
+
+def internal_ends(side: Side) -> Ends:
+    """Returns the ends of all logs of internal topics."""
+    return _offsets(side, dict.fromkeys(INTERNAL, PARTITIONS), LATEST)
+
+
+def _offsets(side: Side, topics: dict[str, int], timestamp: int) -> Ends:
+    """Returns the first or the last offsets of topics: name -> number of partitions."""
+    rows = [
+        ListOffsetsTopic(
+            name=name, partitions=[ListOffsetsPartition(partition_index=n, timestamp=timestamp) for n in range(count)]
+        )
+        for name, count in topics.items()
+    ]
+    side.send(-1, ListOffsetsRequest(replica_id=-1, topics=rows), 7)
+    response: Any = side.receive(-1)
+    return {
+        TopicPartition(topic.name, each.partition_index): each.offset
+        for topic in response.topics
+        for each in topic.partitions
+        if not each.error_code
+    }
+
+
+def _batches(side: Side, place: TopicPartition, offset: int) -> Iterator[bytes]:
+    """Yields the batches of a partition from an offset on."""
+    while True:
+        asked = FetchPartition(partition=place.partition, fetch_offset=offset, partition_max_bytes=MAX_BYTES)
+        row = FetchTopic(topic=place.topic, partitions=[asked])
+        request = FetchRequest(replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=MAX_BYTES, topics=[row])
+        side.send(-1, request, 12)
+        response: Any = side.receive(-1)
+        found = [part for topic in response.responses for part in topic.partitions]
+        data = bytes(found[0].records or b"") if found else b""
+        spans = split_batches(data).batches
+        if not spans:
+            return
+        for start, size in spans:
+            batch = data[start : start + size]
+            if parse_header(batch).next_offset > offset:
+                yield batch
+        offset = parse_header(data, spans[-1][0]).next_offset
+
+
+def user_logs(side: Side, topics: dict[str, int]) -> dict[str, Any]:
+    """Returns the logs of topics as plain values: first offset, end, and batches.
+
+    Args:
+        side: the server.
+        topics: name -> number of partitions.
+    """
+    if not topics:
+        return {}
+    starts, ends = _offsets(side, topics, EARLIEST), _offsets(side, topics, LATEST)
+    return {
+        str(place): {
+            "start": start,
+            "end": ends.get(place),
+            "batches": [one for batch in _batches(side, place, start) for one in side.plain(batch, "records")],
+        }
+        for place, start in sorted(starts.items())
+    }
+
+
+def internal_records(side: Side, ends: Ends, name: str) -> dict[str, list[Any]]:
+    """Returns the records of a program by group or transactional id, in the order of the log.
+
+    Args:
+        side: the server.
+        ends: the offsets from which to read.
+        name: the beginning of the program's names.
+    """
+    found: dict[str, list[Any]] = {}
+    for place in sorted(ends):
+        owners: dict[int, str] = {}  # the group that a producer has written to within its transaction
+        for entry in _entries(side, place, ends[place]):
+            producer_id = entry.batch.producer_id
+            if isinstance(entry.key, str):
+                owner = owners.pop(producer_id, "")
+                if owner:
+                    found[owner].append({"marker": entry.key, "producer": side.plain(producer_id, "producer_id")})
+                continue
+            key = decode_key(place.topic, entry.key)
+            owner = _owner(key)
+            if not owner.startswith(name):
+                continue
+            if entry.batch.is_transactional:
+                owners[producer_id] = owner
+            found.setdefault(owner, []).append(_plain_entry(side, key, entry))
+    return {owner: _in_fixed_order(rows) for owner, rows in found.items()}
+
+
+def _in_fixed_order(rows: list[dict[str, Any]]) -> list[Any]:
+    """Sorts successive records of one type by their keys: Kafka takes members and topics from hash maps."""
+    runs = [list(run) for _, run in groupby(rows, lambda row: row.get("type"))]
+    return [row for run in runs for row in sorted(run, key=lambda row: json.dumps(row.get("key"), default=repr))]
+
+
+def _entries(side: Side, place: TopicPartition, offset: int) -> Iterator[_Entry]:
+    for batch in _batches(side, place, offset):
+        header = parse_header(batch)
+        if header.is_control:
+            yield _Entry(header, "commit" if parse_control(batch).is_commit else "abort", None)
+            continue
+        for _, _, key, value in iter_entries(batch):
+            yield _Entry(header, key or b"", value)
+
+
+def _owner(key: Any) -> str:
+    for field in OWNERS:
+        owner = getattr(key, field, None)
+        if owner is not None:
+            return str(owner)
+    return ""
+
+
+def _plain_entry(side: Side, key: Any, entry: _Entry) -> dict[str, Any]:
+    value = decode_value(key, entry.value)
+    name = f"unknown type {key.record_type}" if isinstance(key, UnknownRecord) else type(key).__name__
+    plain: dict[str, Any] = {"type": name, "key": side.plain(key)}
+    if entry.batch.is_transactional:
+        plain["producer"] = side.plain(entry.batch.producer_id, "producer_id")
+    if value is None:
+        plain["value"] = None
+    else:
+        plain["version"] = int.from_bytes((entry.value or b"")[:2], "big")
+        plain["value"] = side.plain(value)
+    return plain
