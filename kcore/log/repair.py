@@ -133,12 +133,23 @@ def _plan(path: str, make_reader: Callable[[], Reader]) -> tuple[Salvage, Plan]:
             reader = make_reader()
             plan = make_plan(salvage, reader)
         reader.amend(plan, lambda partition: planned_batches(salvage, partition))
-        if plan.losses:
+        if plan.losses or not _is_opened(path):
             plan = plan._replace(changed=True)
     except BaseException:
         salvage.close()
         raise
     return salvage, plan
+
+
+def _is_opened(path: str) -> bool:
+    """Returns True if LMDB opens the file with its databases: LMDB reads flags that the salvage ignores."""
+    try:
+        with lmdb.open(path, max_dbs=8, readonly=True, lock=False, create=False) as env:
+            for name in (LOG_DB, META_DB, SNAP_DB):
+                env.open_db(name, create=False)
+    except lmdb.Error:
+        return False
+    return True
 
 
 def _require_known_version(path: str, salvage: Salvage) -> None:

@@ -77,6 +77,18 @@ def served(folder: Path) -> tuple[list[tuple[int, str]], dict[tuple[str, int], i
         return served_values(engine, "lines"), committed(engine, "simple")
 
 
+def test_a_file_that_lmdb_cannot_open_is_rebuilt(run: Run, folder: Path) -> None:
+    """The repair reads the trees itself, without the flags of the main database in the meta pages; LMDB needs them."""
+    with (folder / "data.mdb").open("r+b") as file:
+        for page in (0, 1):
+            file.seek(page * 4096 + 92)
+            file.write(b"\xff\xff")
+    with pytest.raises(lmdb.Error), lmdb.open(str(folder), max_dbs=8, readonly=True, lock=False) as env:
+        env.open_db(LOG_DB, create=False)
+    assert repair(run, folder) == []
+    assert served(folder) == (VALUES, OFFSETS)
+
+
 def edit(folder: Path, database: bytes, *changes: tuple[bytes, bytes | None]) -> None:
     with lmdb.open(str(folder), max_dbs=8, map_size=1 << 30) as env:
         db = env.open_db(database)
