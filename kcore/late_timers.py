@@ -35,6 +35,10 @@ MAX_READS: Final = 10
 """Maximum number of late reads in a row before timers fire anyway: otherwise a flood of requests could block timers."""
 
 
+MAX_WAITS: Final = 100
+"""Maximum number of turns for requests that were read but not served, for the same reason. A turn serves 20 ms."""
+
+
 class LateTimers:
     """Fires timers at once, or after a read of the sockets if no round began for more than `LATE_MS`.
 
@@ -45,11 +49,19 @@ class LateTimers:
         clock: the engine's clock.
         now: the time of the engine's last round.
         fire: fires the timers that are due.
+        unserved: returns True while requests that were read wait for a later turn of the loop.
     """
 
-    __slots__ = ("_clock", "_fire", "_loop", "_now", "_reads", "_since_ms", "_turns")
+    __slots__ = ("_clock", "_fire", "_loop", "_now", "_reads", "_since_ms", "_turns", "_waits", "unserved")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, now: Now, fire: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        now: Now,
+        fire: Callable[[], None],
+        unserved: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._loop = loop
         self._clock = clock
         self._now = now
@@ -57,6 +69,8 @@ class LateTimers:
         self._reads = 0  # 0: no read is in progress
         self._since_ms = 0
         self._turns = 0
+        self.unserved = unserved
+        self._waits = 0
 
     def ring(self) -> None:
         """Handles the alarm of the loop: timers of the engine are due."""
@@ -81,6 +95,10 @@ class LateTimers:
             self._loop.call_soon(self._turn)
         elif self._clock.monotonic_ms() - self._since_ms > LATE_MS and self._reads < MAX_READS:
             self._read()  # data that arrived during this read has not been read yet
+        elif self._waits < MAX_WAITS and self.unserved():
+            self._waits += 1
+            self._turns = 1
+            self._loop.call_soon(self._turn)
         else:
-            self._reads = 0
+            self._reads = self._waits = 0
             self._fire()

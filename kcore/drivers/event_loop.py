@@ -101,6 +101,10 @@ class AsyncDriver:
             engine.reclaim_beside = self._reclaim_beside
         refuse_in_child(self)
 
+    def hold_late_timers(self, unserved: Callable[[], bool]) -> None:
+        """Lets late timers wait as long as `unserved` returns True: requests were read and not served yet."""
+        self._timers.unserved = unserved
+
     def leave_to_parent(self, reason: str) -> None:
         """Implements `ForkedDriver.leave_to_parent`."""
         self._closed = True

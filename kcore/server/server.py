@@ -106,6 +106,7 @@ class Server:
         driver.at_end_of_round(self.flushes.flush)
         driver.at_end_of_round(self._after_flush)
         driver.when_paused(self._pause)
+        driver.hold_late_timers(lambda: bool(self.turns.waiting))
         self.engine.client_quotas.mute = self._mute
 
     def _response_memory(self) -> ResponseMemory | None:

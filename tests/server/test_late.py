@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kcore.clock import ManualClock, Now
-from kcore.late_timers import LATE_MS, MAX_READS, LateTimers
+from kcore.late_timers import LATE_MS, MAX_READS, MAX_WAITS, LateTimers
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.testing import ServerProcess
@@ -157,7 +157,14 @@ class Timers:
         self.now = Now(self.clock)
         self.loop = Loop()
         self.fired: list[int] = []
-        self.timers = LateTimers(self.loop, self.clock, self.now, self._fire)  # type: ignore[arg-type]
+        self.unserved = False
+        self.timers = LateTimers(
+            self.loop,  # type: ignore[arg-type]
+            self.clock,
+            self.now,
+            self._fire,
+            lambda: self.unserved,
+        )
 
     def _fire(self) -> None:
         self.fired.append(self.now.update())
@@ -168,6 +175,31 @@ def test_timers_of_a_punctual_loop_fire_at_once() -> None:
     one.clock.advance(LATE_MS)
     one.timers.ring()
     assert (one.fired, len(one.loop.ready)) == ([LATE_MS], 0)
+
+
+def test_timers_of_a_late_loop_wait_for_requests_that_were_read_but_not_served() -> None:
+    """A turn serves requests for 20 ms, so heartbeats that have arrived may wait for the next turns."""
+    one = Timers()
+    one.clock.advance(LATE_MS + 1)
+    one.unserved = True
+    one.timers.ring()
+    for _ in range(10):
+        one.loop.turn()
+        assert one.fired == []
+    one.unserved = False
+    one.loop.turn()
+    assert (one.fired, len(one.loop.ready)) == ([LATE_MS + 1], 0)
+
+
+def test_a_flood_of_requests_does_not_hold_timers_for_ever() -> None:
+    one = Timers()
+    one.clock.advance(LATE_MS + 1)
+    one.unserved = True
+    one.timers.ring()
+    for _ in range(MAX_WAITS + 2):
+        assert one.fired == []
+        one.loop.turn()
+    assert (one.fired, len(one.loop.ready)) == ([LATE_MS + 1], 0)
 
 
 def test_timers_of_a_late_loop_fire_once_after_a_whole_turn() -> None:
