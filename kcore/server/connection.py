@@ -137,6 +137,8 @@ class Connection(ConnectionCore, asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Handles the loss of the connection: discards outstanding responses; pending requests still complete."""
+        if self._continues and not self._closing:
+            self._serve_last()
         self._closing = True
         if self._idle is not None:
             self._idle.cancel()
@@ -147,6 +149,15 @@ class Connection(ConnectionCore, asyncio.Protocol):
         self._write = _nowhere
         if self._admitted:
             self.server.remove_connection(self)
+
+    def _serve_last(self) -> None:
+        """Serves requests that wait for a later turn: a member that leaves may close its connection at once."""
+        self._write = _nowhere
+        self.server.driver.begin_round()
+        try:
+            self._queue.serve()
+        except Exception as error:
+            logger.debug("connection from %s: its last requests cannot be served: %s", self.client_host, error)
 
     def pause_writing(self) -> None:
         """Suspends the peer's requests, because it does not read."""
