@@ -75,7 +75,7 @@ def test_a_client_may_change_its_key(tls: MakeTls, peers: ExitStack, tmp_path: P
     peer = peers.enter_context(sender.socket)
     for number, count in enumerate((1, 100), start=1):
         peer.sendall(sender.key_updates(count) + sender.record(REQUEST))
-        wait_until(partial(has_received, server, number * len(REQUEST)), "the request")
+        assert wait_until(partial(has_received, server, number * len(REQUEST)), "the request")
 
 
 def has_received(server: Tls, size: int) -> bool:
