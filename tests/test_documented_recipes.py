@@ -92,7 +92,7 @@ def test_the_copy_loop_aborts_the_transaction_of_a_killed_predecessor() -> None:
         assert [record.value for record in target.read(0, 0)] == [b"a", b"b"]
 
 
-def test_the_recipe_of_a_database_survives_an_end_between_its_commits() -> None:
+def test_the_database_recipe_survives_a_crash_between_its_commits() -> None:
     database = sqlite3.connect(":memory:")
     database.execute("CREATE TABLE invoices (topic, part, pos, text, PRIMARY KEY (topic, part, pos))")
     code = block("### A database and a transaction", "INSERT")

@@ -96,7 +96,7 @@ def test_packages_declare_their_types(sdist: set[str]) -> None:
     assert [name for name in sorted(compiled()) if str(Path(name).with_suffix(".pyi")) not in sdist] == []
 
 
-def test_the_metadata_of_the_package(egg_info: Path) -> None:
+def test_the_package_has_its_metadata(egg_info: Path) -> None:
     metadata = message_from_string((egg_info / "PKG-INFO").read_text())
     assert metadata["Name"] == "kcore"
     assert metadata["Version"] == VERSION

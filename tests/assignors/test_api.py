@@ -63,7 +63,7 @@ class NoAssignor:
     name = 7
 
 
-def test_range_example_of_the_documentation() -> None:
+def test_the_range_example_of_the_documentation_gives_its_result() -> None:
     assignment = get("range").assign([Member("b", ["orders"]), Member("a", ["orders"])], {"orders": 5})
     assert assignment == {"a": {"orders": (0, 1, 2)}, "b": {"orders": (3, 4)}}
     assert assignment["a"].partitions[0] == TopicPartition("orders", 0)
@@ -372,7 +372,7 @@ def test_the_newer_generation_wins_a_conflict() -> None:
     assert get("cooperative-sticky").assign(members, {"t": 2}) == {"a": {"t": (1,)}, "b": {"t": (0,)}}
 
 
-def test_measures_of_an_assignment() -> None:
+def test_an_assignment_has_measures_of_balance_and_moves() -> None:
     topics = Topics({"t": 4}, racks={"t": [["a"], ["b"], ["a"], ["b"]]})
     members = [Member("m", ["t"], rack_id="a"), Member("n", ["t"], rack_id="b")]
     assignment = assignment_of({"m": {"t": [0, 1, 2]}, "n": {"t": [3]}}, topics)
@@ -395,7 +395,7 @@ def test_measures_of_an_assignment() -> None:
         ("share", "org.apache.kafka.coordinator.group.assignor.SimpleAssignor", "simple"),
     ],
 )
-def test_assignors_by_the_names_of_kafkas_classes(group_type: GroupType, place: str, name: str) -> None:
+def test_assignors_are_found_by_the_names_of_kafkas_classes(group_type: GroupType, place: str, name: str) -> None:
     assert type(get(place, group_type)) is type(get(name, group_type))
 
 

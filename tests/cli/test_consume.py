@@ -26,7 +26,7 @@ def kcore() -> Iterator[Terminal]:
         yield Terminal(live)
 
 
-def test_reading_everything_from_the_beginning(kcore: Terminal) -> None:
+def test_consume_prints_all_records_from_the_beginning(kcore: Terminal) -> None:
     said = kcore("consume", "--topic", "t")
     assert (said.status, sorted(said.lines)) == (0, ["a", "b", "c", "d"])
     assert [line for line in said.lines if line != "d"] == ["a", "b", "c"], "a partition's order is kept"

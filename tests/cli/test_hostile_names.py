@@ -136,6 +136,6 @@ def test_log_lines_are_harmless() -> None:
         ("\x9b", r"\x9b"), ("\u202e", r"\u202e"), ("\U000e0001", r"\U000e0001"), ("\ud800", r"\ud800"),
     ],
 )  # fmt: skip
-def test_cleaned_text(text: str, shown: str) -> None:
+def test_control_characters_of_a_text_are_escaped(text: str, shown: str) -> None:
     assert clean(text) == shown
     assert clean(shown) == shown

@@ -91,14 +91,16 @@ async def test_every_codec_arrives_as_it_was_sent(
 
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
-async def test_every_kind_of_acknowledgement(acks: Any, bootstrap: str, new_topic: NewTopic) -> None:
+async def test_records_are_stored_with_each_setting_of_acks(acks: Any, bootstrap: str, new_topic: NewTopic) -> None:
     """With acks=0 there is no offset, but the records are stored."""
     topic = new_topic()
     assert await send(bootstrap, topic, [b"a", b"b", b"c"], acks=acks) == ([None] * 3 if acks == 0 else [0, 1, 2])
     assert [record.value for record in await read_all(bootstrap, topic, 3)] == [b"a", b"b", b"c"]
 
 
-async def test_keys_headers_timestamps_and_tombstones(bootstrap: str, new_topic: NewTopic) -> None:
+async def test_keys_headers_timestamps_and_tombstones_are_read_as_they_were_sent(
+    bootstrap: str, new_topic: NewTopic
+) -> None:
     topic = new_topic()
     headers = [("trace", b"\x00\x01"), ("trace", b"twice"), ("empty", b""), ("null", None)]
     async with producing(bootstrap) as producer:
@@ -116,7 +118,7 @@ async def test_keys_headers_timestamps_and_tombstones(bootstrap: str, new_topic:
     ]
 
 
-async def test_large_messages_and_those_that_are_too_large(bootstrap: str, new_topic: NewTopic) -> None:
+async def test_large_messages_are_stored_and_too_large_ones_are_refused(bootstrap: str, new_topic: NewTopic) -> None:
     topic = new_topic(max_message_bytes="3000000")
     large = bytes(range(256)) * 10_000
     async with producing(bootstrap, max_request_size=10_000_000) as producer:
@@ -144,7 +146,7 @@ async def test_producing_to_a_missing_topic_creates_it(bootstrap: str, name: str
     assert [record.value for record in await read_all(bootstrap, name, 1)] == [b"first"]
 
 
-async def test_several_partitions_each_in_order(bootstrap: str, new_topic: NewTopic) -> None:
+async def test_each_of_several_partitions_is_read_in_order(bootstrap: str, new_topic: NewTopic) -> None:
     topic = new_topic(6)
     async with producing(bootstrap, linger_ms=5) as producer:
         futures = [await producer.send(topic, b"%d" % number, partition=number % 6) for number in range(600)]
@@ -159,7 +161,7 @@ async def test_several_partitions_each_in_order(bootstrap: str, new_topic: NewTo
     }
 
 
-async def test_seek_to_beginning_end_offset_and_time(bootstrap: str, new_topic: NewTopic) -> None:
+async def test_a_consumer_seeks_to_beginning_end_offset_and_time(bootstrap: str, new_topic: NewTopic) -> None:
     topic = new_topic()
     part = TopicPartition(topic, 0)
     async with producing(bootstrap) as producer:
@@ -183,7 +185,7 @@ async def test_seek_to_beginning_end_offset_and_time(bootstrap: str, new_topic: 
         assert [record.value for record in await read(consumer, 1)] == [b"new"]
 
 
-async def test_commits_and_offsets_by_hand(bootstrap: str, name: str, new_topic: NewTopic) -> None:
+async def test_manual_commits_are_read_back(bootstrap: str, name: str, new_topic: NewTopic) -> None:
     topic = new_topic(2)
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     await send(bootstrap, topic, [b"%d" % number for number in range(10)])
@@ -216,7 +218,7 @@ async def test_a_commit_of_a_fenced_member_is_refused(bootstrap: str, name: str,
             assert await other.committed(part) is None
 
 
-async def test_auto_commit(bootstrap: str, name: str, new_topic: NewTopic) -> None:
+async def test_auto_commit_stores_the_offsets_of_polled_records(bootstrap: str, name: str, new_topic: NewTopic) -> None:
     topic = new_topic()
     await send(bootstrap, topic, [b"a", b"b", b"c"])
     settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 100}
@@ -230,7 +232,7 @@ async def test_auto_commit(bootstrap: str, name: str, new_topic: NewTopic) -> No
         assert await committed()
 
 
-async def test_a_pattern_finds_topics_that_come_later(
+async def test_a_pattern_finds_topics_that_are_created_later(
     bootstrap: str, name: str, admin: AdminClient, new_topic: NewTopic
 ) -> None:
     first = new_topic(suffix="-match-1")

@@ -274,7 +274,7 @@ def test_without_an_authorizer_acls_are_refused(admin: AdminClient) -> None:
     assert [refusal(call) for call in calls] == [KafkaError.SECURITY_DISABLED] * 2
 
 
-def test_there_are_no_scram_users(admin: AdminClient) -> None:
+def test_a_new_server_has_no_scram_users(admin: AdminClient) -> None:
     assert admin.describe_user_scram_credentials().result(TIMEOUT_S) == {}
     [future] = admin.describe_user_scram_credentials(["nobody"]).values()
     assert refusal(lambda: future.result(TIMEOUT_S)) == KafkaError.RESOURCE_NOT_FOUND

@@ -102,7 +102,9 @@ def test_every_codec_arrives_as_it_was_sent(
 
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
-def test_every_kind_of_acknowledgement(acks: Any, bootstrap: str, name: str, new_topic: NewTopic) -> None:
+def test_records_are_stored_with_each_setting_of_acks(
+    acks: Any, bootstrap: str, name: str, new_topic: NewTopic
+) -> None:
     """With acks=0 there is no offset, but the records are stored."""
     topic = new_topic()
     reports = send(bootstrap, topic, [b"a", b"b", b"c"], acks=acks)
@@ -110,7 +112,9 @@ def test_every_kind_of_acknowledgement(acks: Any, bootstrap: str, name: str, new
     assert [message.value() for message in read_all(bootstrap, name, topic, 3)] == [b"a", b"b", b"c"]
 
 
-def test_keys_headers_timestamps_and_tombstones(bootstrap: str, name: str, new_topic: NewTopic) -> None:
+def test_keys_headers_timestamps_and_tombstones_are_read_as_they_were_sent(
+    bootstrap: str, name: str, new_topic: NewTopic
+) -> None:
     topic = new_topic()
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
     headers = [("trace", b"\x00\x01"), ("trace", b"twice"), ("empty", b""), ("null", None)]
@@ -141,7 +145,9 @@ def test_a_topic_with_log_append_time_sets_timestamps(bootstrap: str, name: str,
     assert timestamp_ms > 1_700_000_000_000
 
 
-def test_large_messages_and_those_that_are_too_large(bootstrap: str, name: str, new_topic: NewTopic) -> None:
+def test_large_messages_are_stored_and_too_large_ones_are_refused(
+    bootstrap: str, name: str, new_topic: NewTopic
+) -> None:
     topic = new_topic(max_message_bytes="3000000")
     large = bytes(range(256)) * 10_000
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, "message.max.bytes": 10_000_000})
@@ -179,7 +185,7 @@ def test_producing_to_a_missing_topic_creates_it(bootstrap: str, name: str) -> N
     assert [message.value() for message in read_all(bootstrap, name, name, 1)] == [b"first"]
 
 
-def test_several_partitions_each_in_order(bootstrap: str, name: str, new_topic: NewTopic) -> None:
+def test_each_of_several_partitions_is_read_in_order(bootstrap: str, name: str, new_topic: NewTopic) -> None:
     topic = new_topic(6)
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, "linger.ms": 5})
     for number in range(600):
@@ -195,7 +201,7 @@ def test_several_partitions_each_in_order(bootstrap: str, name: str, new_topic: 
     }
 
 
-def test_seek_to_beginning_end_offset_and_time(bootstrap: str, name: str, new_topic: NewTopic) -> None:
+def test_a_consumer_seeks_to_beginning_end_offset_and_time(bootstrap: str, name: str, new_topic: NewTopic) -> None:
     topic = new_topic()
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
     for number in range(10):
@@ -296,7 +302,7 @@ def test_a_member_whose_instance_id_is_taken_over_is_fenced(bootstrap: str, name
             assert "group.instance.id" in failed.error().str()
 
 
-def test_auto_commit(bootstrap: str, name: str, new_topic: NewTopic) -> None:
+def test_auto_commit_stores_the_offsets_of_polled_records(bootstrap: str, name: str, new_topic: NewTopic) -> None:
     topic = new_topic()
     send(bootstrap, topic, [b"a", b"b", b"c"])
     with consuming(bootstrap, name, enable_auto_commit=True, auto_commit_interval_ms=100) as consumer:
@@ -310,7 +316,7 @@ def test_auto_commit(bootstrap: str, name: str, new_topic: NewTopic) -> None:
         assert eventually(committed, "the offset is committed in the background")
 
 
-def test_a_pattern_finds_topics_that_come_later(
+def test_a_pattern_finds_topics_that_are_created_later(
     bootstrap: str, name: str, admin: AdminClient, new_topic: NewTopic
 ) -> None:
     first = new_topic(suffix="-match-1")

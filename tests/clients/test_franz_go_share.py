@@ -28,7 +28,7 @@ SETTINGS = {"group.share.assignment.interval.ms": "0", "group.share.min.record.l
 
 
 @pytest.mark.timeout(400)
-def test_all_modes(tmp_path: Path) -> None:
+def test_franz_go_acknowledges_releases_rejects_and_renews_records(tmp_path: Path) -> None:
     """Implicit and explicit acknowledgement, release, rejection, renewal, redelivery after a member leaves."""
     executable = program()
     with ServerProcess(tmp_path / "data", SETTINGS, stderr=tmp_path / "server.log") as server:
@@ -58,7 +58,7 @@ def append(bootstrap: str, topic: str, first: int, last: int) -> None:
 
 @pytest.mark.crash
 @pytest.mark.timeout(300)
-def test_behind_a_kill(tmp_path: Path) -> None:
+def test_acknowledged_records_are_not_delivered_again_after_a_kill(tmp_path: Path) -> None:
     """Acknowledged records never come again, also after kill -9; and the client gets all others."""
     executable = program()
     with ServerProcess(tmp_path / "data", SETTINGS, stderr=tmp_path / "server.log") as server:

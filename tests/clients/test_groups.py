@@ -145,7 +145,7 @@ def test_a_group_assigns_added_partitions(
     expect_share(parts_of(topic, 6), *members)
 
 
-def test_a_crowd_joins_at_once(name: str, bootstrap: str, new_topic: Callable[..., str]) -> None:
+def test_many_members_join_at_once(name: str, bootstrap: str, new_topic: Callable[..., str]) -> None:
     """A dozen members join at the same time: they end in one generation, with one owner for each partition."""
     topic = new_topic(24)
     settings = {

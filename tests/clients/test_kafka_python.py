@@ -86,7 +86,7 @@ def test_every_codec_arrives_as_it_was_sent(
 
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
-def test_every_kind_of_acknowledgement(acks: Any, bootstrap: str, new_topic: NewTopic) -> None:
+def test_records_are_stored_with_each_setting_of_acks(acks: Any, bootstrap: str, new_topic: NewTopic) -> None:
     """With acks=0 there is no response and the client guesses offsets, but the records are stored."""
     topic = new_topic()
     offsets = send(bootstrap, topic, [b"a", b"b", b"c"], acks=acks, enable_idempotence=False)
@@ -94,7 +94,7 @@ def test_every_kind_of_acknowledgement(acks: Any, bootstrap: str, new_topic: New
     assert [record.value for record in read_all(bootstrap, topic, 3)] == [b"a", b"b", b"c"]
 
 
-def test_keys_headers_timestamps_and_tombstones(bootstrap: str, new_topic: NewTopic) -> None:
+def test_keys_headers_timestamps_and_tombstones_are_read_as_they_were_sent(bootstrap: str, new_topic: NewTopic) -> None:
     topic = new_topic()
     headers = [("trace", b"\x00\x01"), ("trace", b"twice"), ("empty", b"")]
     with producing(bootstrap) as producer:
@@ -113,7 +113,7 @@ def test_keys_headers_timestamps_and_tombstones(bootstrap: str, new_topic: NewTo
     ]
 
 
-def test_large_messages_and_those_that_are_too_large(bootstrap: str, new_topic: NewTopic) -> None:
+def test_large_messages_are_stored_and_too_large_ones_are_refused(bootstrap: str, new_topic: NewTopic) -> None:
     topic = new_topic(max_message_bytes="3000000")
     large = bytes(range(256)) * 10_000
     # Its idempotent producer cannot continue after such an error.
@@ -150,7 +150,7 @@ def test_producing_to_a_missing_topic_creates_it(bootstrap: str, name: str) -> N
     assert [record.value for record in read_all(bootstrap, name, 1)] == [b"first"]
 
 
-def test_several_partitions_each_in_order(bootstrap: str, new_topic: NewTopic) -> None:
+def test_each_of_several_partitions_is_read_in_order(bootstrap: str, new_topic: NewTopic) -> None:
     topic = new_topic(6)
     with producing(bootstrap, linger_ms=5) as producer:
         for number in range(600):
@@ -166,7 +166,7 @@ def test_several_partitions_each_in_order(bootstrap: str, new_topic: NewTopic) -
     }
 
 
-def test_seek_to_beginning_end_offset_and_time(bootstrap: str, new_topic: NewTopic) -> None:
+def test_a_consumer_seeks_to_beginning_end_offset_and_time(bootstrap: str, new_topic: NewTopic) -> None:
     topic = new_topic()
     part = TopicPartition(topic, 0)
     with producing(bootstrap) as producer:
@@ -236,7 +236,7 @@ def test_a_commit_of_a_fenced_member_is_refused(bootstrap: str, name: str, new_t
             assert other.committed(part) is None
 
 
-def test_auto_commit(bootstrap: str, name: str, new_topic: NewTopic) -> None:
+def test_auto_commit_stores_the_offsets_of_polled_records(bootstrap: str, name: str, new_topic: NewTopic) -> None:
     topic = new_topic()
     send(bootstrap, topic, [b"a", b"b", b"c"])
     with consuming(bootstrap, name, enable_auto_commit=True, auto_commit_interval_ms=100) as consumer:
@@ -250,7 +250,7 @@ def test_auto_commit(bootstrap: str, name: str, new_topic: NewTopic) -> None:
         assert eventually(committed, "the offset is committed in the background")
 
 
-def test_a_pattern_finds_topics_that_come_later(
+def test_a_pattern_finds_topics_that_are_created_later(
     bootstrap: str, name: str, admin: AdminClient, new_topic: NewTopic
 ) -> None:
     first = new_topic(suffix="-match-1")

@@ -126,7 +126,7 @@ def test_configs_are_described_altered_and_reset(
     assert modified() == {"max.message.bytes": "2000"}
 
 
-def test_configs_of_brokers_and_groups(client: KafkaAdminClient, name: str) -> None:
+def test_configs_of_brokers_and_groups_are_described_and_altered(client: KafkaAdminClient, name: str) -> None:
     [broker] = client.describe_cluster()["brokers"]
     number = str(broker["broker_id"])
     resource = ConfigResource(ConfigResourceType.BROKER, number)
@@ -248,7 +248,7 @@ def test_offsets_are_listed_and_records_deleted(
         client.delete_records({part: 6})
 
 
-def test_the_cluster_its_disks_features_and_versions(
+def test_the_cluster_its_disks_features_and_versions_are_described(
     client: KafkaAdminClient, bootstrap: str, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic(2)
@@ -276,7 +276,7 @@ def test_the_cluster_its_disks_features_and_versions(
     assert versions["JoinGroup"][0] == 0
 
 
-def test_leaders_reassignments_and_producers(
+def test_leaders_reassignments_and_producers_are_described(
     client: KafkaAdminClient, bootstrap: str, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic()
@@ -311,6 +311,6 @@ def test_without_an_authorizer_acls_are_refused(client: KafkaAdminClient) -> Non
     assert (matching, error) == ([], Errors.SecurityDisabledError)
 
 
-def test_there_are_no_scram_users(client: KafkaAdminClient) -> None:
+def test_a_new_server_has_no_scram_users(client: KafkaAdminClient) -> None:
     assert client.describe_user_scram_credentials() == {}
     assert client.describe_user_scram_credentials(["nobody"])["nobody"]["credential_infos"] == []

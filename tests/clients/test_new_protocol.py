@@ -124,7 +124,7 @@ def test_three_consumers_join_leave_and_are_killed(
     assert (group.assignor_name, group.group_state) == ("range" if ":" in strategy else "uniform", "Stable")
 
 
-def test_the_server_is_killed_in_the_middle_of_a_reconciliation(
+def test_members_continue_after_a_kill_of_the_server_during_reconciliation(
     new_server: ServerProcess, name: str, topic: str, start: Callable[..., Member]
 ) -> None:
     """Every response before SIGKILL stays valid after the restart: members continue and share the partitions."""

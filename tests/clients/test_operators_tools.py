@@ -14,7 +14,7 @@ from tests.clients.operators_tools import RECORDED, SCRIPT, SETTINGS, run
 @pytest.mark.long
 @pytest.mark.clients
 @pytest.mark.timeout(600)
-def test_the_tools_of_operators(tmp_path: Path) -> None:
+def test_kafkas_tools_print_the_recorded_output(tmp_path: Path) -> None:
     """Every command has Kafka's exit status and output; the texts of errors are kcore's own."""
     expected = json.loads(RECORDED.read_text())
     assert len(expected) == len(SCRIPT)

@@ -75,7 +75,7 @@ def tool() -> Iterator[Tool]:
 @pytest.mark.long
 @pytest.mark.clients
 @pytest.mark.timeout(600)
-def test_the_tools_of_share_groups(tool: Tool) -> None:
+def test_kafkas_tools_consume_describe_reset_and_delete_share_groups(tool: Tool) -> None:
     """The life of a group: consumed, described, reset, consumed again, its offsets and itself deleted."""
     offsets = ("--describe", "--group", "console")
     head = "GROUP TOPIC PARTITION START-OFFSET LAG"
@@ -104,7 +104,7 @@ def test_the_tools_of_share_groups(tool: Tool) -> None:
 
 @pytest.mark.clients
 @pytest.mark.timeout(300)
-def test_the_performance_tool_of_share_consumers(tool: Tool) -> None:
+def test_the_performance_tool_consumes_the_requested_number_of_records(tool: Tool) -> None:
     """The tool consumes the requested number of records."""
     (_, figures) = tool(PERFORMANCE, "--topic", "jobs", "--group", "performance", "--num-records", "20")[-2:]
     assert figures.split(", ")[5] == "20"

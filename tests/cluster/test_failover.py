@@ -317,7 +317,7 @@ def test_a_deleted_topic_is_gone_everywhere(world: ClusterWorld, client: Client)
     assert client.produce("t", 1, b"new") == 0
 
 
-def test_every_node_down_and_up_again(world: ClusterWorld, client: Client) -> None:
+def test_committed_offsets_survive_a_restart_of_every_node(world: ClusterWorld, client: Client) -> None:
     for node in world.up:
         node.kill()
     world.advance(FAILOVER_MS)

@@ -35,7 +35,7 @@ def world() -> Iterator[ClusterWorld]:
     world.close()
 
 
-def test_leases_leaders_moves_and_failovers(world: ClusterWorld) -> None:
+def test_leases_leaders_moves_and_failovers_are_measured(world: ClusterWorld) -> None:
     client = Client(world)
     client.create("t")
     one, two, three = world.up

@@ -222,7 +222,7 @@ class Attack:
 
 @pytest.mark.seeded
 @pytest.mark.parametrize("number", range(4))
-def test_random_faults(number: int) -> None:
+def test_random_faults_lose_no_acknowledged_write(number: int) -> None:
     attack = Attack(SEED + number)
     attack.run()
     assert attack.records or attack.offsets, "something was stored, and `verify` has found all of it"

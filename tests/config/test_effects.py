@@ -72,7 +72,7 @@ GROUPS = {
 
 
 @pytest.mark.parametrize("name", sorted(GROUPS))
-def test_settings_of_groups(name: str) -> None:
+def test_settings_of_groups_have_an_effect(name: str) -> None:
     """The broker's value counts for groups without their own, and its bounds for groups' own values."""
     row, role = GROUPS[name]
     assert row.broker is not None
@@ -118,7 +118,7 @@ def other_value(setting: Setting) -> Any:
 
 
 @pytest.mark.parametrize("name", sorted(DEFAULTS))
-def test_defaults_of_topics(name: str) -> None:
+def test_defaults_of_topics_have_an_effect(name: str) -> None:
     """The broker's value is that of topics without their own."""
     key = DEFAULTS[name].setting.name
     before = BrokerContext().control.topic_configs.defaults()[key]
@@ -320,12 +320,12 @@ def failure_of(check: Callable[[str], None], name: str) -> str | None:
 
 
 @pytest.mark.parametrize("name", sorted(CHECKS))
-def test_single_settings(name: str) -> None:
+def test_each_single_setting_has_an_effect(name: str) -> None:
     assert failure_of(CHECKS[name], name) is None
 
 
 @pytest.mark.parametrize("name", sorted(VALIDATED))
-def test_refused_values(name: str) -> None:
+def test_values_without_an_implementation_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(name)):
         Config.of({name: VALIDATED[name]})
 
@@ -333,8 +333,8 @@ def test_refused_values(name: str) -> None:
 # ---------------------------------------------------------------- checks of the checks
 
 IN_PROCESS: dict[str, Callable[[str], None]] = {
-    **dict.fromkeys(GROUPS, test_settings_of_groups),
-    **dict.fromkeys(DEFAULTS, test_defaults_of_topics),
+    **dict.fromkeys(GROUPS, test_settings_of_groups_have_an_effect),
+    **dict.fromkeys(DEFAULTS, test_defaults_of_topics_have_an_effect),
     **CHECKS,
 }
 

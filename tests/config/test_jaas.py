@@ -22,7 +22,7 @@ from kcore.errors import ConfigError
         (f"{PLAIN_MODULE} required ;", {}),
     ],
 )
-def test_users(text: str, users: dict[str, str]) -> None:
+def test_users_are_read_from_a_login_module(text: str, users: dict[str, str]) -> None:
     """Options that do not begin with `user_` are those of the broker as a client."""
     assert plain_users(text) == users
 
@@ -42,7 +42,7 @@ def test_users(text: str, users: dict[str, str]) -> None:
         ("hush", "a JAAS configuration is MODULE FLAG OPTION=VALUE"),
     ],
 )
-def test_texts_that_are_refused(text: str, reason: str) -> None:
+def test_invalid_login_modules_are_refused(text: str, reason: str) -> None:
     """A node with such a setting does not start, and the message has no password."""
     for name in ("plain.sasl.jaas.config", "sasl.jaas.config", "listener.name.x.plain.sasl.jaas.config"):
         with pytest.raises(ConfigError) as raised:

@@ -106,7 +106,7 @@ def test_the_warning_names_every_documented_setting_without_effect() -> None:
     assert Config().without_effect() == []
 
 
-def test_names_of_kafka_that_mean_settings_of_kcore(tmp_path: Path) -> None:
+def test_kafkas_names_for_settings_of_kcore_are_accepted(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     stock = STOCK.replace("node.id=1", "broker.id=7")
     file.write_text(stock.format(port=9092, folder="/var/lib/kafka"))

@@ -38,7 +38,7 @@ def values(file: Path, data: bytes) -> dict[str, str]:
         ("a=", {"a": ""}),
     ],
 )
-def test_javas_syntax(file: Path, text: str, expected: dict[str, str]) -> None:
+def test_properties_files_have_javas_syntax(file: Path, text: str, expected: dict[str, str]) -> None:
     assert values(file, text.encode()) == expected
 
 

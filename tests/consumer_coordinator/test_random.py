@@ -166,7 +166,9 @@ def run_chaos(kind: dict[str, Any], seed: int, silence: bool) -> Chaos:
 @pytest.mark.parametrize("silence", [False, True], ids=["losses", "silence"])
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join([kind["protocol"], *kind.get("assignors", [])]))
-def test_random_trouble(kind: dict[str, Any], seed: int, silence: bool) -> None:
+def test_after_random_faults_every_commit_ends_and_closed_members_own_nothing(
+    kind: dict[str, Any], seed: int, silence: bool
+) -> None:
     """After lost requests and silent members every commit ends, and closed members own nothing."""
     chaos = run_chaos(kind, seed, silence)
     assert chaos.unfinished == []

@@ -274,7 +274,7 @@ def test_a_commit_of_a_replaced_static_member_is_fatal(world: World, protocol: s
     assert (one.owned, len(two.owned), len(two.events)) == ({}, 4, 1)
 
 
-def test_a_revocation_may_take_its_time_and_commit(world: World, kind: dict[str, Any]) -> None:
+def test_a_listener_may_commit_during_a_long_revocation(world: World, kind: dict[str, Any]) -> None:
     one = world.member("one", "t", **kind)
     world.until(lambda: len(one.owned) == 4)
     world.manual.add("one")
@@ -312,7 +312,7 @@ def test_a_leader_that_is_fenced_while_it_looks_topics_up_joins_again(world: Wor
     world.until(lambda: len(one.owned) == 4, limit_ms=5_000)
 
 
-def test_a_listener_that_does_not_end_does_not_hold_the_close_up(world: World, kind: dict[str, Any]) -> None:
+def test_a_close_does_not_wait_for_a_listener_that_does_not_end(world: World, kind: dict[str, Any]) -> None:
     one = world.member("one", "t", **kind)
     world.manual.add("one")
     world.until(lambda: one.machine.event is not None)

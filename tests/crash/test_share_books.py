@@ -99,7 +99,7 @@ def wire() -> Iterator[Wire]:
     wire.server.close()
 
 
-def test_reads_both_requests(wire: Wire) -> None:
+def test_the_checker_reads_acknowledgements_of_both_requests(wire: Wire) -> None:
     """Acknowledgements count once their response has no error; other records are missing."""
     wire.acknowledge(0, [ACCEPT, RELEASE])
     wire.confirm()
@@ -119,7 +119,7 @@ def test_reads_both_requests(wire: Wire) -> None:
     assert books.faults == []
 
 
-def test_refused_and_lost_acknowledgements(wire: Wire) -> None:
+def test_refused_acknowledgements_change_nothing_and_lost_ones_stay_uncertain(wire: Wire) -> None:
     """Refused acknowledgements change nothing; those without a response are uncertain until the next delivery."""
     wire.acknowledge(0, [ACCEPT], last=1)
     wire.confirm(error_code=121)
@@ -135,7 +135,7 @@ def test_refused_and_lost_acknowledgements(wire: Wire) -> None:
     assert wire.books.faults == []
 
 
-def test_finds_faults(wire: Wire) -> None:
+def test_the_checker_finds_wrong_deliveries_and_acknowledgements(wire: Wire) -> None:
     """A delivery after the acceptance, a second acceptance, a lower delivery count and an unknown record are faults."""
     wire.fetch(1, 1, 3)
     wire.acknowledge(0, [ACCEPT])

@@ -51,7 +51,7 @@ def undisturbed() -> tuple[dict[str, Any], int]:
     return found, commits
 
 
-def test_the_workload_writes_what_it_says(undisturbed: tuple[dict[str, Any], int]) -> None:
+def test_the_undisturbed_workload_gives_the_expected_state(undisturbed: tuple[dict[str, Any], int]) -> None:
     """Compares the whole result of the undisturbed run, with which the other tests compare."""
     found, commits = undisturbed
     assert commits >= len(WORKLOAD)
@@ -72,7 +72,7 @@ def test_the_workload_writes_what_it_says(undisturbed: tuple[dict[str, Any], int
 
 @pytest.mark.parametrize("store", [memory, lmdb])
 @pytest.mark.parametrize("length", [1, 3])
-def test_any_commit_may_fail(
+def test_a_failure_of_any_commit_loses_nothing_acknowledged(
     undisturbed: tuple[dict[str, Any], int], store: Callable[[Path], Reopen], length: int, tmp_path: Path
 ) -> None:
     """For every n the n-th commit fails, or it and the next two: no record is lost or stored twice."""
@@ -89,7 +89,7 @@ def test_any_commit_may_fail(
         assert found == expected, f"commit {nth} failed, {length} in a row; refused: {refused}"
 
 
-def test_opening_fails_whole_and_works_the_next_time(undisturbed: tuple[dict[str, Any], int]) -> None:
+def test_a_failed_opening_leaves_a_folder_that_can_be_opened(undisturbed: tuple[dict[str, Any], int]) -> None:
     """A commit of the start itself fails: no half-made node stays behind."""
     from kcore.errors import KcoreError
 
@@ -113,7 +113,7 @@ def test_opening_fails_whole_and_works_the_next_time(undisturbed: tuple[dict[str
     world.close()
 
 
-def test_reclaiming_may_fail(undisturbed: tuple[dict[str, Any], int], tmp_path: Path) -> None:
+def test_a_failure_of_reclaiming_loses_nothing(undisturbed: tuple[dict[str, Any], int], tmp_path: Path) -> None:
     """Giving space back is tried again; nothing else notices."""
     log = FaultInjectingEngine(lmdb(tmp_path / "data")())
     world = World(log)

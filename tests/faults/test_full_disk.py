@@ -49,13 +49,13 @@ def small_volume(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(place)], check=True)
 
 
-def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
+def test_a_limited_file_size_fails_writes_and_loses_nothing(tmp_path: Path) -> None:
     status, refused, starts, errors = run(tmp_path / "data", "limit")
     assert (status, bool(refused)) == (0, True), errors
     assert all("data.mdb: opening the log: no space left on the device" in line for line in starts)
 
 
-def test_a_full_volume(small_volume: Path) -> None:
+def test_a_full_volume_fails_writes_and_loses_nothing(small_volume: Path) -> None:
     status, refused, starts, errors = run(small_volume / "data", "volume")
     assert (status, bool(refused)) == (0, True), errors
     assert all("data.mdb: opening the log: no space left on the device" in line for line in starts)

@@ -117,7 +117,7 @@ def test_an_interrupted_close_may_be_repeated_and_releases_the_folder(tmp_path: 
     assert everywhere(interrupt, 1_000) > 5
 
 
-def test_a_broken_engine_refuses_everything_and_wakes_its_sleepers(tmp_path: Path) -> None:
+def test_a_broken_engine_refuses_everything_and_wakes_waiting_callers(tmp_path: Path) -> None:
     engine = kcore.open(tmp_path / "data", config=SETTINGS)
     make_topic(engine, "t")
     ends: list[BaseException] = []
@@ -185,7 +185,7 @@ def test_an_interrupt_of_a_caller_that_waits_does_no_harm() -> None:
 
 
 @pytest.mark.parametrize("call", ["send", "start", "advance", "close"])
-def test_a_call_from_within_is_refused_at_once(call: str) -> None:
+def test_a_call_from_inside_the_engine_is_refused_at_once(call: str) -> None:
     """A signal handler runs on the thread that is inside; a log that calls back stands for it."""
     clock = kcore.ManualClock()
     engine = kcore.open(config=SETTINGS | {"kcore.durability": "memory"}, clock=clock)

@@ -118,7 +118,9 @@ def _listed(group_id: str, protocol_type: str, state: str) -> ListedGroup:
         (5, {"types_filter": ["share", "classic"], "states_filter": ["empty"]}, "emptied simple"),
     ],
 )
-def test_list_groups(version: int, filters: dict[str, list[str]], expected: str) -> None:
+def test_list_groups_returns_groups_that_match_both_filters(
+    version: int, filters: dict[str, list[str]], expected: str
+) -> None:
     """Both filters must match, in any case; older versions do not return state and type."""
     world = World()
     world.context.machine.get_or_create_group("simple")
@@ -143,7 +145,7 @@ def test_list_groups(version: int, filters: dict[str, list[str]], expected: str)
     assert world.list(version, **filters) == ListGroupsResponse(groups=[r for r in rows if r.group_id in wanted])
 
 
-def test_list_groups_of_several_shards() -> None:
+def test_list_groups_joins_several_shards() -> None:
     """The response has every shard's groups, but no group that the client may not DESCRIBE."""
     context = GroupContext(partitions=3)
     names = [f"group-{i}" for i in range(9)]
@@ -180,7 +182,7 @@ def test_describe_groups_of_several_shards_keeps_the_order() -> None:
     )
 
 
-def test_delete_groups_one_by_one() -> None:
+def test_delete_groups_has_a_result_for_each_group() -> None:
     """Each group of a request succeeds or fails by itself; a duplicate gets one result."""
     world = World().build(STABLE)
     world.context.machine.get_or_create_group("simple")
@@ -232,7 +234,7 @@ def _refused(key: str, code: ErrorCode, message: str) -> Coordinator:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_find_one_coordinator(version: int) -> None:
+def test_find_coordinator_up_to_v3_has_one_result(version: int) -> None:
     """Up to v3 one key; from v1 on, the message of success is the text NONE."""
     assert _find(_api(), version, key="g") == FindCoordinatorResponse(
         node_id=7, host="host", port=9092, error_message="NONE" if version else ""
@@ -241,7 +243,7 @@ def test_find_one_coordinator(version: int) -> None:
 
 @pytest.mark.parametrize("version", [4, 5, 6])
 @pytest.mark.parametrize("key_type", [0, 1])
-def test_find_several_coordinators(version: int, key_type: int) -> None:
+def test_find_coordinator_since_v4_has_a_result_for_each_key(version: int, key_type: int) -> None:
     """From v4 on, each key has a result under its own name, in request order, with duplicates."""
     found = _find(_api(), version, key_type=key_type, coordinator_keys=["b", "", "a", "b"])
     assert found == FindCoordinatorResponse(
@@ -309,7 +311,7 @@ def test_find_coordinator_authorizes_each_key() -> None:
         ("", None),
     ],
 )
-def test_share_keys(text: str, canonical: str | None) -> None:
+def test_a_share_key_has_a_group_a_topic_id_and_a_partition(text: str, canonical: str | None) -> None:
     """group:topic id:partition; the canonical form is hashed."""
     assert share_key(text) == canonical
 

@@ -134,7 +134,7 @@ def test_printable_bytes_are_text(data: bytes | None, text: str | None) -> None:
     assert readable(data) == text
 
 
-def test_messages_become_plain_values() -> None:
+def test_messages_become_json_values() -> None:
     assert to_builtins(commit("g", {("t", 0): 5})) == {
         "group_id": "g",
         "generation_id_or_member_epoch": -1,

@@ -54,7 +54,7 @@ def fault_of(function: Callable[[], object]) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_a_batch_cut_short_anywhere_is_refused(codec: int) -> None:
+def test_a_batch_truncated_anywhere_is_refused(codec: int) -> None:
     batch = make(codec)
     for size in range(len(batch)):
         for function in (validate, validate_crc, lambda cut: list(iter_records(cut, decompress=decompress))):
@@ -227,7 +227,7 @@ def all_faults(data: bytes | bytearray | memoryview) -> set[str]:
 
 @given(data=st.binary(max_size=300))
 @settings(max_examples=300)
-def test_any_bytes_at_all_are_survived(data: bytes) -> None:
+def test_any_bytes_are_refused_or_read_without_a_crash(data: bytes) -> None:
     assert all_faults(data) <= DOCUMENTED
     assert all_faults(make()[:61] + data) <= DOCUMENTED
     assert all_faults(with_records(data, count=len(data) % 5)) <= DOCUMENTED
@@ -235,7 +235,7 @@ def test_any_bytes_at_all_are_survived(data: bytes) -> None:
 
 @given(data=st.data(), codec=st.integers(0, 4), seal=st.booleans())
 @settings(max_examples=300)
-def test_any_damage_is_survived(data: st.DataObject, codec: int, seal: bool) -> None:
+def test_any_damage_is_refused_or_read_without_a_crash(data: st.DataObject, codec: int, seal: bool) -> None:
     batch = bytearray(make(codec))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(batch) - 1))

@@ -240,7 +240,7 @@ def test_classes_without_fields_have_instances_too() -> None:
 
 
 @pytest.mark.parametrize("slot", ["__dict__", "__weakref__", "extra"])
-def test_classes_have_only_fields(slot: str) -> None:
+def test_message_classes_accept_only_fields(slot: str) -> None:
     """Slots that are not fields, a dictionary or weak references would be missed when objects are made and freed."""
     with pytest.raises(TypeError, match="fields and nothing else"):
         type(HeartbeatRequest)("Odd", (HeartbeatRequest,), {"__slots__": (slot,)})

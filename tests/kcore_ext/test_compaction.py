@@ -124,7 +124,7 @@ def test_batches_of_producers_and_batches_cut_by_the_log_start_are_read() -> Non
         found.base_offset(6)
 
 
-def test_sizes_below_and_above_the_compaction_point() -> None:
+def test_sizes_are_counted_below_and_above_the_compaction_point() -> None:
     run = [(at, keyed(at, b"k" * (at + 1))) for at in range(4)]
     first, *_, last = (len(batch) for _, batch in run)
     empty = run[0][1][:57] + bytes(4)

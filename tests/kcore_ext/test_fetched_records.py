@@ -119,7 +119,9 @@ def responses(draw: st.DrawFn) -> tuple[bytes, int, list[tuple[int, int]] | None
 
 
 @given(responses(), st.lists(st.integers(0, 4), max_size=8))
-def test_equals_the_reference(response: tuple[bytes, int, list[tuple[int, int]] | None], limits: list[int]) -> None:
+def test_fetched_records_equal_the_reference(
+    response: tuple[bytes, int, list[tuple[int, int]] | None], limits: list[int]
+) -> None:
     data, position, aborted = response
     records, following, epoch = reference(data, position, aborted)
     fetched = FetchedRecords(Record, "t", 3)

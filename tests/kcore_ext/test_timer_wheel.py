@@ -155,7 +155,7 @@ TestWheelAgainstSortedList.settings = settings(max_examples=150, stateful_step_c
 
 @pytest.mark.parametrize("start_ms", [0, 1, 63, 64, 4095, 2**18 - 1, 2**24, 1_790_000_000_000])
 @pytest.mark.parametrize("span_ms", BOUNDARIES)
-def test_fires_at_its_deadline_and_not_one_ms_before(start_ms: int, span_ms: int) -> None:
+def test_a_timer_fires_at_its_deadline_and_not_one_ms_before(start_ms: int, span_ms: int) -> None:
     if start_ms + span_ms > MAX_INT64:
         return
     wheel = TimerWheel(start_ms)
@@ -283,7 +283,7 @@ def test_time_never_goes_back() -> None:
     assert wheel.now_ms == 100
 
 
-def test_clear_cancels_all_and_they_can_be_armed_again() -> None:
+def test_clear_cancels_all_timers_and_they_can_be_armed_again() -> None:
     wheel = TimerWheel(0)
     timers = [wheel.add(deadline_ms, deadline_ms) for deadline_ms in (3, 70, 5000, 0)]
     assert wheel.clear() == 4

@@ -61,7 +61,7 @@ def test_the_callers_buffer_may_be_reused(engine: LogEngine) -> None:
     [b"", batch()[:60], batch() + b"x", batch()[:-1], batch()[:16] + b"\x01" + batch()[17:], batch(records=0)],
     ids=["empty", "short", "long", "cut", "magic 1", "negative delta"],
 )
-def test_what_is_not_one_batch_is_refused_and_changes_nothing(engine: LogEngine, data: bytes) -> None:
+def test_bytes_that_are_not_exactly_one_batch_are_refused_and_change_nothing(engine: LogEngine, data: bytes) -> None:
     log = engine.open(key())
     engine.commit()
     with pytest.raises(InvalidBatchError):
@@ -69,7 +69,7 @@ def test_what_is_not_one_batch_is_refused_and_changes_nothing(engine: LogEngine,
     assert (log.end_offset, log.leader_epoch, engine.dirty) == (0, -1, False)
 
 
-def test_an_older_epoch_is_fenced_and_a_newer_one_recorded_where_it_began(store: Store) -> None:
+def test_an_older_epoch_is_fenced_and_a_newer_one_is_recorded_with_its_start_offset(store: Store) -> None:
     log = store.engine.open(key())
     fill(log, store.engine, 2, leader_epoch=3, records=5)
     log.append(batch(), 7)
@@ -83,7 +83,7 @@ def test_an_older_epoch_is_fenced_and_a_newer_one_recorded_where_it_began(store:
     assert again.leader_epoch == 7
 
 
-def test_a_failed_round_takes_everything_staged_back(engine: LogEngine) -> None:
+def test_a_failed_round_discards_everything_staged(engine: LogEngine) -> None:
     kept, other = engine.open(key(0)), engine.open(key(1))
     stored = fill(kept, engine, 2, leader_epoch=1)
     engine.put_meta("name", b"old")
@@ -108,7 +108,7 @@ def test_a_failed_round_takes_everything_staged_back(engine: LogEngine) -> None:
     assert not created.end_offset
 
 
-def test_what_was_staged_after_a_failing_round_goes_with_it(engine: LogEngine) -> None:
+def test_appends_staged_after_a_failing_round_are_discarded_with_it(engine: LogEngine) -> None:
     log = engine.open(key())
     fill(log, engine, 1)
     log.append(batch(2), 1)
@@ -124,7 +124,7 @@ def test_what_was_staged_after_a_failing_round_goes_with_it(engine: LogEngine) -
     assert log.append(batch(), 0) == 1
 
 
-def test_appends_made_while_a_round_is_written_belong_to_the_next(store: Store) -> None:
+def test_appends_during_the_write_of_a_round_belong_to_the_next_round(store: Store) -> None:
     engine = store.engine
     log = engine.open(key())
     log.append(batch(2), 0)
@@ -141,7 +141,7 @@ def test_appends_made_while_a_round_is_written_belong_to_the_next(store: Store) 
     assert (again.end_offset, again.epoch_entries) == (5, [EpochEntry(0, 0), EpochEntry(1, 2)])
 
 
-def test_rollback_leaves_the_round_that_is_being_written_alone(engine: LogEngine) -> None:
+def test_rollback_does_not_affect_the_round_that_is_being_written(engine: LogEngine) -> None:
     log = engine.open(key())
     log.append(batch(2), 3)
     sealed = engine.seal()
@@ -153,7 +153,7 @@ def test_rollback_leaves_the_round_that_is_being_written_alone(engine: LogEngine
     assert (log.high_watermark, log.end_offset) == (2, 2)
 
 
-def test_one_round_at_a_time(engine: LogEngine) -> None:
+def test_a_second_round_is_refused_until_the_first_one_ends(engine: LogEngine) -> None:
     engine.open(key())
     sealed = engine.seal()
     with pytest.raises(LogError, match="neither finished nor failed"):
@@ -176,7 +176,7 @@ def test_a_handle_whose_creation_failed_creates_the_partition_with_its_next_appe
     assert (again.log_start_offset, again.end_offset, again.leader_epoch) == (40, 41, 2)
 
 
-def test_a_dropped_partition_is_gone_at_once_and_for_good(store: Store) -> None:
+def test_a_dropped_partition_is_absent_at_once_and_after_a_restart(store: Store) -> None:
     engine = store.engine
     log = engine.open(key())
     fill(log, engine, 3)
@@ -194,7 +194,7 @@ def test_a_dropped_partition_is_gone_at_once_and_for_good(store: Store) -> None:
     assert len(contents(store.reopen().open(key()))) == 1
 
 
-def test_drop_and_create_in_one_round_leaves_the_new_partition(store: Store) -> None:
+def test_a_partition_dropped_and_created_in_one_round_has_only_new_records(store: Store) -> None:
     engine = store.engine
     fill(engine.open(key()), engine, 3)
     engine.drop(key())
@@ -202,7 +202,7 @@ def test_drop_and_create_in_one_round_leaves_the_new_partition(store: Store) -> 
     assert contents(store.reopen().open(key())) == stored
 
 
-def test_a_failed_drop_brings_the_old_handle_back_and_ends_the_new_one(engine: LogEngine) -> None:
+def test_a_failed_drop_restores_the_old_handle_and_closes_the_new_one(engine: LogEngine) -> None:
     old = engine.open(key())
     stored = fill(old, engine, 2)
     engine.drop(key())
@@ -215,7 +215,7 @@ def test_a_failed_drop_brings_the_old_handle_back_and_ends_the_new_one(engine: L
         new.append(batch(), 0)
 
 
-def test_dropping_what_was_never_committed_needs_no_commit(engine: LogEngine) -> None:
+def test_dropping_a_partition_that_was_never_committed_needs_no_commit(engine: LogEngine) -> None:
     engine.open(key())
     engine.drop(key())
     assert not engine.dirty
@@ -223,7 +223,7 @@ def test_dropping_what_was_never_committed_needs_no_commit(engine: LogEngine) ->
     assert engine.partitions() == []
 
 
-def test_delete_before_keeps_the_batch_with_the_offset_and_moves_the_epochs(store: Store) -> None:
+def test_delete_before_keeps_the_batch_that_contains_the_offset_and_moves_the_epochs(store: Store) -> None:
     engine = store.engine
     log = engine.open(key())
     stored = [*fill(log, engine, 2, leader_epoch=1, records=10), *fill(log, engine, 2, leader_epoch=4, records=10)]
@@ -246,7 +246,7 @@ def test_delete_before_keeps_the_batch_with_the_offset_and_moves_the_epochs(stor
         again.read(39, 100)
 
 
-def test_named_values(store: Store) -> None:
+def test_named_values_survive_a_restart_once_they_are_committed(store: Store) -> None:
     engine = store.engine
     engine.put_meta("b/1", b"one")
     engine.put_meta("b/2", b"")
@@ -265,7 +265,7 @@ def test_named_values(store: Store) -> None:
             engine.put_meta(name, b"")
 
 
-def test_what_was_staged_when_the_engine_closed_is_not_there(store: Store) -> None:
+def test_changes_staged_when_the_engine_closes_are_lost(store: Store) -> None:
     log = store.engine.open(key())
     stored = fill(log, store.engine, 1)
     log.append(batch(), 0)
@@ -299,11 +299,11 @@ def test_a_closed_engine_refuses_everything(store: Store) -> None:
             use()
 
 
-def test_node_epoch_counts_openings(store: Store) -> None:
+def test_the_node_epoch_increases_with_every_opening(store: Store) -> None:
     assert [store.engine.node_epoch, store.reopen().node_epoch, store.reopen().node_epoch] == [0, 1, 2]
 
 
-def test_many_partitions_in_one_round_staged_in_any_order(store: Store) -> None:
+def test_one_round_writes_many_partitions_staged_in_any_order(store: Store) -> None:
     engine = store.engine
     logs = [engine.open(key(number)) for number in range(20)]
     expected: dict[int, list[bytes]] = {number: [] for number in range(20)}

@@ -68,7 +68,7 @@ def run_until_killed(folder: Path, durability: str, lines: int) -> int:
 @pytest.mark.seeded
 @pytest.mark.crash
 @pytest.mark.parametrize("durability", ["fsync", "os"])
-def test_what_was_acknowledged_survives_kill_9_and_nothing_is_partial(folder: Path, durability: str) -> None:
+def test_acknowledged_rounds_survive_kill_9_and_no_round_is_partial(folder: Path, durability: str) -> None:
     print(f"KCORE_SEED={SEED}")
     chance = random.Random(SEED)
     for opening in range(4):
@@ -91,7 +91,7 @@ def test_what_was_acknowledged_survives_kill_9_and_nothing_is_partial(folder: Pa
 
 
 @pytest.mark.crash
-def test_a_lock_left_by_a_killed_process_holds_nobody_up_and_a_live_one_is_named(folder: Path) -> None:
+def test_the_lock_of_a_killed_process_is_free_and_the_error_names_a_live_holder(folder: Path) -> None:
     holder = subprocess.Popen(
         [
             sys.executable,
@@ -119,7 +119,7 @@ def test_a_lock_left_by_a_killed_process_holds_nobody_up_and_a_live_one_is_named
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_a_simulated_crash_shows_the_round_only_if_it_came_after_the_commit_point(folder: Path, after: bool) -> None:
+def test_a_round_survives_a_simulated_crash_only_after_its_commit_point(folder: Path, after: bool) -> None:
     for restart in ("memory", "lmdb"):
         memory = MemoryStorage()
 

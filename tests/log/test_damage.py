@@ -111,7 +111,7 @@ def test_garbage_in_a_meta_page_is_refused(folder: Path, page: int, position: in
     )
 
 
-def test_a_meta_page_that_points_nowhere_is_refused(folder: Path) -> None:
+def test_a_meta_page_that_points_outside_the_file_is_refused(folder: Path) -> None:
     make(folder)
     main_root = 16 + 24 + 48 + 40
     for page in (0, 1):
@@ -179,7 +179,7 @@ def test_a_batch_of_the_wrong_epoch_is_found(folder: Path) -> None:
     assert kinds(folder) == [(60, "epoch")]
 
 
-def test_a_log_emptied_behind_the_engines_back_is_refused(folder: Path) -> None:
+def test_a_log_that_another_program_emptied_is_refused(folder: Path) -> None:
     engine = LmdbLogEngine(folder, "os")
     log = engine.open(key())
     fill(log, engine, 1, leader_epoch=1)
@@ -190,7 +190,7 @@ def test_a_log_emptied_behind_the_engines_back_is_refused(folder: Path) -> None:
     assert refusal(folder).what == f"damaged: batches of the newest epoch are missing{REMEDY}"
 
 
-def test_entries_of_nobody_are_found(folder: Path) -> None:
+def test_entries_of_unknown_partitions_are_found(folder: Path) -> None:
     make(folder)
     in_log(folder, put=(LOG_KEY.pack(7, 0), b"x"))
     in_log(folder, b"snap", put=(SNAP_KEY.pack(9, 0, 0), b"x"))
@@ -208,7 +208,7 @@ def test_damage_to_a_snapshot_is_found(folder: Path) -> None:
     assert [finding.detail for finding in verify_folder(folder)] == ["snapshot chunk 1 of 3 is missing"]
 
 
-def test_a_page_that_is_not_what_its_parent_says_is_found_before_lmdb_meets_it(folder: Path) -> None:
+def test_a_page_that_contradicts_its_parent_is_found_before_lmdb_reads_it(folder: Path) -> None:
     make(folder)
     assert check_pages(str(folder), "data.mdb") > 10
     data = (folder / "data.mdb").read_bytes()

@@ -26,7 +26,7 @@ from tests.log.conftest import Store
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_map_grows_unseen_while_readers_read(folder: Path) -> None:
+def test_the_map_grows_without_disturbing_readers(folder: Path) -> None:
     engine = LmdbLogEngine(folder, "os", map_size_bytes=1 << 16, tail_size_bytes=0)
     log = engine.open(key())
     stored = fill(log, engine, 3, size_bytes=1000)
@@ -69,7 +69,7 @@ def test_one_round_may_need_the_map_to_double_many_times(folder: Path) -> None:
     engine.close()
 
 
-def test_the_size_limit_fails_a_commit_and_the_engine_goes_on(folder: Path) -> None:
+def test_a_commit_beyond_the_size_limit_fails_and_the_engine_continues(folder: Path) -> None:
     engine = LmdbLogEngine(folder, "os", map_size_bytes=1 << 16, max_size_bytes=1 << 20)
     log = engine.open(key())
     stored = fill(log, engine, 3, size_bytes=1000)
@@ -230,7 +230,7 @@ def break_commit(engine: LmdbLogEngine, lands: bool, error: BaseException) -> No
 
 
 @pytest.mark.parametrize("error", [lmdb.PanicError("mdb_txn_commit"), lmdb.DiskError("mdb_txn_commit")])
-def test_a_commit_that_fails_and_did_not_take_place_is_a_failure_and_the_file_is_opened_anew(
+def test_a_failed_commit_that_stored_nothing_is_a_failure_and_the_file_is_reopened(
     folder: Path, error: lmdb.Error
 ) -> None:
     engine = LmdbLogEngine(folder)
@@ -247,7 +247,7 @@ def test_a_commit_that_fails_and_did_not_take_place_is_a_failure_and_the_file_is
     engine.close()
 
 
-def test_readers_go_on_while_failing_commits_have_the_file_opened_anew(folder: Path) -> None:
+def test_readers_continue_while_failed_commits_reopen_the_file(folder: Path) -> None:
     engine = LmdbLogEngine(folder, "os", tail_size_bytes=0)
     log = engine.open(key())
     stored = fill(log, engine, 20)
@@ -288,7 +288,7 @@ def test_readers_go_on_while_failing_commits_have_the_file_opened_anew(folder: P
     engine.close()
 
 
-def test_a_commit_that_fails_while_writing_the_meta_page_but_took_place_is_a_success(folder: Path) -> None:
+def test_a_commit_that_fails_after_it_was_stored_is_a_success(folder: Path) -> None:
     """After a failed write of the meta page, the file shows whether the transaction took place."""
     engine = LmdbLogEngine(folder)
     log = engine.open(key())
@@ -342,7 +342,7 @@ def test_a_commit_whose_result_is_unknown_is_settled_when_the_file_can_be_writte
 
 
 @pytest.mark.parametrize("lands", [False, True])
-def test_an_interrupt_in_a_commit_leaves_memory_and_file_agreed(folder: Path, lands: bool) -> None:
+def test_memory_and_file_agree_after_an_interrupted_commit(folder: Path, lands: bool) -> None:
     engine = LmdbLogEngine(folder)
     log = engine.open(key())
     fill(log, engine, 2)
@@ -356,7 +356,7 @@ def test_an_interrupt_in_a_commit_leaves_memory_and_file_agreed(folder: Path, la
     engine.close()
 
 
-def test_a_folder_that_cannot_be_opened_again_fails_every_commit_until_it_can(folder: Path) -> None:
+def test_every_commit_fails_while_the_folder_cannot_be_opened_again(folder: Path) -> None:
     engine = LmdbLogEngine(folder)
     log = engine.open(key())
     stored = fill(log, engine, 2)
@@ -377,7 +377,7 @@ def test_a_folder_that_cannot_be_opened_again_fails_every_commit_until_it_can(fo
     engine.close()
 
 
-def test_injected_failures_hit_the_commits_they_were_meant_for() -> None:
+def test_injected_failures_affect_exactly_the_chosen_commits() -> None:
     engine = FaultInjectingEngine(MemoryLogEngine())
     log = engine.open(key())
     engine.fail_commit(2, FailureReason.DISK_FULL)
@@ -397,7 +397,7 @@ def test_injected_failures_hit_the_commits_they_were_meant_for() -> None:
     assert engine.reclaim(1) is False
 
 
-def test_an_interrupt_behind_an_injected_engines_write_shows_the_write(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_after_the_write_of_an_injected_engine_keeps_the_write(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = FaultInjectingEngine(MemoryLogEngine())
     log = engine.open(key())
     stored = fill(log, engine, 2)
@@ -442,9 +442,7 @@ class NoMemory:
 
 
 @pytest.mark.parametrize("background", [False, True])
-def test_a_commit_that_took_place_while_the_file_could_not_be_opened_is_shown_as_soon_as_it_can(
-    folder: Path, background: bool
-) -> None:
+def test_a_stored_commit_is_shown_once_the_file_can_be_opened_again(folder: Path, background: bool) -> None:
     engine = LmdbLogEngine(folder)
     log = engine.open(key())
     stored = fill(log, engine, 2)
@@ -475,7 +473,7 @@ def test_a_commit_that_took_place_while_the_file_could_not_be_opened_is_shown_as
     engine.close()
 
 
-def test_a_durable_commit_that_the_file_lacks_stops_all_writes(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_lacks_a_durable_commit_stops_all_writes(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Memory is ahead of the file, for example because the file was replaced by an older copy."""
     engine = LmdbLogEngine(folder)
     log = engine.open(key())
@@ -570,9 +568,7 @@ def test_a_closed_storage_is_not_opened_again_by_a_late_reader(folder: Path) -> 
     engine.close()
 
 
-def test_a_folder_is_free_again_after_an_opening_that_ran_out_of_memory(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_opening_without_memory_releases_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = LmdbLogEngine(folder)
     stored = fill(engine.open(key()), engine, 2)
     engine.close()

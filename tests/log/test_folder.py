@@ -42,7 +42,7 @@ def put_raw(folder: Path, db: bytes, name: bytes, value: bytes | None) -> None:
         txn.delete(name) if value is None else txn.put(name, value)
 
 
-def test_absent_folders_are_made_and_empty_ones_taken(tmp_path: Path) -> None:
+def test_absent_folders_are_created_and_empty_ones_are_used(tmp_path: Path) -> None:
     for folder in (tmp_path / "a" / "b", tmp_path):
         engine = LmdbLogEngine(folder)
         assert engine.path == str(folder)
@@ -50,7 +50,7 @@ def test_absent_folders_are_made_and_empty_ones_taken(tmp_path: Path) -> None:
         shutil.rmtree(tmp_path / "a", ignore_errors=True)
 
 
-def test_without_create_an_absent_folder_is_refused_and_not_made(folder: Path) -> None:
+def test_without_create_an_absent_folder_is_refused_and_not_created(folder: Path) -> None:
     assert refusal(folder, create=False) == ("no kcore data folder", "data.mdb")
     assert not folder.exists()
     for tool in (compact, verify_folder):
@@ -59,21 +59,21 @@ def test_without_create_an_absent_folder_is_refused_and_not_made(folder: Path) -
     assert not folder.exists()
 
 
-def test_a_folder_of_somebody_else_is_refused_and_left_alone(folder: Path) -> None:
+def test_a_folder_with_other_files_is_refused_and_not_changed(folder: Path) -> None:
     folder.mkdir()
     (folder / "thesis.txt").write_text("x")
     assert refusal(folder) == ("not a kcore data folder, and not empty", "thesis.txt")
     assert os.listdir(folder) == ["thesis.txt"]
 
 
-def test_an_lmdb_file_of_somebody_else_is_refused(folder: Path) -> None:
+def test_an_lmdb_file_of_another_program_is_refused(folder: Path) -> None:
     folder.mkdir()
     with lmdb.open(str(folder)) as env, env.begin(write=True) as txn:
         txn.put(b"a", b"b")
     assert refusal(folder) == ("an LMDB file, but not kcore's", "data.mdb")
 
 
-def test_a_creation_that_a_crash_cut_short_is_begun_again(folder: Path) -> None:
+def test_a_creation_that_a_crash_interrupted_is_begun_again(folder: Path) -> None:
     folder.mkdir()
     (folder / "data.mdb").write_bytes(b"")
     LmdbLogEngine(folder).close()
@@ -137,7 +137,7 @@ def test_a_folder_whose_lock_file_was_removed_is_still_locked(folder: Path, remo
     again.close()
 
 
-def test_one_engine_at_a_time_in_one_process(folder: Path) -> None:
+def test_a_process_opens_a_folder_with_one_engine_at_a_time(folder: Path) -> None:
     engine = LmdbLogEngine(folder)
     assert refusal(folder) == ("in use by this process", "kcore.lock")
     for tool in (compact, verify_folder):
@@ -148,7 +148,7 @@ def test_one_engine_at_a_time_in_one_process(folder: Path) -> None:
     LmdbLogEngine(folder).close()
 
 
-def test_an_engine_that_was_dropped_without_a_close_gives_its_folder_back(folder: Path) -> None:
+def test_an_engine_collected_without_a_close_releases_its_folder(folder: Path) -> None:
     engine = LmdbLogEngine(folder)
     fill(engine.open(key()), engine, 3)
     del engine
@@ -159,7 +159,7 @@ def test_an_engine_that_was_dropped_without_a_close_gives_its_folder_back(folder
     again.close()
 
 
-def test_a_folder_and_its_files_are_their_owner_s_alone(folder: Path) -> None:
+def test_only_the_owner_may_read_a_folder_and_its_files(folder: Path) -> None:
     before = os.umask(0)
     try:
         make(folder)
@@ -172,7 +172,7 @@ def test_a_folder_and_its_files_are_their_owner_s_alone(folder: Path) -> None:
     assert modes == {"kcore.lock": 0o600, "data.mdb": 0o600, "lock.mdb": 0o600, "journal": 0o600}
 
 
-def test_durability_is_one_of_three(folder: Path) -> None:
+def test_durability_memory_is_for_logs_without_a_path(folder: Path) -> None:
     with pytest.raises(ValueError, match="durability"):
         LmdbLogEngine(folder, "memory")
     with pytest.raises(ValueError, match="needs a path"):
@@ -192,7 +192,7 @@ def test_a_newer_format_is_refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_a_folder_of_an_older_version_without_a_journal_goes_on(version: int, folder: Path) -> None:
+def test_a_folder_of_an_older_version_without_a_journal_remains_usable(version: int, folder: Path) -> None:
     stored = make(folder)
     put_raw(folder, b"meta", b"format", struct.pack(">I", version))
     for _ in range(2):
@@ -288,7 +288,7 @@ def test_a_forked_child_cannot_use_the_engine_and_does_not_keep_the_folder(folde
         os.waitpid(child, 0)
 
 
-def test_compaction_gives_the_file_back_and_keeps_everything(folder: Path) -> None:
+def test_compaction_shrinks_the_file_and_keeps_all_records(folder: Path) -> None:
     engine = LmdbLogEngine(folder, "os")
     log = engine.open(key())
     for _ in range(30):
@@ -314,7 +314,7 @@ def test_compaction_gives_the_file_back_and_keeps_everything(folder: Path) -> No
     engine.close()
 
 
-def test_a_compaction_that_was_cut_short_leaves_no_trace(folder: Path) -> None:
+def test_an_interrupted_compaction_leaves_no_files(folder: Path) -> None:
     stored = make(folder)
     (folder / "data.mdb.compact").write_bytes(b"half a copy")
     engine = LmdbLogEngine(folder)

@@ -63,7 +63,9 @@ def append_rounds(engine: LmdbLogEngine, rounds: int, size_bytes: int = 20) -> l
     return stored
 
 
-def test_small_rounds_are_in_the_journal_until_it_is_moved(engine: LmdbLogEngine, folder: Path, tmp_path: Path) -> None:
+def test_small_rounds_stay_in_the_journal_until_it_is_moved(
+    engine: LmdbLogEngine, folder: Path, tmp_path: Path
+) -> None:
     """Reads of every partition return the same before and after the move, from any offset."""
     stored = append_rounds(engine, MAX_ROUNDS + 1)
     with crashed(folder, tmp_path) as copy:
@@ -158,7 +160,9 @@ def test_after_a_clean_close_the_data_file_alone_has_everything(engine: LmdbLogE
     again.close()
 
 
-def test_a_large_round_goes_to_the_log_behind_the_journal(engine: LmdbLogEngine, folder: Path, tmp_path: Path) -> None:
+def test_a_large_round_goes_to_the_log_after_the_rounds_of_the_journal(
+    engine: LmdbLogEngine, folder: Path, tmp_path: Path
+) -> None:
     stored = append_rounds(engine, 4)
     log = engine.open(key(0))
     data = batch(1, MAX_ROUND_BYTES)
@@ -227,7 +231,7 @@ def damage_file(folder: Path, how: str) -> None:
         ("flipped", "round 1 at position 711, although round 2 after it is sound"),
     ],
 )
-def test_a_journal_that_lacks_acknowledged_rounds_is_refused_and_left_alone(
+def test_a_journal_that_lacks_acknowledged_rounds_is_refused_and_not_changed(
     how: str, what: str, folder: Path, tmp_path: Path
 ) -> None:
     engine = LmdbLogEngine(folder)
@@ -334,7 +338,7 @@ def test_any_rounds_read_as_they_do_in_memory(seed: int, folder: Path, tmp_path:
     durable.close()
 
 
-def test_nobody_writes_between_a_move_and_its_being_remembered(
+def test_no_round_is_written_between_a_move_and_the_record_of_the_move(
     engine: LmdbLogEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any thread may free space. A round that another thread writes meanwhile must not count as moved."""
@@ -376,7 +380,7 @@ def forget_a_round(one: Journal) -> None:
 
 @pytest.mark.parametrize("harm", [lose_a_round, lose_batches, forget_a_round])
 @pytest.mark.parametrize("how", ["write", "reclaim", "close"])
-def test_a_journal_that_memory_does_not_know_wholly_is_never_left(
+def test_a_journal_that_differs_from_memory_stops_all_writes(
     harm: Callable[[Journal], None], how: str, engine: LmdbLogEngine, folder: Path
 ) -> None:
     stored = append_rounds(engine, 6)
@@ -400,7 +404,7 @@ def test_a_journal_that_memory_does_not_know_wholly_is_never_left(
     again.close()
 
 
-def test_rounds_that_the_file_has_lost_are_moved_from_memory(engine: LmdbLogEngine, folder: Path) -> None:
+def test_rounds_lost_by_the_journal_file_are_moved_from_memory(engine: LmdbLogEngine, folder: Path) -> None:
     stored = append_rounds(engine, 6)
     (folder / "journal").write_bytes(bytes(JOURNAL_BYTES))
     more = append_rounds(engine, 1, MAX_ROUND_BYTES)

@@ -95,7 +95,7 @@ def test_damage_before_a_sound_entry_is_damage_only_if_entries_were_flushed(
         assert load_entries(bytes(file), IDENTITY) == found
 
 
-def test_a_round_that_does_not_follow_ends_the_journal() -> None:
+def test_a_round_that_does_not_follow_its_predecessor_ends_the_journal() -> None:
     first = entry(0, b"")
     for second in (entry(0, b""), entry(2, b"", flags=0), entry(1, b"", OTHER)):
         assert [one.round for one in load_entries(stored([first, second]), IDENTITY)] == [0]

@@ -101,7 +101,7 @@ def needs_root() -> None:
 
 @pytest.mark.crash
 @pytest.mark.usefixtures("needs_root")
-def test_what_was_acknowledged_with_fsync_survives_the_loss_of_power(tmp_path: Path) -> None:
+def test_rounds_acknowledged_with_fsync_survive_a_power_failure(tmp_path: Path) -> None:
     for image, acknowledged in power_cuts(tmp_path, "fsync", [1, 40, 111, 300]):
         with mounted(image, tmp_path / "after") as where:
             engine = LmdbLogEngine(where / "data")
@@ -117,7 +117,7 @@ def test_what_was_acknowledged_with_fsync_survives_the_loss_of_power(tmp_path: P
 
 @pytest.mark.crash
 @pytest.mark.usefixtures("needs_root")
-def test_the_power_cut_of_this_test_really_loses_what_was_not_flushed(tmp_path: Path) -> None:
+def test_the_simulated_power_cut_loses_unflushed_rounds(tmp_path: Path) -> None:
     """The control: with durability `os` the same cut takes acknowledged commits away, or leaves a folder refused."""
     ((image, acknowledged),) = power_cuts(tmp_path, "os", [300])
     with mounted(image, tmp_path / "after") as where:

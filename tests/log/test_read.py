@@ -54,7 +54,7 @@ def test_offsets_outside_the_log_are_refused(engine: LogEngine) -> None:
     assert log.read(11, 10) == log.read(12, 10) == []
 
 
-def test_batches_between_two_offsets(engine: LogEngine) -> None:
+def test_batches_contains_only_the_batches_between_two_offsets(engine: LogEngine) -> None:
     log = engine.open(key())
     stored = fill(log, engine, 4, records=3)
     assert list(log.batches(4, 9)) == [(3, stored[1]), (6, stored[2])]
@@ -90,7 +90,7 @@ def test_retention_that_overtakes_an_iteration_is_reported(engine: LogEngine, mo
         list(iteration)
 
 
-def test_neighbouring_partitions_do_not_show(engine: LogEngine) -> None:
+def test_a_read_contains_no_batches_of_neighbouring_partitions(engine: LogEngine) -> None:
     logs = [engine.open(key(number)) for number in range(3)]
     engine.commit()
     outer = [fill(logs[0], engine, 2), fill(logs[2], engine, 2)]
@@ -101,7 +101,7 @@ def test_neighbouring_partitions_do_not_show(engine: LogEngine) -> None:
     assert [log.size_bytes() for log in logs] == [162, 81, 162]
 
 
-def test_timestamps_lead_to_the_first_batch_that_reaches_them(engine: LogEngine) -> None:
+def test_a_search_by_timestamp_finds_the_first_batch_that_reaches_it(engine: LogEngine) -> None:
     log = engine.open(key())
     assert log.find_by_timestamp(0) is None
     assert log.max_timestamp_batch() is None
@@ -171,7 +171,7 @@ def test_readers_on_other_threads_see_whole_prefixes_while_the_owner_commits(sto
     assert engine.verify(deep=True) == []
 
 
-def test_a_round_written_on_another_thread(store: Store) -> None:
+def test_a_round_written_on_another_thread_is_readable_after_it_is_finished(store: Store) -> None:
     engine = store.engine
     log = engine.open(key())
     expected = []
@@ -190,7 +190,7 @@ def test_a_round_written_on_another_thread(store: Store) -> None:
     assert contents(store.reopen().open(key())) == expected
 
 
-def test_tail_holds_the_newest_and_stays_within_its_bound() -> None:
+def test_the_tail_holds_the_newest_batches_within_its_bound() -> None:
     cache, first, second = TailCache((81 + BATCH_OVERHEAD) * 10), PartitionTail(), PartitionTail()
     stored = [stamped(batch(2), 2 * at, 0) for at in range(12)]
     cache.add(first, [0, 2, 4, 6], stored[:4])
@@ -202,7 +202,7 @@ def test_tail_holds_the_newest_and_stays_within_its_bound() -> None:
     assert second.read(0, 16, 1 << 20, True) == stored[:8]
 
 
-def test_tail_forgets_what_it_let_go() -> None:
+def test_the_tail_holds_no_references_to_evicted_batches() -> None:
     cache, tail = TailCache((81 + BATCH_OVERHEAD) * 4), PartitionTail()
     count = TRIM_THRESHOLD * 3
     for at in range(count):

@@ -57,7 +57,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Original:
 
 
 @pytest.mark.parametrize("child", range(CHILDREN))
-def test_every_damage_ends_in_an_error_or_in_right_data(original: Original, tmp_path: Path, child: int) -> None:
+def test_any_damage_gives_an_error_or_correct_data(original: Original, tmp_path: Path, child: int) -> None:
     seeds = range(child * SEEDS_PER_CHILD, (child + 1) * SEEDS_PER_CHILD)
     command = [sys.executable, "-m", "tests.log.damaged_folders", original.files, tmp_path, json.dumps(SETTINGS)]
     ran = subprocess.run(

@@ -33,7 +33,7 @@ def compacted(engine: LogEngine) -> tuple[PartitionLog, list[bytes]]:
     return log, [smaller, stored[1], merged, *stored[7:]]
 
 
-def test_readers_see_what_was_put_there_and_step_over_gaps(store: Store) -> None:
+def test_readers_see_the_rewritten_batches_and_skip_gaps(store: Store) -> None:
     log, kept = compacted(store.engine)
     for _ in range(2):
         assert contents(log) == kept
@@ -50,7 +50,7 @@ def test_readers_see_what_was_put_there_and_step_over_gaps(store: Store) -> None
         log = store.reopen().open(key())
 
 
-def test_a_gap_above_the_mark_is_damage(store: Store) -> None:
+def test_a_gap_above_the_compaction_mark_is_damage(store: Store) -> None:
     log, _ = compacted(store.engine)
     assert log.cleaned_to == 14
     inner = store.engine.inner if isinstance(store.engine, FaultInjectingEngine) else store.engine
@@ -64,7 +64,7 @@ def test_a_gap_above_the_mark_is_damage(store: Store) -> None:
     assert [(one.kind, one.offset) for one in store.engine.verify(deep=True)] == [("gap", 4)]
 
 
-def test_what_was_staged_goes_with_a_rollback_and_with_a_failed_commit() -> None:
+def test_a_staged_rewrite_is_discarded_by_a_rollback_and_by_a_failed_commit() -> None:
     store_engine = FaultInjectingEngine(Store("memory", None).engine)  # type: ignore[arg-type]
     log = store_engine.open(key())
     stored = fill(log, store_engine, 4)
@@ -83,7 +83,7 @@ def test_what_was_staged_goes_with_a_rollback_and_with_a_failed_commit() -> None
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("kind", ["memory", "lmdb-os"])
-def test_a_crash_leaves_all_of_it_or_nothing(kind: str, after: bool, tmp_path: object) -> None:
+def test_a_crash_leaves_the_whole_rewrite_or_nothing(kind: str, after: bool, tmp_path: object) -> None:
     store = Store(kind, tmp_path / "data")  # type: ignore[operator]
     engine = FaultInjectingEngine(store.engine)
     log = engine.open(key())
@@ -102,7 +102,7 @@ def test_a_crash_leaves_all_of_it_or_nothing(kind: str, after: bool, tmp_path: o
     store.engine.close()
 
 
-def test_the_last_batch_and_wrong_bytes_are_refused(engine: LogEngine) -> None:
+def test_a_rewrite_of_the_last_batch_or_with_invalid_bytes_is_refused(engine: LogEngine) -> None:
     log = engine.open(key())
     fill(log, engine, 5, records=2)
     with pytest.raises(OffsetOutOfRangeError):
@@ -116,7 +116,7 @@ def test_the_last_batch_and_wrong_bytes_are_refused(engine: LogEngine) -> None:
     assert not engine.dirty
 
 
-def test_retention_ends_in_a_gap_and_wins_over_a_rewrite(store: Store) -> None:
+def test_retention_may_end_in_a_gap_and_overrides_a_rewrite(store: Store) -> None:
     log, kept = compacted(store.engine)
     log.delete_before(7)
     store.engine.commit()
@@ -130,7 +130,7 @@ def test_retention_ends_in_a_gap_and_wins_over_a_rewrite(store: Store) -> None:
         log = store.reopen().open(key())
 
 
-def test_an_iteration_goes_on_while_the_log_is_compacted(engine: LogEngine) -> None:
+def test_an_iteration_continues_while_the_log_is_compacted(engine: LogEngine) -> None:
     log = engine.open(key())
     fill(log, engine, 1200)
     iteration = log.batches()
@@ -144,7 +144,7 @@ def test_an_iteration_goes_on_while_the_log_is_compacted(engine: LogEngine) -> N
     assert bases(log) == [1020, *range(1190, 1200)]
 
 
-def test_timestamps_are_found_in_what_is_left(engine: LogEngine) -> None:
+def test_a_search_by_timestamp_reads_the_remaining_batches(engine: LogEngine) -> None:
     log = engine.open(key())
     for number in range(6):
         log.append(batch(max_timestamp_ms=100 * (number + 1)), 0)
@@ -159,7 +159,7 @@ def test_timestamps_are_found_in_what_is_left(engine: LogEngine) -> None:
 
 
 @pytest.mark.parametrize("cleaned_to", [0, 1, 1 << 40])
-def test_metadata_keeps_the_mark(cleaned_to: int) -> None:
+def test_metadata_round_trip_with_the_compaction_mark(cleaned_to: int) -> None:
     meta = PartitionMeta(3, 5, (), None, cleaned_to)
     assert PartitionMeta.decode(meta.encode()) == meta
     with pytest.raises(ValueError, match="unknown flags"):

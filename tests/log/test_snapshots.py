@@ -15,7 +15,7 @@ def put(log, engine: LogEngine, offset: int, chunks: list[bytes]) -> None:
         engine.commit()
 
 
-def test_a_snapshot_shows_when_its_switch_is_committed(store: Store) -> None:
+def test_a_snapshot_is_visible_once_its_switch_is_committed(store: Store) -> None:
     engine = store.engine
     log = engine.open(key())
     fill(log, engine, 5)
@@ -51,7 +51,7 @@ def test_the_previous_snapshot_is_readable_until_the_next_is_committed(store: St
     assert list(store.reopen().open(key()).read_snapshot()) == [b"b", b"c"]
 
 
-def test_chunks_of_a_snapshot_given_up_are_reclaimed_after_the_next_opening(store: Store) -> None:
+def test_chunks_of_an_abandoned_snapshot_are_reclaimed_after_the_next_opening(store: Store) -> None:
     engine = store.engine
     log = engine.open(key())
     fill(log, engine, 9)
@@ -71,7 +71,7 @@ def test_chunks_of_a_snapshot_given_up_are_reclaimed_after_the_next_opening(stor
     assert [storage.snapshot_chunk(0, offset, 0) is None for offset in (2, 5, 7)] == [True, False, True]
 
 
-def test_a_failed_commit_means_beginning_the_snapshot_again(engine: LogEngine) -> None:
+def test_a_snapshot_begins_again_after_a_failed_commit(engine: LogEngine) -> None:
     log = engine.open(key())
     fill(log, engine, 3)
     put(log, engine, 2, [b"a"])
@@ -87,7 +87,7 @@ def test_a_failed_commit_means_beginning_the_snapshot_again(engine: LogEngine) -
     assert list(log.read_snapshot()) == [b"c", b"d"]
 
 
-def test_chunks_come_in_order_and_at_committed_offsets(engine: LogEngine) -> None:
+def test_chunks_are_accepted_only_in_order_and_at_committed_offsets(engine: LogEngine) -> None:
     log = engine.open(key())
     log.append(batch(5), 0)
     with pytest.raises(OffsetOutOfRangeError):
@@ -144,7 +144,7 @@ def test_reclaim_works_in_bounded_steps_and_only_below_the_log_start(store: Stor
     assert engine.verify(deep=True) == []
 
 
-def test_reclaim_goes_on_after_a_restart(store: Store) -> None:
+def test_reclaim_continues_after_a_restart(store: Store) -> None:
     engine = store.engine
     log, gone = engine.open(key(0)), engine.open(key(1))
     stored = fill(log, engine, 10)
@@ -188,7 +188,7 @@ def test_deleted_space_is_used_again(store: Store) -> None:
     assert sizes[-1] <= sizes[2] * 1.5
 
 
-def test_reclaim_spares_a_snapshot_begun_again_at_the_offset_of_one_given_up(store: Store) -> None:
+def test_reclaim_keeps_a_new_snapshot_at_the_offset_of_an_abandoned_one(store: Store) -> None:
     engine = store.engine
     fill(engine.open(key()), engine, 9)
     put(engine.open(key()), engine, 7, [b"old"] * 4)

@@ -76,7 +76,7 @@ steps = st.lists(
 
 
 @given(steps)
-def test_tail_is_what_its_plain_definition_says(steps: list[tuple[str, int, object]]) -> None:
+def test_the_tail_equals_its_reference_implementation(steps: list[tuple[str, int, object]]) -> None:
     cache, reference_cache = TailCache(BOUND), ReferenceCache(BOUND)
     tails = [PartitionTail() for _ in range(TAILS)]
     plain = [ReferenceTail() for _ in range(TAILS)]

@@ -102,7 +102,7 @@ def test_a_classic_member_is_described_with_its_partitions(node: kcore.Node, nam
     assert row.raw_assignment != b""
 
 
-def test_positions_of_share_groups(node: kcore.Node, name: str) -> None:
+def test_share_groups_have_start_offsets_and_lags(node: kcore.Node, name: str) -> None:
     node.topics.create(name, 1).append_many("abc")
     group = node.group(name)
     assert group.share_positions() == {}, "the group does not exist"
@@ -178,7 +178,7 @@ def test_a_hanging_transaction_is_aborted_in_its_partition(node: kcore.Node, nam
     assert node.topics[name].read(0, 0) == []
 
 
-async def test_the_same_on_a_loop(anode: kcore.AsyncNode, name: str) -> None:
+async def test_groups_transactions_and_users_are_administered_on_a_loop(anode: kcore.AsyncNode, name: str) -> None:
     await anode.topics.create(name, 1)
     await anode.group(name).commit({(name, 0): 3})
     assert await anode.groups.committed([name]) == {name: {TopicPartition(name, 0): OffsetAndMetadata(3)}}

@@ -79,7 +79,7 @@ def test_a_response_is_decompressed_in_parts(node: kcore.Node, name: str, monkey
         assert all(record.value == bytes([record.offset]) * 10_000 for record in found)
 
 
-async def test_a_loop_without_a_with_block(anode: kcore.AsyncNode, name: str, options: dict[str, Any]) -> None:
+async def test_a_loop_needs_no_with_block(anode: kcore.AsyncNode, name: str, options: dict[str, Any]) -> None:
     topic = await anode.topics.create(name, 1)
     await topic.append_many("abc")
     seen = []

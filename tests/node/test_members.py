@@ -202,7 +202,7 @@ def test_closing_a_node_closes_its_members(bootstrap: str, name: str) -> None:
     wait_until(lambda: not [each for each in threading.enumerate() if each.name == "kcore-drive"], "the threads' end")
 
 
-def test_many_members_on_threads(node: kcore.Node, name: str) -> None:
+def test_many_members_on_threads_share_the_partitions(node: kcore.Node, name: str) -> None:
     node.topics.create(name, 8)
     group = node.group(name)
     members = [group.join(name) for _ in range(4)]

@@ -133,7 +133,7 @@ def response(**codes: int) -> MetadataResponse:
     return MetadataResponse(topics=[MetadataResponseTopic(name=name, error_code=code) for name, code in codes.items()])
 
 
-def test_the_lookups_of_a_subscription() -> None:
+def test_a_subscription_repeats_lookups_of_missing_topics_only() -> None:
     missing, other = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     check = SubscriptionCheck(["c", "b", "a", "a"], 5.0)
     assert (check.topics, check.due_s) == (["a", "b", "c"], 5.0)

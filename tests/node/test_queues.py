@@ -75,7 +75,7 @@ def test_a_worker_gets_jobs_in_order_and_accepts_them(node: kcore.Node, name: st
     assert node.group(name).describe().members == ()
 
 
-async def test_a_worker_on_an_event_loop(anode: kcore.AsyncNode, name: str) -> None:
+async def test_a_worker_on_an_event_loop_gets_and_accepts_jobs(anode: kcore.AsyncNode, name: str) -> None:
     await anode.topics.create(name)
     await anode.group(name).set_config(EARLIEST)
     await anode.topics[name].append_many(["a", "b", "c"])
@@ -212,7 +212,7 @@ def test_the_offsets_of_transaction_markers_are_no_jobs(node: kcore.Node, name: 
         wait_until(lambda: queue.get(timeout=0.1) is None and unfinished(node, name) == 0, "gaps to be acknowledged")
 
 
-def test_jobs_of_several_topics_and_partitions(node: kcore.Node, name: str) -> None:
+def test_a_queue_has_jobs_of_several_topics_and_partitions(node: kcore.Node, name: str) -> None:
     node.group(name).set_config(EARLIEST)
     topics = [f"{name}-{number}" for number in range(2)]
     for topic in topics:

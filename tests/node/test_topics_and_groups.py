@@ -21,13 +21,13 @@ def values(records: list[Record]) -> list[bytes | None]:
     return [record.value for record in records]
 
 
-def test_the_first_example(node: kcore.Node, name: str) -> None:
+def test_a_committed_offset_is_read_back(node: kcore.Node, name: str) -> None:
     node.topics.create(name, partitions=4)
     node.group(name).commit({(name, 0): 42})
     assert node.group(name).committed() == {TopicPartition(name, 0): OffsetAndMetadata(42)}
 
 
-async def test_the_first_example_on_a_loop(anode: kcore.AsyncNode, name: str) -> None:
+async def test_a_committed_offset_is_read_back_on_a_loop(anode: kcore.AsyncNode, name: str) -> None:
     await anode.topics.create(name, partitions=4)
     await anode.group(name).commit({(name, 0): OffsetAndMetadata(42, "note", 0)})
     assert await anode.group(name).committed() == {TopicPartition(name, 0): OffsetAndMetadata(42, "note", 0)}
@@ -116,7 +116,7 @@ def test_an_existing_topic_with_other_partitions_is_returned_with_a_warning(
     assert messages == [f"client: topic {name!r} exists with 2 partitions instead of 5; grow() adds partitions"]
 
 
-def test_offsets_of_a_topic(node: kcore.Node, name: str) -> None:
+def test_a_topic_has_start_and_end_offsets_and_offsets_at_a_time(node: kcore.Node, name: str) -> None:
     topic = node.topics.create(name, 2)
     topic.append("old", partition=0, timestamp=1_000.0)
     topic.append("new", partition=0, timestamp=2_000.0)
@@ -150,7 +150,7 @@ def test_a_commit_that_fails_in_part_names_the_partitions(node: kcore.Node, name
     assert node.group(name).committed() == {TopicPartition(name, 0): OffsetAndMetadata(7)}
 
 
-def test_committed_offsets_and_lag(node: kcore.Node, name: str) -> None:
+def test_the_lag_follows_committed_offsets(node: kcore.Node, name: str) -> None:
     topic = node.topics.create(name, 3)
     topic.append_many("abc", partition=0)
     group = node.group(name)

@@ -168,7 +168,7 @@ def test_offsets_have_pages(node: Watched) -> None:
         assert offsets == page([rest] * len(partitions), 120, number, 3)
 
 
-def test_topics_and_partitions(node: Watched) -> None:
+def test_topics_and_partitions_are_listed(node: Watched) -> None:
     records = batch([b"x", b"y"])
     with node.live.connect() as client:
         make_topic(client, "t", 2)
@@ -187,7 +187,7 @@ def test_topics_and_partitions(node: Watched) -> None:
     assert node.get("/api/topic?name=unknown") == (404, "null\n")
 
 
-def test_transactions(node: Watched) -> None:
+def test_transactions_are_listed(node: Watched) -> None:
     with node.live.connect() as client:
         make_topic(client, "t", 2)
         client.send(FindCoordinatorRequest(key_type=1, coordinator_keys=["open"]), 6)
@@ -279,7 +279,7 @@ def test_hostile_names_are_shown_as_they_are(node: Watched) -> None:
         ("/console.js/../index.html", 404),
     ],
 )
-def test_queries_that_are_not_valid(node: Watched, target: str, status: int) -> None:
+def test_invalid_queries_are_refused(node: Watched, target: str, status: int) -> None:
     assert node.get(target)[0] == status
 
 

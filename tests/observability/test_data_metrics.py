@@ -80,7 +80,7 @@ def test_a_fetch_that_waits_counts_only_its_response() -> None:
         assert found["kcore_topic_sent_bytes_total", ("t",)] == 2 * len(records)
 
 
-def test_offsets_of_partitions() -> None:
+def test_offsets_of_partitions_are_metrics() -> None:
     with watched({"kcore.metrics.max.partitions": "100"}) as node, node.live.connect() as client:
         make_topic(client, "t", 2)
         client.send(produce("t", batch([b"a", b"b", b"c"]), 1), PRODUCE_VERSION)
@@ -137,7 +137,7 @@ def test_a_scrape_with_many_series_is_made_in_slices() -> None:
         assert sizes[0] >= len(text.splitlines()) // SLICE_LINES - 1 >= 3
 
 
-def test_transactions_by_state_and_result() -> None:
+def test_transactions_are_counted_by_state_and_result() -> None:
     world = World({"transaction.max.timeout.ms": 100_000})
     engine = world.engine
     for tid in ("commits", "aborts", "stays", "idle"):
@@ -183,7 +183,7 @@ def test_a_transaction_without_coordinator_becomes_late() -> None:
     assert late_partitions(world.engine) == 1
 
 
-def test_fetch_sessions_and_evictions() -> None:
+def test_fetch_sessions_and_evictions_are_counted() -> None:
     settings = {"max.incremental.fetch.session.cache.slots": "1"}
     with watched(settings) as node, node.live.connect() as one:
         make_topic(one, "t", 2)

@@ -42,7 +42,7 @@ def test_unknown_stores_are_refused_without_their_password(action: str, capsys: 
     assert "needs no creation" in capsys.readouterr().err
 
 
-def test_status_drain_and_fence(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_drain_and_fence_show_and_change_nodes(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     shared = PostgresShared(url)
     store, other = shared.open(), shared.open()
     lease = store.register(1, description(1, "rack-a"), LONG_MS)

@@ -175,7 +175,7 @@ def consume_all(nodes: Nodes, expected: set[int], group: str = "readers") -> lis
 
 
 @pytest.mark.parametrize("fault", ["none", "kill", "pause", "stop"])
-def test_producers_and_consumers_go_on(nodes: Nodes, fault: str) -> None:
+def test_producers_and_consumers_continue_after_a_kill_a_pause_or_a_stop(nodes: Nodes, fault: str) -> None:
     create_topic(nodes)
     load = Load(nodes)
     victim = nodes.nodes[2]

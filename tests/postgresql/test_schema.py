@@ -160,7 +160,7 @@ def test_settings_that_lose_commits_are_refused(primary: Server, url: str, setti
         wait_until(lambda: primary.query(f"SHOW {setting}") == [("on",)], "the old setting")
 
 
-def test_unreachable_server_and_malformed_url() -> None:
+def test_an_unreachable_server_and_a_malformed_url_are_errors() -> None:
     with pytest.raises(StoreUnavailableError, match="connecting"):
         connect("postgresql://kcore@127.0.0.1:1/x")
     with pytest.raises(ConfigError, match="malformed"):

@@ -10,6 +10,6 @@ from tests.cluster.test_failover import (  # noqa: F401 - pytest collects them h
     test_a_node_that_restarts_at_once_leads_in_a_new_epoch,
     test_a_stopped_controller_is_succeeded_at_once,
     test_a_zombie_writes_nothing_and_serves_nothing,
-    test_every_node_down_and_up_again,
+    test_committed_offsets_survive_a_restart_of_every_node,
 )
 from tests.processes.world import world  # noqa: F401

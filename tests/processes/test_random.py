@@ -22,7 +22,7 @@ class LocalAttack(Attack):
 
 @pytest.mark.seeded
 @pytest.mark.parametrize("number", [0, *(pytest.param(number, marks=pytest.mark.long) for number in range(1, 6))])
-def test_random_faults(number: int, tmp_path: Path) -> None:
+def test_random_faults_lose_no_acknowledged_write(number: int, tmp_path: Path) -> None:
     world = LocalWorld(tmp_path)
     attack = LocalAttack(SEED + number, world)
     attack.run()

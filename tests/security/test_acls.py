@@ -63,7 +63,7 @@ def decide(*entries: Acl, operation: Op = Op.READ, name: str = "orders", who: st
         ([acl(Op.READ, name="orders"), acl(Op.READ, name="orders", permission=DENY, principal="User:bob")], True),
     ],
 )
-def test_a_decision(entries: list[Acl], allowed: bool | None) -> None:
+def test_a_decision_follows_from_the_entries(entries: list[Acl], allowed: bool | None) -> None:
     """READ of the topic "orders" by alice: patterns, principals, hosts; a denial overrides a permission. None means
     that no entry covers the topic at all."""
     assert decide(*entries) is allowed
@@ -99,7 +99,7 @@ def test_the_host_of_an_entry_may_have_any_notation(written: str, client: str, s
 
 @pytest.mark.parametrize("granted", list(Op)[2:])
 @pytest.mark.parametrize("requested", list(Op)[3:])
-def test_operations_that_imply_others(granted: Op, requested: Op) -> None:
+def test_some_operations_imply_others(granted: Op, requested: Op) -> None:
     """READ, WRITE, DELETE, ALTER allow DESCRIBE; ALTER_CONFIGS allows DESCRIBE_CONFIGS; ALL allows all.
 
     A DENY denies only its own operation, unless that is ALL.
@@ -232,7 +232,7 @@ def test_a_permission_on_any_resource_is_decided_once(monkeypatch: pytest.Monkey
         ([acl(Op.WRITE, name="ta", pattern=PREFIXED), acl(Op.WRITE, pattern=PREFIXED, permission=DENY)], False),
     ],
 )
-def test_a_permission_on_any_topic(entries: list[Acl], allowed: bool) -> None:
+def test_a_producer_may_be_idempotent_if_it_may_write_to_any_topic(entries: list[Acl], allowed: bool) -> None:
     """KIP-679: a producer may be idempotent if it may write to any topic, even if none exists."""
     engine = Guarded()
     engine.allow(*entries)
@@ -254,7 +254,7 @@ def test_a_permission_on_any_topic(entries: list[Acl], allowed: bool) -> None:
         (PatternType.MATCH, None, {0, 1, 2, 3}),
     ],
 )
-def test_patterns_of_filters(pattern: PatternType, name: str | None, found: set[int]) -> None:
+def test_filters_match_names_by_pattern_type(pattern: PatternType, name: str | None, found: set[int]) -> None:
     """KIP-290: ANY and the pattern types compare names; MATCH finds the entries that cover a name."""
     entries = [
         acl(Op.READ, name="foo"), acl(Op.READ, name="*"), acl(Op.READ, name="fo", pattern=PREFIXED),
@@ -411,7 +411,7 @@ class OnlyReaders:
         return operation in (Op.READ, Op.DESCRIBE, Op.CREATE)
 
 
-def test_an_authorizer_of_a_user() -> None:
+def test_a_custom_authorizer_decides() -> None:
     """The user's authorizer decides each request, and the APIs of access control lists are off."""
     engine = Guarded(authorizer_class_name="tests.security.test_acls:OnlyReaders")
     assert engine.codes(create("t")) == set()

@@ -68,14 +68,14 @@ def test_wrong_credentials_are_an_authentication_error(secure: Secure, mechanism
         Connection.to(secure.bootstrap("SASL_PLAINTEXT"), security=security)
 
 
-def test_a_mechanism_that_is_not_served(secure: Secure) -> None:
+def test_a_mechanism_that_is_not_served_is_an_error(secure: Secure) -> None:
     """The error names the enabled mechanisms."""
     security = ClientSecurity(None, "PLAIN", USER, PASSWORD)
     with pytest.raises(AuthenticationError, match="PLAIN is not served; the server has SCRAM-SHA-256"):
         Connection.to(secure.bootstrap("SCRAM_ONLY"), security=security)
 
 
-def test_certificates_that_do_not_fit(secure: Secure) -> None:
+def test_unsuitable_certificates_are_refused(secure: Secure) -> None:
     """Refuses an unknown issuer, a certificate of another name, and a client without a required certificate."""
     stranger = ClientSecurity.of({"security.protocol": "SSL"})
     with pytest.raises(ConnectionClosedError, match="TLS handshake failed"):
@@ -138,13 +138,13 @@ def test_wrong_settings_are_named(settings: dict[str, str], message: str) -> Non
         ("X required username=bare password=also;", "bare", "also"),
     ],
 )
-def test_how_a_login_module_is_read(text: str, user: str, password: str) -> None:
+def test_user_and_password_are_read_from_a_login_module(text: str, user: str, password: str) -> None:
     given = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": text}
     security = ClientSecurity.of(given)
     assert (security.user, security.password) == (user, password)
 
 
-def test_scram_as_in_the_rfc() -> None:
+def test_the_scram_client_follows_the_example_of_the_rfc() -> None:
     """The exchange of RFC 7677, also with a server that does not know the password."""
     challenges = (
         b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",

@@ -99,7 +99,7 @@ class Issuer:
     ],
     ids=["rsa", "ec", "the only key that fits", "one of several audiences", "scope", "scopes", "within the clock skew"],
 )
-def test_valid_tokens(make: Callable[[], str]) -> None:
+def test_valid_tokens_are_accepted(make: Callable[[], str]) -> None:
     text = make()
     claims = jwt.decode(text, options={"verify_signature": False})
     assert Issuer().validator()(text, {}) == OAuthIdentity("alice", (claims["exp"] + 30) * 1_000)
@@ -139,7 +139,7 @@ STRANGER = rsa.generate_private_key(65537, 2048)
         lambda: token()[:-4] + "AAAA",
     ],
 )
-def test_refused_tokens(make: Callable[[], str]) -> None:
+def test_invalid_tokens_are_refused(make: Callable[[], str]) -> None:
     with pytest.raises(Exception, match=r".") as refused:
         Issuer().validator()(make(), {})
     assert not isinstance(refused.value, AssertionError)
@@ -183,7 +183,7 @@ def test_keys_are_read_when_they_are_due() -> None:
     assert issuer.reads == 3
 
 
-def test_an_issuer_that_cannot_be_reached(caplog: pytest.LogCaptureFixture) -> None:
+def test_known_keys_stay_in_use_while_the_issuer_is_unreachable(caplog: pytest.LogCaptureFixture) -> None:
     """Known keys stay in use, and reads are repeated after 100 ms, 200 ms, ..."""
     issuer = Issuer()
     keys = issuer.keys()
@@ -257,7 +257,7 @@ def test_a_login_with_a_known_key_does_not_wait_for_a_read() -> None:
     ("old", "new", "followed"),
     [("https", "https", True), ("http", "https", True), ("http", "http", True), ("https", "http", False)],
 )
-def test_redirects_of_the_issuer(old: str, new: str, followed: bool) -> None:
+def test_redirects_from_https_to_http_are_refused(old: str, new: str, followed: bool) -> None:
     """Keys that were requested over TLS are never taken from an unprotected connection."""
     request, url = urllib.request.Request(f"{old}://issuer.test/keys"), f"{new}://other.test/keys"
     redirects = SecureRedirects()
@@ -302,7 +302,7 @@ class SlowIssuer:
     "beginning",
     [b"HTTP/1.1 200 ", b"HTTP/1.1 200 OK\r\nX-Name: ", b"HTTP/1.1 200 OK\r\nContent-Length: 900000\r\n\r\n"],
 )
-def test_an_issuer_that_never_ends_its_response(beginning: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_of_an_issuers_keys_has_a_time_limit(beginning: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time limit covers the whole read, even if each single byte arrives in time."""
     monkeypatch.setattr(jwt_validator, "READ_TIMEOUT_S", 0.3)
     with SlowIssuer(beginning) as issuer, pytest.raises(TimeoutError, match=r"has not responded within 0\.3 s"):
@@ -334,7 +334,7 @@ def test_keys_over_https_need_a_trusted_certificate(authority: Authority) -> Non
         ("sasl.server.callback.handler.class", "com.example.Handler"),
     ],
 )
-def test_settings_that_are_refused(name: str, value: str) -> None:
+def test_invalid_settings_of_an_issuer_are_refused(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=name):
         Config.of({name: value})
 

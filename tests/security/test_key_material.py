@@ -114,7 +114,7 @@ def test_a_pkcs12_file_has_the_key_and_the_authorities(authority: Authority, iss
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
-def test_texts_in_settings(
+def test_keys_and_certificates_may_be_texts(
     authority: Authority, issued: Path, in_memory: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The key and the chain are texts, without a file: also where the system has no files in memory."""
@@ -145,7 +145,7 @@ def test_an_encrypted_text_needs_the_password(authority: Authority, tmp_path: Pa
         context(settings | {"ssl.key.password": "wrong"})
 
 
-def test_key_stores_that_cannot_be_read(authority: Authority, issued: Path, tmp_path: Path) -> None:
+def test_unreadable_key_stores_are_refused(authority: Authority, issued: Path, tmp_path: Path) -> None:
     """The reason names the setting or the file, and has no password and no key."""
     store = {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": str(pkcs12(issued, tmp_path / "s.p12"))}
     trust = str(java_truststore(authority, tmp_path / "t.p12"))

@@ -40,7 +40,7 @@ NOW_MS = 1_700_000_000_000
         (b"\0al\xff\0secret", None),
     ],
 )
-def test_plain_token(token: bytes, user: str | None) -> None:
+def test_a_plain_token_is_accepted_or_refused(token: bytes, user: str | None) -> None:
     """Accepts three parts: an authorization id that is empty or the user, the user, and the right password."""
     one = Plain(Users({"alice": "secret"}), Decoys(b"x"))
     if user is not None:
@@ -117,7 +117,7 @@ def test_a_refused_token_gets_json_and_then_a_failure(
         b"y,,\x01auth=Bearer good\x01\x01", b"n,a=bob,\x01auth=Bearer good\x01\x01", b"\xff",
     ],
 )  # fmt: skip
-def test_messages_that_are_refused(message: bytes) -> None:
+def test_invalid_oauthbearer_messages_are_refused(message: bytes) -> None:
     """Refuses malformed messages, other schemes, empty tokens, and an authorization id of another user."""
     with pytest.raises(AuthenticationError):
         bearer().evaluate(message)
@@ -195,7 +195,7 @@ def test_random_tokens_are_refused(token: bytes) -> None:
         (b"\0nobody\0", False),
     ],
 )
-def test_plain_with_users_of_the_settings(token: bytes, fits: bool) -> None:
+def test_plain_accepts_users_of_the_settings(token: bytes, fits: bool) -> None:
     """The passwords of these users are checked like those of stored users."""
     one = PlainOfSettings({"alice": "secret", "böb": "päss"})
     if fits:

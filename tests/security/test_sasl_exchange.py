@@ -60,7 +60,7 @@ def in_state(state: SaslState) -> SaslExchange:
 
 
 @pytest.mark.parametrize("state", list(SaslState))
-def test_requests_that_each_state_accepts(state: SaslState) -> None:
+def test_each_state_accepts_only_its_requests(state: SaslState) -> None:
     """The exchange accepts ApiVersions and SaslHandshake first, SaslHandshake after ApiVersions, then only
     SaslAuthenticate.
     """
@@ -85,7 +85,7 @@ def test_a_disabled_mechanism_is_refused_with_the_enabled_ones() -> None:
     assert one.state is SaslState.FAILED
 
 
-def test_an_exchange_of_two_tokens() -> None:
+def test_the_principal_is_anonymous_until_the_last_token() -> None:
     """The principal is anonymous until the mechanism is complete."""
     one = exchange()
     assert one.handshake(1, "NAMED", NOW_MS) == SaslHandshakeResponse(mechanisms=["NAMED", "OTHER"])
@@ -102,7 +102,7 @@ def test_an_exchange_of_two_tokens() -> None:
     [(b"alice", 0, 0), (b"alice", 5_000, 5_000), (b"alice until 3000", 0, 3_000), (b"alice until 3000", 5_000, 3_000),
      (b"alice until 9000", 5_000, 5_000)],
 )  # fmt: skip
-def test_the_lifetime_of_a_session(token: bytes, max_reauth_ms: int, lifetime_ms: int) -> None:
+def test_a_session_ends_with_the_setting_or_the_token(token: bytes, max_reauth_ms: int, lifetime_ms: int) -> None:
     """The shorter of the setting and the token's lifetime; 0 means no end. One ms later the session has expired."""
     one = exchange(max_reauth_ms)
     one.handshake(1, "NAMED", NOW_MS)

@@ -42,7 +42,7 @@ def come_in(raw: Raw) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_an_exchange_in_every_version(secure: Secure, version: int) -> None:
+def test_authentication_works_in_every_version(secure: Secure, version: int) -> None:
     """ApiVersions, handshake, token; then every API."""
     with secure.raw("SASL_PLAINTEXT") as raw:
         assert exchange(raw, VERSIONS, 3).error_code == 0
@@ -51,7 +51,7 @@ def test_an_exchange_in_every_version(secure: Secure, version: int) -> None:
         assert exchange(raw, MetadataRequest(topics=[]), 9).brokers[0].port == secure.port("SASL_PLAINTEXT")
 
 
-def test_scram_token_by_token(secure: Secure) -> None:
+def test_a_scram_exchange_takes_two_round_trips(secure: Secure) -> None:
     """Two round trips; the server's signature is checked."""
     with secure.raw("SCRAM_ONLY") as raw:
         assert handshake(raw, "SCRAM-SHA-256") == SaslHandshakeResponse(mechanisms=["SCRAM-SHA-256"])
@@ -62,7 +62,7 @@ def test_scram_token_by_token(secure: Secure) -> None:
         assert exchange(raw, MetadataRequest(topics=[]), 9).brokers
 
 
-def test_tokens_as_bare_frames(secure: Secure) -> None:
+def test_handshake_v0_takes_tokens_as_bare_frames(secure: Secure) -> None:
     """SaslHandshake v0 (KIP-43): tokens without a request around them; requests follow after them."""
     with secure.raw("SASL_PLAINTEXT") as raw:
         assert handshake(raw, "SCRAM-SHA-512", 0).error_code == 0
@@ -82,7 +82,7 @@ def test_a_wrong_bare_token_closes_the_connection(secure: Secure) -> None:
         assert raw.closed
 
 
-def test_a_mechanism_that_is_not_enabled(secure: Secure) -> None:
+def test_a_mechanism_that_is_not_enabled_closes_the_connection(secure: Secure) -> None:
     """The client gets error code 33 with the enabled mechanisms, then the connection is closed.
 
     Each listener has its own mechanisms.
@@ -93,7 +93,7 @@ def test_a_mechanism_that_is_not_enabled(secure: Secure) -> None:
 
 
 @pytest.mark.parametrize(("user", "password"), [(USER, "wrong"), ("nobody", PASSWORD), (USER, ""), ("", PASSWORD)])
-def test_wrong_credentials(secure: Secure, user: str, password: str) -> None:
+def test_wrong_credentials_are_refused_after_a_delay(secure: Secure, user: str, password: str) -> None:
     """58 with a text that does not name the user, after the delay; then the connection is closed."""
     with secure.raw("SASL_PLAINTEXT") as raw:
         handshake(raw, "PLAIN")
@@ -162,7 +162,7 @@ def test_a_client_may_leave_while_its_token_is_checked(secure: Secure) -> None:
     assert secure.live.errors == []
 
 
-def test_frames_are_small_before_and_large_behind_the_exchange(secure: Secure) -> None:
+def test_frames_have_a_smaller_limit_until_authentication(secure: Secure) -> None:
     """sasl.server.max.receive.size applies until the client has authenticated, then socket.request.max.bytes."""
     with secure.raw("SASL_PLAINTEXT") as raw:
         raw.send(struct.pack(">i", 524_289))
@@ -175,7 +175,7 @@ def test_frames_are_small_before_and_large_behind_the_exchange(secure: Secure) -
         assert raw.receive(beat, 4)[1].error_code == 25
 
 
-def test_sasl_requests_of_an_authenticated_client(secure: Secure) -> None:
+def test_sasl_requests_of_an_authenticated_client_are_refused(secure: Secure) -> None:
     """If sessions have no end, both SASL requests get ILLEGAL_SASL_STATE, and the connection stays usable."""
     with secure.raw("SASL_PLAINTEXT") as raw:
         come_in(raw)

@@ -20,7 +20,7 @@ def server(kind: type[ScramServer] = ScramSha256, nonce: str = "server", **users
     return kind(Users(users), Decoys(b"secret"), lambda: nonce)
 
 
-def test_the_exchange_of_rfc_7677() -> None:
+def test_the_exchange_equals_the_example_of_rfc_7677() -> None:
     """RFC 7677, section 3, byte for byte: user "user", password "pencil"."""
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     credential = ScramCredential.of_password(SHA_256, "pencil", salt, 4096)
@@ -101,14 +101,14 @@ def test_the_salt_of_an_absent_user_is_stable() -> None:
         b"n,,n=al=ice,r=c", b"n,,m=ext,n=alice,r=c", b"n,,n=alice,r=c c", b"n,a=bob,n=alice,r=c", b"\xff", b"n,,n=,r=c",
     ],
 )  # fmt: skip
-def test_first_messages_that_are_refused(first: bytes) -> None:
+def test_invalid_first_messages_are_refused(first: bytes) -> None:
     """Refuses malformed messages, channel binding, mandatory extensions (RFC 5802, 5.1) and foreign user ids."""
     with pytest.raises(AuthenticationError):
         server(alice="secret").evaluate(first)
 
 
 @pytest.mark.parametrize("first", [b"y,,n=alice,r=c", b"n,a=alice,n=alice,r=c", b"n,,n=alice,r=c,tokenauth=true"])
-def test_first_messages_that_are_accepted(first: bytes) -> None:
+def test_channel_binding_authorization_ids_and_extensions_are_accepted(first: bytes) -> None:
     """Accepts optional channel binding, the user as its own authorization id, and optional extensions."""
     assert server(alice="secret").evaluate(first).startswith(b"r=cserver,s=")
 
@@ -120,7 +120,7 @@ def test_first_messages_that_are_accepted(first: bytes) -> None:
         b"c=biws,r=cserver,p=A", b"c=biws,r=cserver,p=AAAA", b"r=cserver,c=biws,p=AAAA",
     ],
 )  # fmt: skip
-def test_final_messages_that_are_refused(final: bytes) -> None:
+def test_invalid_final_messages_are_refused(final: bytes) -> None:
     """Refuses malformed messages, another nonce, another binding than announced, and proofs of a wrong length."""
     one = server(alice="secret")
     one.evaluate(b"n,,n=alice,r=c")

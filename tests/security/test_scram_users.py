@@ -69,7 +69,7 @@ def test_credentials_are_kept_changed_and_removed_across_restarts() -> None:
     assert "bob" not in engine.engine.topics.image.scram
 
 
-def test_changes_that_are_refused() -> None:
+def test_invalid_changes_of_users_are_refused() -> None:
     """Kafka's codes: 91 absent, 92 duplicate, 93 not acceptable, 33 unknown mechanism; other changes are made."""
     engine = Guarded()
     assert alter(engine, upsert("a"), upsert("b", iterations=4095), upsert("c", iterations=16_385)) == {
@@ -112,7 +112,7 @@ def test_a_password_needs_a_terminal_or_a_file(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def test_users_of_a_data_folder(
+def test_users_of_a_data_folder_are_added_listed_and_removed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`kcore users add`, `list`, `remove`; a dump of the log shows no secret."""

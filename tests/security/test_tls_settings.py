@@ -80,7 +80,7 @@ def test_invalid_contexts_are_refused(encrypted: Path, authority: Authority, tmp
         ("ECDHE-RSA-AES128-GCM-SHA256", "ECDHE-RSA-AES128-GCM-SHA256"),
     ],
 )
-def test_javas_names_of_ciphers(java: str, openssl: str) -> None:
+def test_javas_names_of_ciphers_are_accepted(java: str, openssl: str) -> None:
     """OpenSSL has another name for each."""
     assert openssl_name(java) == openssl
     ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).set_ciphers(openssl)
@@ -106,7 +106,7 @@ def test_listeners_have_protocols() -> None:
             parse_listeners(Config.of(settings))
 
 
-def test_settings_of_one_listener() -> None:
+def test_a_listener_may_have_its_own_settings() -> None:
     """A listener's own settings precede the general ones; only settings of listeners are accepted."""
     config = Config.of({"listener.name.internal.ssl.client.auth": "required", "ssl.client.auth": "requested"})
     assert config.for_listener("INTERNAL").ssl_client_auth == "required"
@@ -173,6 +173,6 @@ def test_rules_make_names_of_subjects(rules: str, name: str | None) -> None:
 
 
 @pytest.mark.parametrize("rules", ["RULE", "RULE:a/b", "RULE:(/x/", "NONE", "DEFAULT DEFAULT"])
-def test_rules_that_cannot_be(rules: str) -> None:
+def test_invalid_rules_are_refused(rules: str) -> None:
     with pytest.raises(ConfigError):
         PrincipalRules(rules)

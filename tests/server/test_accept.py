@@ -155,7 +155,7 @@ def test_a_connection_that_cannot_be_set_up_is_not_counted(live: LiveServer, mon
     live.errors.clear()
 
 
-def test_a_crowd_is_accepted_in_several_turns_of_the_loop(live: LiveServer, peers: ExitStack) -> None:
+def test_many_connections_are_accepted_in_several_turns_of_the_loop(live: LiveServer, peers: ExitStack) -> None:
     """Other connections are served in between, however many clients connect at once."""
     (acceptor,) = live.server.acceptors
 

@@ -15,7 +15,7 @@ from tests.server.live import LiveServer, Raw
 BEAT = HeartbeatRequest(group_id="g", member_id="m")
 
 
-def test_two_hundred_connections_are_served_side_by_side(live: LiveServer) -> None:
+def test_two_hundred_connections_are_served_concurrently(live: LiveServer) -> None:
     with live.connect() as other:
         other.send(create("t"))
         crowd = [live.raw() for _ in range(200)]

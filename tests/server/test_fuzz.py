@@ -176,7 +176,7 @@ def is_heartbeat(frame: bytes) -> bool:
 
 
 @pytest.mark.seeded
-def test_noise_does_not_affect_other_clients(live: LiveServer) -> None:
+def test_random_bytes_do_not_affect_other_clients(live: LiveServer) -> None:
     print(f"KCORE_SEED={SEED}")
     rng = random.Random(SEED)
     for _ in range(200):

@@ -34,7 +34,7 @@ def test_clients_without_a_first_message_take_no_slot(
     assert (server.handshakes, server.running, server.all.failed) == (20, 0, 0)
 
 
-def test_a_first_message_may_come_in_any_pieces(
+def test_a_first_message_may_arrive_in_any_pieces(
     tls: MakeTls, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An incomplete record does not make the event loop spin, and the last byte begins the handshake."""
@@ -115,7 +115,7 @@ def test_a_new_client_gets_past_many_of_its_address_that_stall(
     assert server.all.failed - began < 30, "it did not wait for all that came before it"
 
 
-def test_young_handshakes_are_waited_for(
+def test_young_handshakes_are_not_closed_for_others(
     tls: MakeTls, peers: ExitStack, log_lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A crowd of clients that reconnect at once is no attack: none is closed, each has its turn."""

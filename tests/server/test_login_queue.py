@@ -165,7 +165,7 @@ def test_a_flood_of_logins_delays_neither_other_addresses_nor_the_engine(
         assert {error_of(raw) for raw in flood[:20]} == {58}
 
 
-def test_strangers_together_hold_a_bounded_amount_of_memory(
+def test_unauthenticated_clients_hold_a_bounded_amount_of_memory(
     serve: Callable[..., LiveServer], monkeypatch: pytest.MonkeyPatch, log_lines: list[str]
 ) -> None:
     """The connection that holds the most is closed; clients with messages of the common size are not."""

@@ -119,7 +119,7 @@ def test_a_client_that_hides_changes_of_the_key_between_data_is_closed(
     assert ended(peer)
 
 
-def test_data_in_small_records_is_no_excess(tls: MakeTls, peers: ExitStack, tmp_path: Path) -> None:
+def test_data_in_small_records_do_not_close_the_connection(tls: MakeTls, peers: ExitStack, tmp_path: Path) -> None:
     server = tls()
     sender = Sender(server, tmp_path)
     peer = peers.enter_context(sender.socket)
@@ -137,7 +137,7 @@ def test_renegotiation_is_off(tls: MakeTls) -> None:
     assert context.options & ssl.OP_NO_RENEGOTIATION
 
 
-def test_a_client_that_ends_its_session_gets_no_more_of_its_responses(
+def test_a_client_that_ends_its_tls_session_gets_no_further_responses(
     tls: MakeTls, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Up to 48 MB wait for the client. To encrypt all of them at its end would hold the event loop for 50 ms."""

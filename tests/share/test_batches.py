@@ -56,7 +56,7 @@ def test_the_order_of_writes_does_not_matter(batches: list[Batch]) -> None:
     assert expand(one) == expand(combine((), batches, 0)) == expand(combine((), batches[::-1], 0))
 
 
-def test_steps_of_a_combination() -> None:
+def test_each_relation_of_two_batches_has_its_combination() -> None:
     """One case for each relation of two batches; each comment names it."""
     cases: list[tuple[Batches, Batch, Batches]] = [
         (((0, 4, 0, 1),), (5, 9, 0, 1), ((0, 9, 0, 1),)),  # adjacent and equal

@@ -91,7 +91,7 @@ def test_a_snapshot_follows_the_allowed_number_of_updates() -> None:
     assert [(batch.first_offset, batch.last_offset) for batch in snapshot.state_batches] == [(0, 7)]
 
 
-def test_no_updates_at_all() -> None:
+def test_without_updates_every_write_is_a_snapshot() -> None:
     world = World({"share.coordinator.snapshot.update.records.per.snapshot": 0})
     assert [write(world, (offset, offset, 2, 1)) for offset in range(2)] == [0, 0]
     assert kinds(world) == [("ShareSnapshot", 0), ("ShareSnapshot", 1), ("ShareSnapshot", 2)]
@@ -140,7 +140,7 @@ def test_a_deleted_topic_takes_its_state_with_it() -> None:
     assert sorted(tombstones) == [(topic_id, 0), (topic_id, 1)]
 
 
-def test_a_topic_that_was_deleted_before_a_crash() -> None:
+def test_a_load_deletes_the_state_of_a_topic_deleted_before_a_crash() -> None:
     """The deletion of the topic is durable, that of the state is not: the next load deletes the state."""
     world = World()
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000)

@@ -23,13 +23,13 @@ def ids(count: int, names: int, there: set[int]) -> list[PlacedId]:
     return [one for one in placed if one.partition in there]
 
 
-def test_numbers_alone_show_holes() -> None:
+def test_missing_partition_numbers_are_found() -> None:
     """Partitions above the highest number are not detected, and a topic without partitions may not exist."""
     present = {CONSUMER_OFFSETS: {0, 3}, TRANSACTION_STATE: {0, 1}, SHARE_GROUP_STATE: set[int]()}
     assert absent_partitions(present) == [Absent(CONSUMER_OFFSETS, 4, True, (1, 2))]
 
 
-def test_ids_show_that_there_are_more() -> None:
+def test_ids_exclude_smaller_partition_counts() -> None:
     """The ids of two of seven partitions exclude smaller counts."""
     there = {1, 3}
     assert absent_partitions({CONSUMER_OFFSETS: there}, ids(7, 200, there)) == [
@@ -48,12 +48,12 @@ def test_few_ids_never_imply_too_many() -> None:
                 assert absent.partition_count <= count
 
 
-def test_unplaceable_ids_are_ignored() -> None:
+def test_ids_that_fit_no_partition_are_ignored() -> None:
     wrong = [PlacedId(CONSUMER_OFFSETS, (partition_for("g", 2) + 1) % 2, "g")]
     assert absent_partitions({CONSUMER_OFFSETS: {0, 1}}, [*wrong, *ids(2, 50, {0, 1})]) == []
 
 
-def test_given_count_is_used_or_refused() -> None:
+def test_a_given_partition_count_is_used_or_refused() -> None:
     given = {CONSUMER_OFFSETS: 3, SHARE_GROUP_STATE: 2}
     (first, second) = absent_partitions({CONSUMER_OFFSETS: {0, 2}}, ids(7, 50, {0, 2}), given)
     assert first == Absent(CONSUMER_OFFSETS, 3, False, (1,))
@@ -64,7 +64,7 @@ def test_given_count_is_used_or_refused() -> None:
 
 
 @pytest.mark.spark
-def test_rebuild_reports_missing_partitions(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
+def test_a_rebuild_reports_missing_partitions(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
     """Covers two of a real broker's five partitions, one without a segment, and a topic with a given count."""
     for name in ("__consumer_offsets-0", "__consumer_offsets-1"):
         shutil.copytree(kafka_logs / "moment-4" / name, tmp_path / "logs" / name)

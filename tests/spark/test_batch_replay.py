@@ -174,7 +174,7 @@ def test_batches_and_rows_give_the_same(topic: str) -> None:
 
 @pytest.mark.seeded
 @pytest.mark.parametrize("moment", oracle.SOME_MOMENTS)
-def test_the_logs_of_a_real_broker(kafka_logs: Path, moment: str) -> None:
+def test_batches_and_rows_of_a_real_broker_give_the_same(kafka_logs: Path, moment: str) -> None:
     """Compares them at their ends and at random earlier offsets."""
     seed = SEED
     print("seed", seed)
@@ -207,7 +207,7 @@ def test_an_event_without_an_offset_is_refused() -> None:
         BatchReplay(CONSUMER_OFFSETS, 0).add(batch)
 
 
-def test_rows_of_a_batch_come_back_as_they_were() -> None:
+def test_rows_of_a_batch_are_returned_unchanged() -> None:
     """The test's rows survive the conversion to Arrow, except timestamps that Arrow cannot represent."""
     rows = random_log(random.Random(9), CONSUMER_OFFSETS)
     batch = to_batch(rows)

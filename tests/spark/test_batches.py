@@ -79,7 +79,7 @@ RECORDS = st.lists(st.tuples(st.integers(-5, 1 << 40), BYTES, BYTES, HEADERS), m
 
 @settings(max_examples=200, deadline=None)
 @given(st.data(), RECORDS, st.sampled_from(CODECS), st.integers(0, 1 << 50), st.booleans())
-def test_readers_agree(
+def test_both_readers_give_the_same_rows(
     data: st.DataObject, records: list[Any], codec: CompressionType, base: int, append_time: bool
 ) -> None:
     """Compares intact batches, and damaged ones with a correct CRC."""
@@ -102,7 +102,7 @@ def test_readers_agree(
 
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=60), st.integers(-2, 4))
-def test_readers_agree_on_random_bytes(noise: bytes, count: int) -> None:
+def test_both_readers_agree_on_random_bytes(noise: bytes, count: int) -> None:
     """Compares random bytes after a valid header."""
     batch = bytearray(batch_of([(0, None, None, ())])[:61]) + noise
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
@@ -113,7 +113,7 @@ def test_readers_agree_on_random_bytes(noise: bytes, count: int) -> None:
     assert gathered(batches.CompiledGatherer, sealed(bytes(batch))) == (in_range, expected[1])
 
 
-def test_control_batches_and_batches_without_records() -> None:
+def test_control_batches_and_empty_batches_are_read() -> None:
     marker = build_control_batch(1, 3, producer_id=7, producer_epoch=1, timestamp_ms=5, base_offset=9)
     empty = BatchBuilder(1 << 20, base_timestamp_ms=0, producer_id=7, producer_epoch=1, base_sequence=4).build(
         20, last_offset_delta=5
@@ -128,7 +128,7 @@ def test_control_batches_and_batches_without_records() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"a", b"123456789", bytes(range(256)) * 5], ids=len)
-def test_the_checksum_without_its_package(data: bytes) -> None:
+def test_crc32c_is_computed_without_its_package(data: bytes) -> None:
     assert pure_batch.slow_crc32c(data) == crc32c(data)
     assert pure_batch.slow_crc32c(b"123456789") == 0xE3069283, "the check value of CRC-32C"
 
@@ -171,7 +171,7 @@ def test_segments_of_all_codecs_are_read(tmp_path: Path, codec: CompressionType)
         (70, 0x01, "the CRC of the batch at position"),
     ],
 )
-def test_one_bit_costs_one_batch(tmp_path: Path, at: int, flip: int, expected: str) -> None:
+def test_a_flipped_bit_loses_one_batch(tmp_path: Path, at: int, flip: int, expected: str) -> None:
     """The CRC does not cover offset, length and magic. The batches after the damage are read nevertheless."""
     folder = tmp_path / "orders-0"
     folder.mkdir()
@@ -192,7 +192,7 @@ def test_one_bit_costs_one_batch(tmp_path: Path, at: int, flip: int, expected: s
     assert expected in detail
 
 
-def test_a_damaged_batch_of_an_answer_is_passed_over() -> None:
+def test_a_damaged_batch_of_a_response_is_skipped() -> None:
     """The batches around the damage in a Fetch response are read, and the cut-off rest is fetched again."""
     first, second, third = (batch_of([(0, b"%d" % at, None, ())], at) for at in range(3))
     faults: list[LogFault] = []

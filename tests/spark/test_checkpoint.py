@@ -84,7 +84,7 @@ def test_a_rebuild_from_many_checkpoints_equals_a_whole_one(kafka_logs: Path) ->
     check_cuts(Random(SEED), kafka_logs, 20)
 
 
-def test_a_log_that_was_compacted_since_is_refused_or_gives_the_same(kafka_logs: Path) -> None:
+def test_a_log_compacted_since_the_checkpoint_is_refused_or_gives_the_same(kafka_logs: Path) -> None:
     """Continues from the end of a log in a later copy, which a broker has compacted meanwhile."""
     later = {part[:2]: (part, rows) for part, rows in logs_of(kafka_logs, "moment-2")}
     same = refused = 0

@@ -193,7 +193,7 @@ def reported_state(connection: Connection, node: kcore.Node) -> dict[str, Any]:
 
 @pytest.mark.spark
 @pytest.mark.clients
-def test_a_server_starts_from_it_and_answers_as_the_other_did(spark: Any, tmp_path: Path) -> None:
+def test_a_server_with_the_written_folder_responds_like_the_original(spark: Any, tmp_path: Path) -> None:
     """Covers groups of both protocols, offsets, and open and finished transactions, which then continue."""
     with (
         ServerProcess(tmp_path / "data", SETTINGS) as server,

@@ -60,7 +60,7 @@ def rows_of(batch: pa.RecordBatch, using: Any, names: tuple[str, ...] = ALL) -> 
 @pytest.mark.parametrize("cls", record_types().values(), ids=list(record_types()))
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())
-def test_whole_records_of_every_type_and_version(cls: type[RecordKey], data: st.DataObject) -> None:
+def test_both_decoders_read_records_of_every_type_and_version(cls: type[RecordKey], data: st.DataObject) -> None:
     """Compares field by field; no record is malformed."""
     found = data.draw(st.lists(known.whole_records(cls), min_size=1, max_size=8))
     for using in (CompiledDecoder(ALL), PureDecoder(ALL)):
@@ -71,7 +71,7 @@ def test_whole_records_of_every_type_and_version(cls: type[RecordKey], data: st.
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(known.records(), max_size=12), st.lists(st.sampled_from(ALL), unique=True, max_size=4))
-def test_records_that_may_be_anything(found: list[Record], names: list[str]) -> None:
+def test_both_decoders_agree_on_any_records(found: list[Record], names: list[str]) -> None:
     """Damage, random bytes, unknown types, versions and tags give the same status, detail and fields.
 
     Each decoder decodes two batches: no state of the first one may leak into the second.
@@ -83,7 +83,7 @@ def test_records_that_may_be_anything(found: list[Record], names: list[str]) -> 
             assert rows_of(frame(found[::-1]), using, wanted) == rows[::-1]
 
 
-def test_slices_and_larger_types_are_read_as_they_are() -> None:
+def test_slices_and_large_arrow_types_are_decoded() -> None:
     """Covers slices of longer batches, and Arrow's large types, which Spark may pass."""
     found: list[Record] = [
         ("orders", b"k", b"v"),
@@ -106,7 +106,7 @@ def test_slices_and_larger_types_are_read_as_they_are() -> None:
         assert rows_of(frame([]), using) == []
 
 
-def test_of_a_tag_that_comes_twice_the_last_one_counts() -> None:
+def test_the_last_occurrence_of_a_repeated_tag_counts() -> None:
     """A malformed row after it leaves no value in the columns."""
     whole = TransactionLogValue(producer_id=7).encode_value(1)
     twice = whole[:-1] + b"\x03" + b"\x00\x08" + bytes(8) + b"\x00\x08" + bytes(7) + b"\x05" + b"\x63\x01x"
@@ -151,7 +151,7 @@ TEXT = b"\x00\x00\x01\x01\x01\x01\x01\x00"
         ("__transaction_state", KEY, bytes(17) + b"\xff" * 4 + bytes(16), "ok"),  # a null array
     ],
 )  # fmt: skip
-def test_rare_bytes(topic: str, key: bytes, value: bytes | None, status: str) -> None:
+def test_both_decoders_agree_at_limits_and_on_errors(topic: str, key: bytes, value: bytes | None, status: str) -> None:
     """Covers limits and errors that random records rarely reach."""
     rows = expected([(topic, key, value)] * 2)
     assert rows[0]["status"] == status
@@ -159,14 +159,14 @@ def test_rare_bytes(topic: str, key: bytes, value: bytes | None, status: str) ->
         assert rows_of(frame([(topic, key, value)] * 2), using) == rows
 
 
-def test_one_record_alone() -> None:
+def test_a_single_record_is_decoded_like_a_batch() -> None:
     """The function for a single record agrees with the decoders."""
     value = TransactionLogValue(producer_id=7).encode_value(0)
     for record in (("__transaction_state", KEY, value), ("__transaction_state", KEY, value[:-1]), ("orders", b"", b"")):
         assert decode_record(*record) == known.by_codec(*record)
 
 
-def test_the_numbers_of_wire_types_are_the_codec_s() -> None:
+def test_the_numbers_of_wire_types_equal_the_codecs() -> None:
     from kcore.protocol import pure
     from kcore_ext.codec import plan
 
@@ -232,7 +232,7 @@ assert not any(name.startswith("kcore_ext") for name in sys.modules)
 """
 
 
-def test_everything_an_executor_does_is_done_without_the_extension(kafka_logs: Path, tmp_path: Path) -> None:
+def test_an_executor_reads_and_decodes_without_the_extension(kafka_logs: Path, tmp_path: Path) -> None:
     """Reads segments and exports of a real broker's topics through Spark and decodes them, with the same rows as with
     it.
 

@@ -144,7 +144,7 @@ def difference(found: Rows, expected: Rows) -> list[tuple[str, str]]:
 @pytest.mark.seeded
 @pytest.mark.clients
 @pytest.mark.timeout(TIMEOUT_S)
-def test_the_rebuild_is_the_engine_at_the_end_and_at_earlier_offsets(
+def test_a_rebuild_equals_the_engine_at_the_end_and_at_earlier_offsets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Compares field by field, at 20 offsets recorded during the traffic and at the end."""
@@ -202,7 +202,7 @@ def test_the_rebuild_is_the_engine_at_the_end_and_at_earlier_offsets(
     assert unwritten < compared / 100
 
 
-def test_the_rebuild_of_pruned_share_states_is_the_engine(tmp_path: Path) -> None:
+def test_a_rebuild_of_pruned_share_states_equals_the_engine(tmp_path: Path) -> None:
     """The share coordinator deletes the log below the oldest live snapshot; the remaining log gives the same states."""
     world = FolderWorld(tmp_path / "data", WALL_MS, SETTINGS, Traffic.TOPICS)
     traffic = Traffic(world, random.Random(3))

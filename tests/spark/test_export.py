@@ -92,7 +92,7 @@ class StoppingSource(SegmentSource):
 
 
 @pytest.mark.seeded
-def test_an_export_that_was_stopped_anywhere_goes_on(small: Path, tmp_path: Path) -> None:
+def test_an_export_continues_after_a_stop_anywhere(small: Path, tmp_path: Path) -> None:
     seed = SEED
     print("seed", seed)
     chance = random.Random(seed)
@@ -161,7 +161,7 @@ def test_verify_looks_at_counts_and_offsets_too(small: Path, tmp_path: Path, for
         ("all", "version", 2, "the manifest has version 2; supported is version 1"),
     ],
 )
-def test_a_manifest_that_cannot_be_is_an_error(
+def test_an_impossible_manifest_is_an_error(
     small: Path, tmp_path: Path, where: str, name: str, value: object, message: str
 ) -> None:
     """All readers refuse it: no file outside of the export is opened, and nothing is appended to the export."""
@@ -188,7 +188,7 @@ HEADERS = (("trace", b"1"), ("none", None), ("trace", b"2"), ("größe", b""))
 
 
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
-def test_headers_times_and_facts_come_back(tmp_path: Path, form: str) -> None:
+def test_headers_timestamps_and_all_other_fields_are_read_back(tmp_path: Path, form: str) -> None:
     """Covers null and empty keys, repeated header names, and the earliest timestamps."""
     rows = [
         EventRow(b"k", b"v", "orders", 0, 0, 1_000, 0, HEADERS, 7, 1, 5, True),
@@ -218,7 +218,7 @@ class FixedSource(Source):
 
 
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
-def test_damaged_exports_are_read_as_far_as_they_go(small: Path, tmp_path: Path, form: str) -> None:
+def test_intact_parts_of_damaged_exports_are_read(small: Path, tmp_path: Path, form: str) -> None:
     """Intact parts of truncated, missing and extra files are read; the rest is reported."""
     export(SegmentSource(small / "__consumer_offsets-0"), tmp_path, form=form, rows_per_file=500)
     whole = everything(ExportSource(tmp_path))["__consumer_offsets", 0]
@@ -256,7 +256,7 @@ def test_running_server_gives_the_rows_of_its_folder(tmp_path: Path) -> None:
     assert one == two
 
 
-def test_damaged_copies_of_segments_are_read_as_far_as_they_go(kafka_logs: Path, tmp_path: Path) -> None:
+def test_intact_parts_of_damaged_segments_are_read(kafka_logs: Path, tmp_path: Path) -> None:
     """Half-written tails, duplicates and a damaged batch: all other rows are read once."""
     source = kafka_logs / "moment-1" / "__consumer_offsets-0"
     (whole,) = everything(SegmentSource(source)).values()
@@ -331,7 +331,7 @@ def test_faults_stay_recorded(kafka_logs: Path, tmp_path: Path, form: str) -> No
     assert sorted(found) == sorted(fault for _, fault in expected)
 
 
-def test_an_end_that_is_half_written_no_longer_is_forgotten(kafka_logs: Path, tmp_path: Path) -> None:
+def test_the_fault_of_a_partly_written_end_is_removed_once_it_is_complete(kafka_logs: Path, tmp_path: Path) -> None:
     """Holds for a process that exports repeatedly too; earlier damage stays recorded."""
     logs, events = damaged_copy(kafka_logs, tmp_path), tmp_path / "events"
     held = open_export(events, "parquet")
@@ -349,7 +349,7 @@ def test_an_end_that_is_half_written_no_longer_is_forgotten(kafka_logs: Path, tm
     assert Manifest.load(events) == held
 
 
-def test_a_manifest_is_not_written_anew_for_each_file(
+def test_new_files_are_added_to_a_journal_of_the_manifest(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """New files are added to a journal, which is read after the manifest, even if its last line is incomplete."""
@@ -379,7 +379,7 @@ def test_a_manifest_is_not_written_anew_for_each_file(
     assert everything(ExportSource(tmp_path)) == whole
 
 
-def test_journal_is_applied_once(small: Path, tmp_path: Path) -> None:
+def test_the_journal_of_the_manifest_is_applied_once(small: Path, tmp_path: Path) -> None:
     """Covers a process that stopped after writing the manifest and before removing the journal."""
     held = open_export(tmp_path, "parquet")
     for stop in (100, 200, 300):

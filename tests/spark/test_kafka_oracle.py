@@ -107,7 +107,7 @@ def test_compaction_is_found_in_the_log_itself(kafka_logs: Path, kafka_oracle: O
                 assert found - truth["cleaned_to"] < 50
 
 
-def test_a_checkpoint_beside_the_segments_is_read(kafka_logs: Path, tmp_path: Path) -> None:
+def test_a_compaction_checkpoint_beside_the_segments_is_read(kafka_logs: Path, tmp_path: Path) -> None:
     source = kafka_logs / "moment-4"
     for name in ("__consumer_offsets-0", "__transaction_state-0"):
         (tmp_path / name).symlink_to(source / name)

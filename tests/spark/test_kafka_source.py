@@ -90,7 +90,7 @@ def causes(done: subprocess.CompletedProcess[str]) -> str:
     return "\n".join(line for line in done.stderr.splitlines() if "Error" in line or "Exception" in line)
 
 
-def test_a_rebuild_through_sparks_kafka_source(bootstrap: str, tmp_path: Path) -> None:
+def test_a_rebuild_reads_sparks_kafka_source(bootstrap: str, tmp_path: Path) -> None:
     """The state equals the one read by Fetch: aborted offsets are left out, and gaps of markers are no loss."""
     jars = packages(KAFKA_SOURCE)
     finished_traffic(bootstrap)
@@ -128,7 +128,7 @@ def without_own_groups(tables: dict[str, list[str]]) -> dict[str, list[str]]:
     return {table: rows for table, rows in kept.items() if rows}
 
 
-def test_a_stream_through_sparks_kafka_source(bootstrap: str, tmp_path: Path) -> None:
+def test_a_stream_reads_sparks_kafka_source(bootstrap: str, tmp_path: Path) -> None:
     """The stream finds topics that are created later, knows the lag, and publishes new rows to a topic."""
     jars = packages(KAFKA_SOURCE)
     common = {"bootstrap.servers": bootstrap, "log_level": 0}

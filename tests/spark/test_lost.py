@@ -101,7 +101,7 @@ def test_compacted_log_is_complete_at_its_end(logs: Path, tmp_path: Path) -> Non
     assert incomplete(tmp_path / "events") == set()
 
 
-def test_a_front_that_is_missing(logs: Path, tmp_path: Path) -> None:
+def test_a_log_with_a_missing_front_is_incomplete(logs: Path, tmp_path: Path) -> None:
     """A share state restarts with each snapshot, so a missing front is legal there."""
     segment(logs, OFFSETS, 0).unlink()
     shares = segment(logs, SHARES, 0)
@@ -116,7 +116,7 @@ def test_a_front_that_is_missing(logs: Path, tmp_path: Path) -> None:
     assert findings(tmp_path / "events", WARNING) == findings(logs, WARNING)
 
 
-def test_an_export_that_was_begun_late(logs: Path, tmp_path: Path) -> None:
+def test_an_export_with_a_late_start_is_incomplete(logs: Path, tmp_path: Path) -> None:
     """The late start remains reported after a resumed run, even for a state that restarts."""
     for start in (30, 30, 0):
         with open_source(logs) as source:
@@ -132,7 +132,7 @@ def test_an_export_that_was_begun_late(logs: Path, tmp_path: Path) -> None:
     assert faults(tmp_path / "again") == faults(tmp_path / "events")
 
 
-def test_a_segment_that_is_missing_amidst_others(logs: Path, tmp_path: Path) -> None:
+def test_a_missing_segment_between_others_is_found(logs: Path, tmp_path: Path) -> None:
     """In the compacted part only an index shows the loss; segments that a broker is deleting do not count."""
     place = ("__consumer_offsets", 0)
     shutil.copytree(logs.parent / "whole", logs / "__consumer_offsets-0")
@@ -183,7 +183,7 @@ def test_leftover_files_are_reported(logs: Path) -> None:
     assert incomplete(logs) == {OFFSETS}
 
 
-def test_a_gap_where_compaction_had_not_come(logs: Path, tmp_path: Path) -> None:
+def test_a_gap_above_the_compaction_point_is_a_loss(logs: Path, tmp_path: Path) -> None:
     cut_out(segment(logs, OFFSETS, 1))
     assert incomplete(logs) == {OFFSETS}
     with open_source(logs) as source:
@@ -192,7 +192,7 @@ def test_a_gap_where_compaction_had_not_come(logs: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("checkpoint", [9_590, *(pytest.param(each, marks=pytest.mark.long) for each in (0, 10**9))])
-def test_a_checkpoint_is_no_proof(logs: Path, tmp_path: Path, checkpoint: int) -> None:
+def test_a_wrong_compaction_checkpoint_is_not_trusted(logs: Path, tmp_path: Path, checkpoint: int) -> None:
     """A checkpoint may lag behind a running cleaner or be newer than the files.
 
     Rebuild and audit infer it from the log.
@@ -210,7 +210,7 @@ def test_a_checkpoint_is_no_proof(logs: Path, tmp_path: Path, checkpoint: int) -
         assert errors(folder) == ["offset-gap"]
 
 
-def test_a_data_folder_that_lacks_a_batch(tmp_path: Path) -> None:
+def test_a_missing_batch_of_a_data_folder_is_found(tmp_path: Path) -> None:
     """A folder's recorded offset is exact: records missing beyond it were not removed by compaction."""
     with kcore.open(tmp_path, config={**kit.QUICK, "offsets.topic.num.partitions": "1"}) as engine:
         kit.make_topic(engine, "orders", 2)
@@ -225,12 +225,12 @@ def test_a_data_folder_that_lacks_a_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [OFFSETS, TRANSACTIONS, SHARES])
-def test_damage_in_front_of_the_moment(logs: Path, place: Place) -> None:
+def test_damage_before_the_requested_moment_is_a_loss(logs: Path, place: Place) -> None:
     damage(segment(logs, place, 0), 0.5)
     assert incomplete(logs) == {place}
 
 
-def test_damage_behind_the_moment_is_none(logs: Path) -> None:
+def test_damage_after_the_requested_moment_is_no_loss(logs: Path) -> None:
     damage(segment(logs, TRANSACTIONS, 0), 0.5)
     assert TRANSACTIONS not in incomplete(logs, AsOf(offset=10))
 

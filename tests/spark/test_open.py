@@ -55,7 +55,7 @@ def test_a_folder_of_log_folders_names_them(kafka_logs: Path, tmp_path: Path) ->
         ("path", "", "the data source kcore needs the option path"),
     ],
 )
-def test_invalid_options(option: str, value: str, message: str) -> None:
+def test_invalid_options_are_refused(option: str, value: str, message: str) -> None:
     """Covers options of the reader and of the stream reader."""
     source: Any = KcoreDataSource({"path": "events", option: value})
     make = source.streamReader if option == "maxOffsetsPerTrigger" else source.reader

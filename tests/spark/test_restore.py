@@ -70,7 +70,7 @@ def test_later_log_gives_earlier_offsets_or_reports_loss(
         assert 0 < lost < len(expected)
 
 
-def test_damage_is_not_called_compaction(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
+def test_damage_is_not_reported_as_compaction(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
     """Of five partitions, one is damaged before the moment, one is compacted beyond it, and three are missing."""
     for number in (0, 1):
         shutil.copytree(
@@ -90,7 +90,7 @@ def test_damage_is_not_called_compaction(spark: Any, kafka_logs: Path, tmp_path:
     assert {(one.history, one.offset is None) for one in then} >= {(COMPACTED, True), (DAMAGED, False)}
 
 
-def test_from_a_running_server_and_back_into_it(spark: Any, tmp_path: Path) -> None:
+def test_a_plan_from_a_running_servers_log_is_applied_to_the_server(spark: Any, tmp_path: Path) -> None:
     """Offsets are committed, exported, overwritten, planned, applied and read back; some groups have no change."""
     settings = {"offsets.topic.num.partitions": "3", "group.initial.rebalance.delay.ms": "0"}
     with (

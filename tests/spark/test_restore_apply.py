@@ -105,7 +105,7 @@ def brief(plan: Plan) -> list[tuple[Any, ...]]:
     return [(row.partition, row.from_offset, row.to_offset, row.action, row.why) for row in plan.rows]
 
 
-def test_plan_is_applied_once(node: kcore.Node, topic: str, name: str) -> None:
+def test_a_plan_is_applied_once(node: kcore.Node, topic: str, name: str) -> None:
     """Offsets move back, forward and from none; a consumer of another library then reads from the planned offset."""
     group = f"{name}-g"
     set_offsets(node, group, {(topic, 0): 15})
@@ -141,7 +141,7 @@ def test_offsets_are_clipped_to_the_log(node: kcore.Node, admin: AdminClient, to
     assert offsets_of(node, group) == {(topic, 0): 6, (topic, 1): RECORDS}
 
 
-def test_topics_and_partitions_that_are_gone_are_refused(node: kcore.Node, topic: str, name: str) -> None:
+def test_missing_topics_and_partitions_are_refused(node: kcore.Node, topic: str, name: str) -> None:
     """Covers a deleted topic, a missing partition, and a recreated topic."""
     group = f"{name}-g"
     then = [
@@ -186,7 +186,7 @@ def new_member(bootstrap: str, group: str, topic: str) -> Callable[[], Any]:
 
 
 @pytest.mark.parametrize("join", [classic_member, new_member], ids=["classic", "consumer"])
-def test_groups_with_members_are_left_alone(
+def test_groups_with_members_are_not_changed(
     bootstrap: str, node: kcore.Node, topic: str, name: str, join: Callable[..., Callable[[], Any]]
 ) -> None:
     """The plan refuses them, so does its application, and the coordinator refuses members that join in between."""
@@ -295,7 +295,7 @@ def test_a_topic_that_changed_is_refused(
     assert offsets_of(node, group) == {}
 
 
-def test_refusal_of_the_server_fails_its_row(node: kcore.Node, topic: str, name: str) -> None:
+def test_a_refusal_of_the_server_fails_only_its_row(node: kcore.Node, topic: str, name: str) -> None:
     """Metadata that exceeds the server's limit fails only its own row; other rows are set."""
     group = f"{name}-g"
     plan = plan_restore(
@@ -319,7 +319,7 @@ def test_plans_for_another_cluster_or_for_none_are_refused(node: kcore.Node, top
     assert offsets_of(node, group) == {}
 
 
-def test_the_command(
+def test_the_command_prints_every_row_and_an_exit_status(
     bootstrap: str, node: kcore.Node, topic: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The output contains every row; the exit status reflects the results."""
@@ -340,7 +340,7 @@ def test_the_command(
     assert "name a data folder, or --bootstrap" in capsys.readouterr().err
 
 
-def test_a_folder_takes_a_plan_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_is_applied_to_a_data_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Repeats it for a data folder that no server has open."""
     folder = tmp_path / "data"
     with kcore.open(folder, config=SETTINGS) as engine:
@@ -360,7 +360,7 @@ def test_a_folder_takes_a_plan_too(tmp_path: Path, capsys: pytest.CaptureFixture
         assert committed(engine, "g") == {("t", 0): 1}
 
 
-def test_rows_of_several_groups_go_in_requests_of_their_own(node: kcore.Node, topic: str, name: str) -> None:
+def test_each_group_of_a_plan_has_its_own_request(node: kcore.Node, topic: str, name: str) -> None:
     """Twenty groups are each set and read back separately."""
     then = [CommittedAsOf(f"{name}-{number:02}", topic, part, number) for number in range(20) for part in (0, 1)]
     plan = plan_restore(then, node, "here")

@@ -51,7 +51,7 @@ plans = st.builds(
 
 @settings(max_examples=60)
 @given(plan=plans, form=st.sampled_from(["json", "csv"]))
-def test_a_plan_comes_back_from_its_file(tmp_path_factory: pytest.TempPathFactory, plan: Plan, form: str) -> None:
+def test_a_plan_is_read_back_from_its_file(tmp_path_factory: pytest.TempPathFactory, plan: Plan, form: str) -> None:
     """Any group name and metadata survive both formats; the same plan gives the same bytes."""
     path = tmp_path_factory.mktemp("plan") / f"plan.{form}"
     plan.save(path)
@@ -62,7 +62,7 @@ def test_a_plan_comes_back_from_its_file(tmp_path_factory: pytest.TempPathFactor
     assert path.read_bytes() == first
 
 
-def test_how_a_plan_looks(tmp_path: Path) -> None:
+def test_a_saved_plan_has_one_row_per_line_in_order(tmp_path: Path) -> None:
     """One row per line, ordered by group, topic and partition, independent of the input order."""
     later = PlanRow("h", "t", 1, None, None, "refuse", "the topic was deleted", 4)
     plan = Plan("events", 1_000, (("__consumer_offsets", 3, 70),), (), (4,), Checked("here:9092", "c1"), (later, ROW))
@@ -134,12 +134,12 @@ def test_invalid_plan_is_refused_with_a_message(tmp_path: Path, text: str, messa
         load(tmp_path / "plan.json")
 
 
-def test_plans_from_before_damage_had_a_word_are_read(tmp_path: Path) -> None:
+def test_plans_of_versions_without_damage_are_read(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(edited(lambda plan: plan.pop("damaged")))
     assert load(tmp_path / "plan.json") == Plan("events", 1, rows=(ROW,))
 
 
-def test_a_file_that_is_neither_form(tmp_path: Path) -> None:
+def test_a_file_in_neither_format_is_refused(tmp_path: Path) -> None:
     """The file name selects the format; other suffixes and missing files are errors."""
     with pytest.raises(KcoreError, match=r"a plan is a \.json or a \.csv file"):
         Plan("events").save(tmp_path / "plan.txt")
@@ -197,7 +197,7 @@ def then(offset: int | None = 10, **changes: Any) -> CommittedAsOf:
         (then(None, history=COMPACTED), None, None, "refuse", LOST),
     ],
 )  # fmt: skip
-def test_row_of_an_offset(
+def test_each_case_of_an_offset_has_its_row(
     one: CommittedAsOf, target: TargetState | None, to: int | None, action: str, why: str
 ) -> None:
     """Each case has the committed offset, the target, and the row's offset, action and reason."""
@@ -209,13 +209,13 @@ def test_row_of_an_offset(
     )
 
 
-def test_offsets_that_are_right_can_be_committed_again() -> None:
+def test_equal_offsets_are_committed_again_on_request() -> None:
     """Committing again renews the retention; otherwise the rows are skipped."""
     (row,) = make_rows([then(30)], state(), include_same=True)
     assert (row.from_offset, row.to_offset, row.action, row.why) == (30, 30, "set", "the same offset, committed again")
 
 
-def test_offset_not_committed_then_is_skipped() -> None:
+def test_an_offset_not_committed_at_the_moment_is_skipped() -> None:
     """An offset that a group has now but did not have at the moment gets a row of its own."""
     target = state(committed={"g": {("t", 0): Committed(30, "note"), ("s", 7): Committed(3, "")}})
     first, second = make_rows([then()], target)

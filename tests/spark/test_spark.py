@@ -112,7 +112,7 @@ def test_stream_of_available_rows_reads_all(spark: Any, exported: Path, tmp_path
     assert sorted(spark.read.parquet(str(tmp_path / "out")).select("partition", "offset").collect()) == expected
 
 
-def test_an_offset_of_a_log_that_is_not_there_is_an_error(exported: Path, tmp_path: Path, spark: Any) -> None:
+def test_an_offset_of_a_missing_log_is_an_error(exported: Path, tmp_path: Path, spark: Any) -> None:
     """Otherwise a typing error would give the state at the end and report it as complete."""
     for place in (("__consumer_offsets", 77), ("__consumer_offset", 0)):
         with pytest.raises(KcoreError, match=f"does not contain {place[0]}-{place[1]}, for which an offset was given"):

@@ -37,7 +37,7 @@ KAFKA_DDL = (
 
 
 @pytest.mark.seeded
-def test_frames_of_spark_s_own_kafka_source(spark: Any, kafka_logs: Path) -> None:
+def test_dataframes_of_sparks_kafka_source_are_decoded(spark: Any, kafka_logs: Path) -> None:
     """Rows of that source, in any order and repeated, are decoded, and the state is rebuilt from them."""
     (part,) = find_partitions(kafka_logs / "moment-1" / "__share_group_state-3")
     rows = [row for row in read_rows(part) if not row.control]
@@ -65,7 +65,7 @@ def test_frames_of_spark_s_own_kafka_source(spark: Any, kafka_logs: Path) -> Non
     assert own
 
 
-def test_headers_and_times_of_an_export(spark: Any, tmp_path: Path) -> None:
+def test_headers_and_times_of_an_export_are_decoded(spark: Any, tmp_path: Path) -> None:
     """Headers survive Spark; timestamps select rows; a row without a timestamp counts as the oldest."""
     rows = [
         EventRow(b"a", b"1", "orders", 0, 0, -1),
@@ -84,7 +84,7 @@ def test_headers_and_times_of_an_export(spark: Any, tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)  # it starts a Java runtime of its own
-def test_the_jobs_run_by_spark_submit(kafka_logs: Path, tmp_path: Path) -> None:
+def test_spark_submit_runs_the_jobs(kafka_logs: Path, tmp_path: Path) -> None:
     """The script runs as on a cluster, with the master set by spark-submit."""
     submit = shutil.which("spark-submit", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if submit is None or shutil.which("java") is None:

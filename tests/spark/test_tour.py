@@ -36,7 +36,7 @@ def check_answers(cells: list[Any]) -> None:
     assert not [output for cell in cells for output in cell.get("outputs", ()) if output["output_type"] == "error"]
 
 
-def test_the_committed_notebook_has_answers() -> None:
+def test_the_committed_notebook_has_outputs() -> None:
     cells = json.loads(NOTEBOOK.read_text())["cells"]
     check_answers(cells)
     texts = [json.dumps(output) for cell in cells for output in cell.get("outputs", ())]

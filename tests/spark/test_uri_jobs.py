@@ -140,7 +140,7 @@ def test_a_rebuild_continues_from_checkpoints_at_uris(spark: Any, kafka_logs: Pa
     check_continued(spark, kafka_logs, tmp_path, Path.as_uri)
 
 
-def test_modes_of_an_output(spark: Any, tmp_path: Path) -> None:
+def test_each_mode_of_an_output_acts_like_sparks_writer(spark: Any, tmp_path: Path) -> None:
     """Each mode does what Spark's writer does; `error` also looks for the file of a complete run."""
     uri = tmp_path.as_uri()
 
@@ -165,7 +165,7 @@ def test_modes_of_an_output(spark: Any, tmp_path: Path) -> None:
         Output(spark, uri, "csv")
 
 
-def test_files_of_a_session(spark: Any, tmp_path: Path) -> None:
+def test_files_of_a_spark_session_are_written_and_read(spark: Any, tmp_path: Path) -> None:
     files = HadoopFiles(spark, (tmp_path / "new").as_uri())
     assert files.sizes() == {}
     for content in (b"one", bytes(range(256))):

@@ -49,7 +49,7 @@ def collected(spark: Any, query: str) -> list[tuple[Any, ...]]:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_views_of_a_state_and_of_logs(spark: Any, events: Path, tmp_path: Path) -> None:
+def test_views_show_a_state_and_its_logs(spark: Any, events: Path, tmp_path: Path) -> None:
     rebuild(spark, events, tmp_path / "state")
     names = register_views(spark, state=tmp_path / "state", events=events)
     assert names == [f"kcore_{name}" for name in (*TABLES, "current_offsets", "log_ends", "commits", "lag")]
@@ -77,7 +77,7 @@ def frame_of(spark: Any, kind: str) -> Any:
     return spark.createDataFrame(rows, kind_ddl(kind))
 
 
-def test_the_owner_of_a_partition_at_a_time(spark: Any) -> None:
+def test_owners_have_intervals_for_each_partition(spark: Any) -> None:
     """An interval ends when the next rebalance moves the partition; in between it may have no owner."""
     found = owners(frame_of(spark, "moves"), frame_of(spark, "rebalances"))
     rows = found.select("topic", "partition", "member_id", "client_id", "from_ms", "to_ms")
@@ -92,7 +92,7 @@ def test_the_owner_of_a_partition_at_a_time(spark: Any) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_views_of_a_timeline(spark: Any, events: Path, tmp_path: Path) -> None:
+def test_views_show_a_timeline(spark: Any, events: Path, tmp_path: Path) -> None:
     timeline(spark, events, tmp_path, TimelineOptions(window_ms=1_000))
     names = register_views(spark, timeline=tmp_path, prefix="t_")
     assert names == [*(f"t_timeline_{name}" for name in TIMELINE_TABLES), "t_owners"]

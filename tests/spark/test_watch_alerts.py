@@ -32,7 +32,7 @@ def alerts_of(frame: Any) -> list[tuple[str, str, int]]:
     return sorted((row["kind"], row["subject"], row["since_ms"]) for row in frame.collect())
 
 
-def test_transactions_that_exceed_their_timeout_or_lack_markers(spark: Any) -> None:
+def test_transactions_beyond_their_timeout_or_without_markers_are_alerts(spark: Any) -> None:
     def row(name: str, state: str, start_ms: int, update_ms: int) -> dict[str, Any]:
         return {
             "transactional_id": name,
@@ -65,7 +65,7 @@ def test_transactions_that_exceed_their_timeout_or_lack_markers(spark: Any) -> N
     assert "Ongoing, producer 1 with epoch 0, timeout 30000 ms, 1 partitions" in {r["detail"] for r in found.collect()}
 
 
-def test_storms_that_last_or_ended_just_now(spark: Any) -> None:
+def test_present_and_recent_rebalance_storms_are_alerts(spark: Any) -> None:
     def rows(group_id: str, *times_ms: int) -> list[dict[str, Any]]:
         return [
             {
@@ -95,7 +95,7 @@ def test_storms_that_last_or_ended_just_now(spark: Any) -> None:
     assert found.collect()[0]["detail"] == '3 rebalances, 0 of them superseded; causes: {"member joined":3}'
 
 
-def test_groups_with_members_and_lag_that_do_not_commit(spark: Any) -> None:
+def test_groups_with_members_and_lag_but_no_commits_are_alerts(spark: Any) -> None:
     names = ("stalled", "committing", "done", "never", "empty", "connect", "unknown", "kcore-watch-1-driver-0")
     groups = table(
         spark,

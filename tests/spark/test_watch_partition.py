@@ -75,7 +75,7 @@ def logs_of(folder: Path) -> Iterator[tuple[str, int, list[EventRow]]]:
 @pytest.mark.seeded
 @pytest.mark.parametrize("moment", ["moment-1", pytest.param("moment-4", marks=pytest.mark.long)])
 @pytest.mark.timeout(300)
-def test_micro_batches_give_what_one_pass_gives(kafka_logs: Path, moment: str) -> None:
+def test_micro_batches_give_the_result_of_one_pass(kafka_logs: Path, moment: str) -> None:
     """State, rebalances, transactions, deliveries and findings, with and without transaction markers."""
     chance = random.Random(SEED)
     seen = set()

@@ -88,7 +88,7 @@ def test_committed_records_survive_a_restart(kill: bool) -> None:
         broker.assert_committed("g", {("t", 0): 2})
 
 
-def test_a_consumer_goes_on_after_a_kill(kcore_broker: Broker) -> None:
+def test_a_consumer_continues_after_a_kill(kcore_broker: Broker) -> None:
     kcore_broker.node.topics.create("t", partitions=1)
     fill(kcore_broker, "t", 2)
     consumer = confluent_consumer(kcore_broker)

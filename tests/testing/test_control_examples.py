@@ -55,17 +55,17 @@ def run(name: str, folder: Path, addresses: dict[str, str], *commands: list[str]
     return output
 
 
-def test_junit(tmp_path: Path, addresses: dict[str, str]) -> None:
+def test_the_junit_example_passes(tmp_path: Path, addresses: dict[str, str]) -> None:
     output = run("junit", tmp_path, addresses, ["mvn", "-B", "test"])
     assert "Tests run: 2, Failures: 0, Errors: 0, Skipped: 0" in output
 
 
-def test_go(tmp_path: Path, addresses: dict[str, str]) -> None:
+def test_the_go_example_passes(tmp_path: Path, addresses: dict[str, str]) -> None:
     output = run("go", tmp_path, addresses, ["go", "test", "-count=1", "-v", "./..."])
     assert output.count("--- PASS: ") == 2
 
 
-def test_node(tmp_path: Path, addresses: dict[str, str]) -> None:
+def test_the_node_example_passes(tmp_path: Path, addresses: dict[str, str]) -> None:
     install = ["npm", "ci", "--no-audit", "--no-fund"]
     output = run("node", tmp_path, addresses, install, ["node", "--test", "--test-reporter=tap"])
     assert output.count("\n# pass 2\n") == 1

@@ -38,7 +38,7 @@ def _consumer(broker: Broker, **options: object) -> confluent_kafka.Consumer:
     return consumer
 
 
-def test_rebalance(kcore_broker: Broker, member: confluent_kafka.Consumer) -> None:
+def test_rebalance_starts_a_new_generation_or_epoch(kcore_broker: Broker, member: confluent_kafka.Consumer) -> None:
     group = kcore_broker.groups["g"]
     before = group.epoch
     group.rebalance()
@@ -48,7 +48,7 @@ def test_rebalance(kcore_broker: Broker, member: confluent_kafka.Consumer) -> No
     assert group.member("c1").partitions == {("t", 0), ("t", 1)}
 
 
-def test_expire(kcore_broker: Broker, member: confluent_kafka.Consumer) -> None:
+def test_expire_removes_a_member_that_then_rejoins(kcore_broker: Broker, member: confluent_kafka.Consumer) -> None:
     group = kcore_broker.groups["g"]
     first = group.member("c1").member_id
     group.expire(client_id="c1")
@@ -66,7 +66,7 @@ def test_expire(kcore_broker: Broker, member: confluent_kafka.Consumer) -> None:
         kcore_broker.groups["other"].rebalance()
 
 
-def test_fence(kcore_broker: Broker, member: confluent_kafka.Consumer) -> None:
+def test_fence_makes_the_members_requests_fail(kcore_broker: Broker, member: confluent_kafka.Consumer) -> None:
     group = kcore_broker.groups["g"]
     error = "UNKNOWN_MEMBER_ID" if group.snapshot().kind == "classic" else "FENCED_MEMBER_EPOCH"
     group.fence(client_id="c1")
@@ -78,7 +78,7 @@ def test_fence(kcore_broker: Broker, member: confluent_kafka.Consumer) -> None:
     assert group.member("c1").partitions == {("t", 0), ("t", 1)}
 
 
-def test_fence_of_a_static_member(kcore_broker: Broker) -> None:
+def test_a_fenced_static_member_gets_a_fatal_error(kcore_broker: Broker) -> None:
     consumer = _consumer(kcore_broker, group_instance_id="worker-1")
     group = kcore_broker.groups["g"]
     group.fence(group.member("c1").member_id)
@@ -93,7 +93,7 @@ def test_fence_of_a_static_member(kcore_broker: Broker) -> None:
     consumer.close()
 
 
-def test_move_coordinator(kcore_broker: Broker, member: confluent_kafka.Consumer) -> None:
+def test_members_continue_after_move_coordinator(kcore_broker: Broker, member: confluent_kafka.Consumer) -> None:
     fill(kcore_broker, "t", 3)
     records = poll(member, 3)
     group = kcore_broker.groups["g"]
@@ -152,7 +152,7 @@ def test_step_wall_changes_timestamps_and_no_timeout(kcore_broker: Broker) -> No
     assert -3601 < (second.timestamp - first.timestamp).total_seconds() < -3500
 
 
-def test_a_full_disk(kcore_broker: Broker) -> None:
+def test_a_full_disk_refuses_records_until_it_has_space(kcore_broker: Broker) -> None:
     kcore_broker.fill_disk()
 
     async def send(timeout_ms: int) -> int:
@@ -169,7 +169,7 @@ def test_a_full_disk(kcore_broker: Broker) -> None:
     assert asyncio.run(send(5_000)) == 0
 
 
-def test_a_power_failure_loses_what_was_not_synced(kcore_broker: Broker) -> None:
+def test_a_power_failure_loses_unsynced_records(kcore_broker: Broker) -> None:
     fill(kcore_broker, "t", 2)
     kcore_broker.stop_syncing()
     fill(kcore_broker, "t", 3)
@@ -188,7 +188,7 @@ def test_synced_records_survive_a_power_failure(kcore_broker: Broker) -> None:
     assert kcore_broker.node.topics["t"].end_offsets()[0] == 2
 
 
-def test_fence_producer(kcore_broker: Broker) -> None:
+def test_fence_producer_ends_the_transaction_of_the_producer(kcore_broker: Broker) -> None:
     producer = confluent_producer(kcore_broker, transactional_id="tx")
     producer.init_transactions(10)
     producer.begin_transaction()

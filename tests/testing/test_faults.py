@@ -100,7 +100,9 @@ def test_the_error_may_depend_on_the_request(kcore_broker: Broker) -> None:
         ({"group": "a", "client_id": "two"}, []),
     ],
 )
-def test_filters(kcore_broker: Broker, which: dict[str, object], refused: list[tuple[str, str]]) -> None:
+def test_a_fault_applies_to_the_requests_that_match_its_filters(
+    kcore_broker: Broker, which: dict[str, object], refused: list[tuple[str, str]]
+) -> None:
     kcore_broker.fail("OffsetCommit", "INVALID_COMMIT_OFFSET_SIZE", times=None, **which)
     found = []
     for group, client, topic in (("a", "one", "t"), ("b", "two", "u")):
@@ -217,7 +219,7 @@ def test_delay_follows_the_brokers_clock(kcore_broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_hold_and_release(kcore_broker: Broker, after: bool) -> None:
+def test_a_held_request_or_response_waits_for_its_release(kcore_broker: Broker, after: bool) -> None:
     kcore_broker.hold("Produce", after=after)
     producer = confluent_producer(kcore_broker)
     producer.produce("t", b"v", partition=0)
@@ -234,7 +236,7 @@ def test_hold_and_release(kcore_broker: Broker, after: bool) -> None:
     kcore_broker.assert_at_rest()
 
 
-def test_release_of_one_client(kcore_broker: Broker) -> None:
+def test_release_may_be_limited_to_one_client(kcore_broker: Broker) -> None:
     kcore_broker.hold("Produce")
     producers = {name: confluent_producer(kcore_broker, client_id=name) for name in ("one", "two")}
     for name, producer in producers.items():
@@ -251,7 +253,7 @@ def test_release_of_one_client(kcore_broker: Broker) -> None:
 # ---- disconnect, refuse
 
 
-def test_disconnect_instead_of_a_request(kcore_broker: Broker) -> None:
+def test_disconnect_closes_the_connection_instead_of_serving_the_request(kcore_broker: Broker) -> None:
     kcore_broker.disconnect("Produce")
     producer = confluent_producer(kcore_broker, enable_idempotence=False, retry_backoff_ms=1)
     producer.produce("t", b"v", partition=0)
@@ -275,7 +277,7 @@ def test_a_lost_response_does_not_harm_an_idempotent_producer(kcore_broker: Brok
     assert values(kcore_broker) == [b"v"]
 
 
-def test_disconnect_of_one_client_now(kcore_broker: Broker) -> None:
+def test_disconnect_without_an_api_closes_the_connections_of_one_client(kcore_broker: Broker) -> None:
     kcore_broker.hold("Produce")
     producers = {
         name: confluent_producer(kcore_broker, client_id=name, enable_idempotence=False, retry_backoff_ms=1)
@@ -291,7 +293,7 @@ def test_disconnect_of_one_client_now(kcore_broker: Broker) -> None:
     assert values(kcore_broker) == [b"one", b"two", b"one"]
 
 
-def test_refused_connections(kcore_broker: Broker) -> None:
+def test_refused_connections_are_accepted_again_on_request(kcore_broker: Broker) -> None:
     host, _, port = kcore_broker.bootstrap.rpartition(":")
     kcore_broker.refuse_connections()
     with pytest.raises(ConnectionRefusedError):
@@ -332,7 +334,7 @@ def test_a_corrupt_response_is_truncated(kcore_broker: Broker) -> None:
     assert (fault.applied, values(kcore_broker)) == (1, [b"v"])
 
 
-def test_throttle(kcore_broker: Broker) -> None:
+def test_throttle_puts_a_throttle_time_into_responses(kcore_broker: Broker) -> None:
     throttled: list[int] = []
     kcore_broker.throttle("Produce", 0.25)
     producer = confluent_producer(
@@ -426,7 +428,7 @@ def test_faults_may_be_set_from_many_threads(kcore_broker: Broker) -> None:
     assert kcore_broker.active_faults == []
 
 
-def test_held_rebalance(kcore_broker: Broker) -> None:
+def test_a_rebalance_waits_while_its_requests_are_held(kcore_broker: Broker) -> None:
     """Holds a SyncGroup: the group waits in its sync phase, until the release."""
     kcore_broker.hold("SyncGroup", group="g")
     consumer = confluent_consumer(kcore_broker)

@@ -15,7 +15,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 @pytest.mark.kcore(topics={"t": 2})
-def test_the_history_of_a_classic_group(kcore_broker: Broker) -> None:
+def test_a_classic_group_has_a_history(kcore_broker: Broker) -> None:
     one = confluent_consumer(kcore_broker, client_id="one")
     one.subscribe(["t"])
     group = kcore_broker.groups["g"]
@@ -46,7 +46,7 @@ def test_the_history_of_a_classic_group(kcore_broker: Broker) -> None:
 
 
 @pytest.mark.kcore(topics={"t": 2})
-def test_the_history_of_a_kip_848_group(kcore_broker: Broker) -> None:
+def test_a_kip_848_group_has_a_history(kcore_broker: Broker) -> None:
     node = kcore_broker.node
     with node.group("g").join(["t"]) as member:
         kcore_broker.wait_for(lambda b: len(member.assignment) == 2)
@@ -57,7 +57,7 @@ def test_the_history_of_a_kip_848_group(kcore_broker: Broker) -> None:
     ]  # fmt: skip
 
 
-def test_the_table() -> None:
+def test_a_history_is_printed_as_a_table() -> None:
     history = History(
         "g",
         [
@@ -93,7 +93,7 @@ def test_ownership_ends_with_its_cause() -> None:
 
 
 @pytest.mark.kcore(topics={"t": 2})
-def test_assert_committed(kcore_broker: Broker) -> None:
+def test_assert_committed_names_each_difference(kcore_broker: Broker) -> None:
     kcore_broker.node.group("g").commit({T0: 3})
     kcore_broker.assert_committed("g", {T0: 3})
     expected = r"t-0: expected 4, committed 3; t-1: expected 0, committed none[\s\S]*history of group g"
@@ -102,7 +102,7 @@ def test_assert_committed(kcore_broker: Broker) -> None:
 
 
 @pytest.mark.kcore(topics={"t": 2})
-def test_assertions_about_processed_records(kcore_broker: Broker) -> None:
+def test_assertions_find_records_processed_twice_or_skipped(kcore_broker: Broker) -> None:
     fill(kcore_broker, "t", 3)
     records = kcore_broker.node.topics["t"].read(0, 0)
     kcore_broker.node.group("g").commit({T0: 3})
@@ -114,7 +114,7 @@ def test_assertions_about_processed_records(kcore_broker: Broker) -> None:
         kcore_broker.assert_nothing_skipped([("t", 0, 1)], "g")
 
 
-def test_positions_of_records() -> None:
+def test_records_of_each_client_library_have_a_position() -> None:
     class Message:
         def topic(self) -> str:
             return "t"

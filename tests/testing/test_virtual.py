@@ -141,7 +141,7 @@ def test_a_scenario_may_be_a_coroutine(kcore_node: VirtualNode) -> None:
 
 
 @pytest.mark.kcore(topics={"t": 1})
-def test_assertions_in_virtual_time(kcore_node: VirtualNode) -> None:
+def test_assertions_work_in_virtual_time(kcore_node: VirtualNode) -> None:
     async def scenario(node: AsyncNode) -> None:
         await node.topics["t"].append_many(["a", "b"], partition=0)
         await node.group("g").commit({("t", 0): 2})
@@ -175,7 +175,7 @@ def test_the_coordinator_can_be_controlled(kcore_node: VirtualNode) -> None:
 
 
 @pytest.mark.kcore(topics={"t": 1})
-def test_a_producer_and_a_consumer_in_virtual_time(kcore_node: VirtualNode) -> None:
+def test_a_producer_and_a_consumer_work_in_virtual_time(kcore_node: VirtualNode) -> None:
     async def scenario(node: AsyncNode) -> list[bytes | None]:
         async with node.producer(linger=60) as producer:
             await producer.append("t", "a")
@@ -192,7 +192,7 @@ def test_a_producer_and_a_consumer_in_virtual_time(kcore_node: VirtualNode) -> N
 
 
 @pytest.mark.kcore(topics={"t": 1})
-def test_a_repeated_request(kcore_node: VirtualNode) -> None:
+def test_a_request_is_repeated_at_its_interval_until_stop(kcore_node: VirtualNode) -> None:
     async def scenario(node: AsyncNode) -> Repetition:
         repeated = kcore_node.repeat(MetadataRequest(topics=[]), every=10)
         await asyncio.sleep(60)

@@ -120,7 +120,7 @@ BEFORE = {  # state: (commit, abort); None: the end is prepared
 
 
 @pytest.mark.parametrize("state", STORED)
-def test_end_before_version_5(state: TransactionStatus) -> None:
+def test_before_version_5_an_end_depends_on_state_and_producer(state: TransactionStatus) -> None:
     """The producer is checked first, then the state (KIP-98)."""
     found = transaction(state)
     commit, abort = BEFORE[state]
@@ -143,7 +143,7 @@ SINCE = {  # state: (commit, abort) with the present epoch, (commit, abort) with
 
 
 @pytest.mark.parametrize("state", STORED)
-def test_end_since_version_5(state: TransactionStatus) -> None:
+def test_since_version_5_an_end_depends_on_state_and_producer(state: TransactionStatus) -> None:
     """A pending completion is checked first, then the producer; the epoch before the last bump repeats its request
     (KIP-890).
     """
@@ -224,7 +224,7 @@ def test_a_fence_raises_the_epoch_by_one(version: int, last_epoch: int) -> None:
     }
 
 
-def test_a_fence_at_the_last_epoch() -> None:
+def test_only_version_2_replaces_the_producer_id_in_a_fence_at_the_last_epoch() -> None:
     """Version 2 needs another producer id; before it, InitProducerId changes the id (KAFKA-20090)."""
     exhausted = transaction(producer_epoch=LAST_EPOCH)
     assert ending.fence(exhausted, 2, NOW, lambda: 99).completed_identity == (99, 0)
@@ -248,7 +248,7 @@ EXPECTED = [  # (state, expected, code); the id is (7, 5), before it (3, 32766)
 
 
 @pytest.mark.parametrize(("state", "expected", "code"), EXPECTED)
-def test_initialisation_by_state_and_identity(
+def test_initialization_depends_on_state_and_producer(
     state: TransactionStatus, expected: tuple[int, int] | None, code: E
 ) -> None:
     assert initializing.check(transaction(state, previous_producer_id=3), expected) is code
@@ -273,7 +273,9 @@ IDENTITIES = [  # (epoch, last epoch, expected) -> (producer id, epoch, last epo
 
 @pytest.mark.parametrize("state", [EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT])
 @pytest.mark.parametrize(("asked", "wanted"), IDENTITIES)
-def test_bump_rotation_and_retry(state: TransactionStatus, asked: tuple, wanted: object) -> None:
+def test_initialization_raises_the_epoch_replaces_the_id_or_repeats_a_response(
+    state: TransactionStatus, asked: tuple, wanted: object
+) -> None:
     """The previous epoch is a retry; after the last epoch follows another id (KIP-360)."""
     epoch, last_epoch, expected = asked
     found = transaction(state, producer_epoch=epoch, last_producer_epoch=last_epoch)
@@ -306,7 +308,7 @@ def test_a_new_id_begins_at_epoch_zero_whatever_is_expected() -> None:
 
 
 @pytest.mark.parametrize("state", STORED)
-def test_additions_by_state_and_producer(state: TransactionStatus) -> None:
+def test_additions_depend_on_state_and_producer(state: TransactionStatus) -> None:
     """A pending completion is checked first, then producer id, then epoch (KAFKA-18660)."""
     found = transaction(state)
     places = [("t", 0), ("u", 1), ("u", 1)]
@@ -334,7 +336,7 @@ def test_adding_an_existing_partition_writes_nothing() -> None:
 
 
 @pytest.mark.parametrize("state", STORED)
-def test_verification_by_state_and_producer(state: TransactionStatus) -> None:
+def test_verification_depends_on_state_and_producer(state: TransactionStatus) -> None:
     """The producer is checked first, then a pending completion; nothing changes."""
     found = transaction(state)
     assert adding.verify(None, PID, 5) is E.INVALID_PRODUCER_ID_MAPPING

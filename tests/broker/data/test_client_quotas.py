@@ -87,7 +87,7 @@ ORDER: list[QuotaEntity] = [
 
 
 @pytest.mark.parametrize("first", range(len(ORDER)))
-def test_the_order_of_entities(first: int) -> None:
+def test_the_most_specific_quota_applies(first: int) -> None:
     """Pairs go before users, users before client ids, and names before defaults within each user."""
     enforced, *_ = quotas({entity: 1_000.0 + place for place, entity in enumerate(ORDER) if place >= first})
     context = RequestContext(9, "c", principal="User:u")

@@ -76,7 +76,7 @@ def plane_with(*batches: bytes, verify: bool = False, **settings: Any) -> DataPl
     return plane
 
 
-def test_whole_response_with_stored_bytes() -> None:
+def test_a_response_has_the_stored_batches_from_the_requested_offset() -> None:
     """The response has the stored batches from the one that contains the offset on."""
     plane = plane_with(batch_of(b"a", b"b"), batch_of(b"c"))
     stored = b"".join(bytes(batch) for _, batch in plane.partition("t").log.batches())

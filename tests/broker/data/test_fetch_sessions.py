@@ -28,7 +28,7 @@ def test_epochs_increase_and_never_wrap_to_zero() -> None:
     assert [next_epoch(epoch) for epoch in (0, 1, MAX_EPOCH)] == [1, 2, 1]
 
 
-def test_the_life_of_a_session() -> None:
+def test_a_session_is_created_continued_and_closed() -> None:
     """Epoch 0 creates it, responses have only changes, epoch -1 closes it."""
     plane = DataPlane()
     plane.topic("t", 3)

@@ -67,7 +67,7 @@ def stamped(*timestamps: int, codec: int = 0, log_append_time: bool = False) -> 
     return builder.build()
 
 
-def test_whole_responses_of_every_kind() -> None:
+def test_each_kind_of_timestamp_finds_its_offset() -> None:
     plane = plane_with(stamped(10, 30, 20), stamped(15, 30))
     assert ask(plane, -1, -2, -3, -4, -5, -6) == [at(5), at(0), at(1, 30), at(0), NONE, NONE]
     assert ask(plane, 0, 10, 11, 30, 31) == [at(0, 10), at(0, 10), at(1, 30), at(1, 30), NONE]

@@ -376,7 +376,9 @@ def test_producers_are_described() -> None:
         ("two words", ErrorCode.INVALID_TOPIC_EXCEPTION, True),
     ],
 )
-def test_producers_of_missing_partitions(topic: str, code: ErrorCode, has_message: bool) -> None:
+def test_describing_producers_of_a_missing_partition_is_an_error(
+    topic: str, code: ErrorCode, has_message: bool
+) -> None:
     """A missing partition of a known topic has no message; an illegal name is 17."""
     response = plane_with().call(DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[9])]), 0)
     found = response.topics[0].partitions[0]

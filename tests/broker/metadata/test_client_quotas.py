@@ -102,7 +102,7 @@ def test_quotas_are_set_changed_and_removed() -> None:
         ({"user": "u"}, "controller_mutation_rate", 0.5, 0),
     ],
 )
-def test_checks_of_entities_and_values(entity: Entity, key: str, value: float, code: int) -> None:
+def test_invalid_entities_and_values_are_refused(entity: Entity, key: str, value: float, code: int) -> None:
     """A validated change changes nothing; a refused entity does not affect others."""
     node = BrokerContext()
     good = entry({"client-id": "c"}, consumer_byte_rate=7)
@@ -114,7 +114,7 @@ def test_checks_of_entities_and_values(entity: Entity, key: str, value: float, c
     assert found(node) == ([(entity, {key: value})] if code == 0 else []) + expected
 
 
-def test_duplicates() -> None:
+def test_a_duplicate_entity_or_quota_gets_invalid_request() -> None:
     """A quota twice refuses the entity. Of an entity twice, Kafka makes the first change and responds 42."""
     node = BrokerContext()
     twice = EntryData(
@@ -126,7 +126,7 @@ def test_duplicates() -> None:
     assert found(node) == [({"user": "u"}, {"producer_byte_rate": 5.0})]
 
 
-def test_filters() -> None:
+def test_filters_match_exact_default_and_any_names() -> None:
     """Exact, default and any name; strict leaves out entities with other types."""
     node = BrokerContext()
     entities: list[Entity] = [
@@ -156,7 +156,7 @@ def test_filters() -> None:
     assert numbers(strict=True) == []
 
 
-def test_the_permissions_of_both() -> None:
+def test_alteration_and_description_need_their_permissions() -> None:
     node = BrokerContext()
     node.apis[48].authorizer = node.apis[49].authorizer = Only()
     assert alter(node, entry({"user": "u"}, producer_byte_rate=1)) == [31]

@@ -133,7 +133,7 @@ def test_the_name_of_client_software_must_be_legal_in_every_request() -> None:
     assert [code("client-1"), code(f"client-{2 * MAX_READABLE - 1}")] == [0, 0]
 
 
-def test_the_response_to_an_unknown_version() -> None:
+def test_an_unknown_version_gets_a_response_of_version_0() -> None:
     """The response has the format of version 0, UNSUPPORTED_VERSION, and only the range of this API (KIP-511)."""
     assert BrokerContext().apis[ApiKey.API_VERSIONS].unsupported() == ApiVersionsResponse(
         error_code=35, api_keys=[ApiVersion(api_key=18, min_version=0, max_version=4)]
@@ -165,7 +165,9 @@ def test_the_response_to_an_unknown_version() -> None:
         ("eligible.leader.replicas.version", 0, 2, 0),
     ],
 )
-def test_levels_of_features(feature: str, level: int, kind: int, code: int) -> None:
+def test_only_supported_levels_and_permitted_downgrades_are_accepted(
+    feature: str, level: int, kind: int, code: int
+) -> None:
     """Levels must be supported, and only downgrades may lower them. One invalid update refuses all."""
     node = BrokerContext()
     update = FeatureUpdateKey(feature=feature, max_version_level=level, upgrade_type=kind)
@@ -204,7 +206,7 @@ def test_an_upgrade_goes_back_up_and_a_downgrade_does_not() -> None:
 
 
 # ---------------------------------------------------------------- ListConfigResources
-def test_config_resources() -> None:
+def test_config_resources_are_listed_by_type() -> None:
     """Version 0 lists metrics subscriptions; version 1 all topics and brokers, and groups that have settings."""
     node = BrokerContext()
     node.create("t")
@@ -291,7 +293,7 @@ def component(entity_type: str, match_type: int = 2, match: str | None = None) -
         ([component("user"), component("ip")], 42),
     ],
 )
-def test_client_quotas(components: list[ComponentData], code: int) -> None:
+def test_a_new_node_has_no_client_quotas(components: list[ComponentData], code: int) -> None:
     """The list is empty; invalid filters are refused with null entries."""
     node = BrokerContext()
     for version in (0, 1):
@@ -302,7 +304,7 @@ def test_client_quotas(components: list[ComponentData], code: int) -> None:
             assert (response.error_code, response.entries, bool(response.error_message)) == (code, None, True)
 
 
-def test_scram_users() -> None:
+def test_descriptions_of_scram_users_have_no_secrets() -> None:
     """Unknown users get 91, duplicates 92; an empty request lists all; responses have no secrets."""
     node = BrokerContext()
 

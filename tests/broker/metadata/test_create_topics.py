@@ -47,7 +47,7 @@ def codes(node: BrokerContext, *topics: CreatableTopic, **more: Any) -> list[tup
         (assigned({0: [NODE_ID, NODE_ID]}), 39),
     ],
 )
-def test_manual_assignments(topic: CreatableTopic, code: int) -> None:
+def test_invalid_manual_assignments_are_refused(topic: CreatableTopic, code: int) -> None:
     """Manual assignments need counts of -1, partitions 0 to n-1 once each, and existing nodes once each."""
     node = BrokerContext()
     assert codes(node, topic) == [("t", code)]
@@ -145,7 +145,7 @@ def test_the_last_value_of_a_duplicate_setting_counts_even_if_the_first_is_null(
         ("a\x00", False),
     ],
 )
-def test_names(name: str, legal: bool) -> None:
+def test_illegal_names_are_refused(name: str, legal: bool) -> None:
     """Legal names have 1 to 249 ASCII letters, digits, dots, underscores and dashes, and are not . or .."""
     assert BrokerContext().create(name).error_code == (0 if legal else 17)
 

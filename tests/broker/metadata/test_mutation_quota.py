@@ -69,7 +69,7 @@ def test_old_versions_are_throttled_but_not_refused() -> None:
     assert node.muted == [(3, 4_500)]
 
 
-def test_the_text_of_a_refusal() -> None:
+def test_a_refused_creation_has_kafkas_message() -> None:
     node = Limited()
     node.create_all(7, ("a", 30))
     request = CreateTopicsRequest(topics=[CreatableTopic(name="b", num_partitions=1, replication_factor=1)])

@@ -130,7 +130,7 @@ def test_transactional_ids_go_to_their_coordinator() -> None:
     assert node.call(request("abc")) == InitProducerIdResponse(producer_id=77, producer_epoch=3)
 
 
-def test_rights_of_idempotent_producers() -> None:
+def test_idempotent_producers_need_idempotent_write_or_write_on_a_topic() -> None:
     """Idempotent producers need IDEMPOTENT_WRITE, or WRITE on any topic; transactional ids have their own rules."""
     node = BrokerContext()
     node.create("t")

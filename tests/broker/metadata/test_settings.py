@@ -193,7 +193,7 @@ def test_values_are_read_as_kafka_reads_them(name: str, text: str, shown: str | 
         ("Latest", False),
     ],
 )
-def test_the_auto_offset_reset_of_share_groups(text: str, good: bool) -> None:
+def test_share_groups_accept_latest_earliest_and_durations_as_reset(text: str, good: bool) -> None:
     """The value is latest, earliest, or a duration that is not negative."""
     node = BrokerContext()
     assert node.alter(GROUP, "g", ("share.auto.offset.reset", SET, text)).error_code == (0 if good else 40)
@@ -208,7 +208,7 @@ def test_fractions_are_shown_as_java_shows_them(value: float, shown: str) -> Non
 
 
 # ---------------------------------------------------------------- topics
-def test_two_settings_that_contradict() -> None:
+def test_contradictory_settings_are_refused() -> None:
     """min.compaction.lag.ms must not exceed max.compaction.lag.ms, even if one of them is the broker's."""
     node = BrokerContext({"log.cleaner.max.compaction.lag.ms": 100})
     assert node.create("t", configs={"min.compaction.lag.ms": "101"}).error_code == 40
@@ -275,7 +275,7 @@ def test_settings_in_other_units_count_but_are_no_synonyms_alone() -> None:
     ]
 
 
-def test_types_and_documentation() -> None:
+def test_types_and_documentation_of_settings_are_described() -> None:
     """The type is in versions 3 and later, the documentation only on request."""
     node = BrokerContext()
     node.create("t")
@@ -286,7 +286,7 @@ def test_types_and_documentation() -> None:
 
 
 @pytest.mark.parametrize("operation", [4, -1])
-def test_unknown_operations(operation: int) -> None:
+def test_unknown_operations_are_refused(operation: int) -> None:
     node = BrokerContext()
     node.create("t")
     assert node.alter(TOPIC, "t", ("retention.ms", operation, "5")).error_code == 42
@@ -360,7 +360,9 @@ def test_clients_without_rights_learn_nothing_about_settings() -> None:
         (NODE, [("nope", DELETE, None)], 0),
     ],
 )
-def test_changes_of_the_broker(name: str, changes: list[tuple[str, int, str | None]], code: int) -> None:
+def test_invalid_changes_of_a_broker_are_refused(
+    name: str, changes: list[tuple[str, int, str | None]], code: int
+) -> None:
     """Another broker, a static setting and an invalid value get 42. Unknown names are stored, as in Kafka."""
     node = BrokerContext()
     assert node.alter(BROKER, name, *changes).error_code == code
@@ -395,7 +397,7 @@ def test_the_brokers_settings_are_shown() -> None:
     assert node.config.message_max_bytes == 5
 
 
-def test_the_clusters_least_insync_replicas_with_eligible_leader_replicas() -> None:
+def test_min_insync_replicas_of_the_cluster_cannot_be_removed_with_eligible_leader_replicas() -> None:
     """A cluster with the feature has a dynamic min.insync.replicas: it cannot be removed, and no broker has its own."""
     node = BrokerContext({"min.insync.replicas": 2})
     key = "min.insync.replicas"
@@ -429,7 +431,7 @@ def test_passwords_are_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # ---------------------------------------------------------------- groups
-def test_a_groups_own_setting_is_in_force_at_once_and_falls_back_when_it_goes() -> None:
+def test_a_groups_own_setting_applies_at_once_until_it_is_removed() -> None:
     """The effective value is the group's, else the broker's; observers are notified."""
     node = BrokerContext({"group.consumer.heartbeat.interval.ms": 6000})
     groups, key = node.control.group_configs, "consumer.heartbeat.interval.ms"
@@ -467,7 +469,9 @@ def test_a_groups_own_setting_is_in_force_at_once_and_falls_back_when_it_goes() 
         ("g", [], 0),
     ],
 )
-def test_changes_of_a_group(name: str, changes: list[tuple[str, int, str | None]], code: int) -> None:
+def test_invalid_changes_of_a_group_are_refused(
+    name: str, changes: list[tuple[str, int, str | None]], code: int
+) -> None:
     """Unknown settings, invalid values and values outside of the broker's bounds get 40."""
     assert BrokerContext().alter(GROUP, name, *changes).error_code == code
 
@@ -531,7 +535,9 @@ def test_a_groups_value_stays_within_bounds_that_became_narrower() -> None:
         ("", "metrics", "*", 42),
     ],
 )
-def test_changes_of_a_metrics_subscription(name: str, setting: str, value: str, code: int) -> None:
+def test_changes_of_a_metrics_subscription_are_checked_and_stored(
+    name: str, setting: str, value: str, code: int
+) -> None:
     """Changes are stored and described, with Kafka's checks (KIP-714)."""
     node = BrokerContext()
     assert node.alter(METRICS, name, (setting, SET, value)).error_code == code

@@ -121,7 +121,9 @@ def grow(node: BrokerContext, count: int, assignments: Sequence[Sequence[int]] |
         (10_002, None, 44),
     ],
 )
-def test_assignments_of_new_partitions(count: int, assignments: Sequence[Sequence[int]] | None, code: int) -> None:
+def test_invalid_assignments_of_new_partitions_are_refused(
+    count: int, assignments: Sequence[Sequence[int]] | None, code: int
+) -> None:
     """Each new partition needs a list of nodes; the count is checked first."""
     node = BrokerContext()
     node.create("t", 1)
@@ -152,7 +154,7 @@ def partitions(count: int) -> list[MetadataResponsePartition]:
     ]
 
 
-def test_the_whole_response() -> None:
+def test_a_metadata_response_has_nodes_cluster_and_topic() -> None:
     """The response has the nodes with the addresses of the client's listener, the cluster and the topic."""
     node = BrokerContext()
     topic_id = node.create("t", 2).topic_id
@@ -213,7 +215,7 @@ def test_topics_are_created_on_demand_once_with_the_defaults() -> None:
     assert [(t.name, t.error_code) for t in refused.topics] == [("d", 29), ("e", 29)]
 
 
-def test_topics_that_the_client_may_not_describe() -> None:
+def test_topics_that_the_client_may_not_describe_are_refused_or_left_out() -> None:
     """A list of all omits them; by name they get 29, by id 29 without a name."""
     node = BrokerContext()
     topic_id = node.create("t").topic_id
@@ -300,7 +302,9 @@ def three() -> BrokerContext:
         (9, None, ("", "a"), ([("", -1, []), ("a", -1, [])], None)),
     ],
 )
-def test_pages(three: BrokerContext, limit: int, cursor: Any, topics: Sequence[str], expected: Any) -> None:
+def test_a_page_has_a_limited_number_of_partitions_and_a_cursor(
+    three: BrokerContext, limit: int, cursor: Any, topics: Sequence[str], expected: Any
+) -> None:
     """A page has topics sorted by name, a limited number of partitions and a cursor; it creates no topics."""
     assert page(three, limit, cursor, topics) == expected
     assert len(list(three.topics.all())) == 3
@@ -333,7 +337,7 @@ def test_the_description_of_a_partition_is_complete() -> None:
 
 
 # ---------------------------------------------------------------- cluster, folders, elections
-def test_describe_cluster() -> None:
+def test_describe_cluster_lists_the_nodes() -> None:
     """The response lists the nodes; a request for controllers is refused."""
     node = BrokerContext()
     response = DescribeClusterResponse(

@@ -69,7 +69,7 @@ def test_a_fetch_without_group_id_is_refused_each_time(caplog: pytest.LogCapture
 
 
 @pytest.mark.parametrize("fast", [False, True])
-def test_records_that_others_have_acquired_count_as_work_of_a_fetch(
+def test_records_acquired_by_other_members_count_as_work_of_a_fetch(
     fast: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A member could release one record before 16 MB of others again and again, in each of many partitions."""

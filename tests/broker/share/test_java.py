@@ -15,7 +15,7 @@ SOURCE = Path(__file__).with_name("java") / "ShareClient.java"
 
 @pytest.mark.clients
 @pytest.mark.timeout(400)
-def test_java_share_consumers(tmp_path: Path) -> None:
+def test_java_share_consumers_work(tmp_path: Path) -> None:
     """Implicit and explicit acknowledgement, renewal, both acquire modes, four members of one partition."""
     libraries = classpath()
     subprocess.run(["javac", "-cp", libraries, "-d", str(tmp_path), str(SOURCE)], check=True, timeout=120)

@@ -45,7 +45,7 @@ def consume(consumer: ShareConsumer, enough: Callable[[], bool], handle: Callabl
 
 @pytest.mark.clients
 @pytest.mark.timeout(300)
-def test_share_consumer_goes_on_behind_a_kill(tmp_path: Path) -> None:
+def test_a_share_consumer_continues_after_a_kill_of_the_server(tmp_path: Path) -> None:
     """Implicit acknowledgement: committed records never come again, also after kill -9; no record is missing."""
     server = ServerProcess(tmp_path / "data", stderr=tmp_path / "server.log")
     with server:

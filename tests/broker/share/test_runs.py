@@ -237,7 +237,7 @@ def test_a_run_of_acknowledged_offsets_is_one_object() -> None:
     assert (runs.complete_count, len(wheel)) == (499, 1)
 
 
-def test_a_write_for_each_record_of_a_divided_range() -> None:
+def test_a_divided_range_expires_with_one_write_for_each_record() -> None:
     """As in Kafka: a range that was acknowledged in part expires record by record, a whole one at once."""
     wheel, runs = TimerWheel(0), Runs()
     runs.reset(0, ())

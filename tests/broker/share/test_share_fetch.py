@@ -44,7 +44,7 @@ def test_a_fetch_waits_for_records() -> None:
     assert len(world.engine.purgatory) == 0
 
 
-def test_a_fetch_that_finds_nothing_ends_with_its_time() -> None:
+def test_a_fetch_without_records_completes_at_its_timeout() -> None:
     world = World()
     pending = park(world, "m", 0, [0])
     world.advance(4999)
@@ -54,7 +54,7 @@ def test_a_fetch_that_finds_nothing_ends_with_its_time() -> None:
     assert len(answered(pending).responses[0].partitions) == 1, "a first response has every partition"
 
 
-def test_waiting_fetches_share_what_comes() -> None:
+def test_new_and_released_records_complete_the_waiting_fetches_in_order() -> None:
     """New records go to the first waiting member; records that it releases go to the second one at once."""
     world = World()
     first, second = park(world, "m", 0, [0]), park(world, "n", 0, [0])
@@ -87,7 +87,7 @@ def test_a_closed_connection_acquires_nothing() -> None:
     assert world.engine.partitions.get("t", 0).watched == 0  # type: ignore[union-attr]
 
 
-def test_acknowledgements_of_a_fetch_come_first() -> None:
+def test_acknowledgements_of_a_fetch_apply_before_it_acquires_records() -> None:
     """A request may acquire the records that it releases; the response waits until the release is durable."""
     world = World()
     world.produce(3)
@@ -114,7 +114,7 @@ def test_an_expired_lock_gives_records_to_another_member() -> None:
     assert world.share_partition().start_offset == 2
 
 
-def test_a_renewed_lock_lasts_longer() -> None:
+def test_a_renewed_lock_is_extended() -> None:
     world = World()
     world.produce(2)
     world.acquire("m", 0, [0])
@@ -183,7 +183,7 @@ def test_a_session_ends_with_its_connection() -> None:
     assert world.fetch("m", 1).error_code == 122
 
 
-def test_a_member_of_another_connection_gets_what_a_lost_one_had() -> None:
+def test_records_of_a_lost_connection_go_to_a_member_of_another_one() -> None:
     world = World()
     world.produce(2)
     assert world.acquire("m", 0, [0]) == [(0, 1, 1)]
@@ -207,7 +207,7 @@ def test_partitions_are_forgotten_and_rotated() -> None:
     assert first == [1, 2, 0, 0, 2, 0]
 
 
-def test_switched_off_share_groups_are_an_unsupported_version() -> None:
+def test_disabled_share_groups_get_unsupported_version() -> None:
     world = World()
     world.produce(1)
     world.acquire("m", 0, [0])
@@ -410,7 +410,7 @@ def test_the_window_of_tracked_offsets_is_bounded() -> None:
 
 
 @pytest.mark.parametrize(("reset", "first"), [("earliest", 0), ("by_duration:PT1H", 2), ("latest", 4)])
-def test_the_reset_policy_gives_the_start(reset: str, first: int) -> None:
+def test_the_reset_policy_determines_the_start_offset(reset: str, first: int) -> None:
     world = World(group={"share_auto_offset_reset": reset}, start_offset=-1)
     now = world.clock.wall_ms()
     world.produce(2, wall_ms=now - 3 * 3_600_000)
@@ -421,7 +421,7 @@ def test_the_reset_policy_gives_the_start(reset: str, first: int) -> None:
     assert got == ([(first, 3, 1), (4, 4, 1)] if first < 4 else [(4, 4, 1)])
 
 
-def test_by_duration_waits_for_a_record_that_is_young_enough() -> None:
+def test_a_reset_by_duration_waits_for_a_young_enough_record() -> None:
     world = World(group={"share_auto_offset_reset": "by_duration:PT1H"}, start_offset=-1)
     world.produce(2, wall_ms=world.clock.wall_ms() - 3 * 3_600_000)
     pending = park(world, "m", 0, [0], max_wait_ms=100)
@@ -566,7 +566,7 @@ def test_a_request_has_at_most_10000_partitions() -> None:
     assert world.call(request, 2).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_request_begins_few_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_begins_a_bounded_number_of_loads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Further requests load the other partitions, and do not wait before all of them are loaded."""
     monkeypatch.setattr(share_fetch, "MAX_LOADS", 2)
     world = World(partitions=5)

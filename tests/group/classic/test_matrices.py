@@ -99,7 +99,7 @@ JOIN = {
 
 
 @pytest.mark.parametrize(("row", "state", "expected"), cells(JOIN))
-def test_join(row: str, state: GroupState | None, expected: Any) -> None:
+def test_join_depends_on_caller_and_state(row: str, state: GroupState | None, expected: Any) -> None:
     """JoinGroup by caller and state."""
     world = World().build(state)
     who, options = JOIN_ASKS[row]
@@ -140,7 +140,7 @@ OVER_SIZE = {
 
 
 @pytest.mark.parametrize(("row", "state", "expected"), cells(OVER_SIZE))
-def test_join_a_full_group(row: str, state: GroupState | None, expected: Any) -> None:
+def test_join_of_a_full_group_depends_on_caller_and_state(row: str, state: GroupState | None, expected: Any) -> None:
     """`group.max.size` precedes every other refusal but Dead, and releases assigned member ids."""
     world = World().build(state)
     if state in (PREPARING, COMPLETING, STABLE):
@@ -170,7 +170,7 @@ def test_first_members_to_join_stay_in_a_full_rebalance(who: str, code: int | No
 
 @pytest.mark.parametrize("state", [COMPLETING, STABLE])
 @pytest.mark.parametrize("who", ["leader", "follower"])
-def test_members_rejoin_a_full_group(state: GroupState, who: str) -> None:
+def test_members_of_a_full_group_may_rejoin(state: GroupState, who: str) -> None:
     """A member of a group that exceeds group.max.size may rejoin."""
     world = World().build(state)
     world.context.config.group_max_size = 1
@@ -202,7 +202,7 @@ AT_ONCE, REBALANCE = "at once", "rebalance"
         (STABLE, "static", False, REBALANCE),
     ],
 )
-def test_members_rejoin(state: GroupState, who: str, same: bool, expected: str) -> None:
+def test_a_rejoin_without_changes_completes_at_once(state: GroupState, who: str, same: bool, expected: str) -> None:
     """A rejoin completes at once if nothing changes; otherwise it is parked until the next generation."""
     world = World().build(state)
     member_id = getattr(world, who)
@@ -273,7 +273,7 @@ SYNC = {
 
 
 @pytest.mark.parametrize(("row", "state", "expected"), cells(SYNC))
-def test_sync(row: str, state: GroupState | None, expected: Any) -> None:
+def test_sync_depends_on_caller_and_state(row: str, state: GroupState | None, expected: Any) -> None:
     """SyncGroup by caller and state."""
     world = World().build(state)
     who, options = SYNC_ASKS[row]
@@ -328,7 +328,7 @@ HEARTBEAT = {
 
 
 @pytest.mark.parametrize(("row", "state", "expected"), cells(HEARTBEAT))
-def test_heartbeat(row: str, state: GroupState | None, expected: int) -> None:
+def test_heartbeat_depends_on_caller_and_state(row: str, state: GroupState | None, expected: int) -> None:
     """Heartbeat by caller and state; only responses 0 and 27 re-arm the session."""
     world = World().build(state)
     who, options = HEARTBEAT_ASKS[row]
@@ -381,7 +381,7 @@ LEAVE = {
 
 
 @pytest.mark.parametrize(("row", "state", "expected"), cells(LEAVE))
-def test_leave(row: str, state: GroupState | None, expected: Any) -> None:
+def test_leave_depends_on_caller_and_state(row: str, state: GroupState | None, expected: Any) -> None:
     """LeaveGroup by caller and state; a successful one starts a rebalance if the state permits it."""
     world = World().build(state)
     member_id, instance_id = LEAVE_ASKS[row](world)
@@ -402,7 +402,9 @@ def test_leave(row: str, state: GroupState | None, expected: Any) -> None:
 
 @pytest.mark.parametrize(("row", "state", "expected"), cells({"member": (25, 25, 0, 0, 0, 15)}))
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_leave_up_to_v2(version: int, row: str, state: GroupState | None, expected: int) -> None:
+def test_leave_up_to_v2_depends_on_caller_and_state(
+    version: int, row: str, state: GroupState | None, expected: int
+) -> None:
     """Up to v2 the request names one member, and its error is that of the response."""
     world = World().build(state)
     assert world.leave(world.follower, version=version) == LeaveGroupResponse(error_code=expected)
@@ -412,7 +414,7 @@ def test_leave_up_to_v2(version: int, row: str, state: GroupState | None, expect
 
 
 @pytest.mark.parametrize(("row", "state", "expected"), cells({"g": (69, 0, 68, 68, 68, 69)}))
-def test_delete(row: str, state: GroupState | None, expected: int) -> None:
+def test_delete_depends_on_the_state(row: str, state: GroupState | None, expected: int) -> None:
     """DeleteGroups by state; assigned member ids do not prevent a deletion."""
     world = World().build(state)
     world.context.records()
@@ -424,7 +426,7 @@ def test_delete(row: str, state: GroupState | None, expected: int) -> None:
 
 @pytest.mark.parametrize("version", [5, 6])
 @pytest.mark.parametrize("state", COLUMNS)
-def test_describe(state: GroupState | None, version: int) -> None:
+def test_describe_depends_on_the_state(state: GroupState | None, version: int) -> None:
     """DescribeGroups by state: protocol and metadata while Stable, the last assignments during a rebalance."""
     world = World().build(state)
     described = world.describe(version=version)
@@ -468,7 +470,7 @@ def test_authorized_operations_are_returned_on_request() -> None:
         (DEAD, {DEAD}),
     ],
 )
-def test_transitions(state: GroupState, following: set[GroupState]) -> None:
+def test_each_state_has_its_allowed_successors(state: GroupState, following: set[GroupState]) -> None:
     """Each state may be followed by these states only; any other change fails an assertion. Records lead from Empty and
     Stable to either."""
     assert {other for other in GroupState if may_follow(state, other, recorded=False)} == following
@@ -492,7 +494,7 @@ def test_transition_sets_the_timestamp_and_the_previous_state() -> None:
     assert (group.state, group.previous_state, group.state_timestamp_ms) == (PREPARING, STABLE, WALL_MS + 501)
 
 
-def test_record_of_a_leaders_sync() -> None:
+def test_a_leaders_sync_writes_one_record_with_all_members() -> None:
     """The leader's sync writes all members, once, with the time at which the join phase ended."""
     world = World().build(COMPLETING, pending=False)
     at = world.group().state_timestamp_ms

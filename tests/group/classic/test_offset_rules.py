@@ -38,7 +38,7 @@ COMMIT = {
 
 
 @pytest.mark.parametrize(("row", "state", "expected"), cells(COMMIT))
-def test_validate_offset_commit(row: str, state: GroupState, expected: int) -> None:
+def test_validation_of_an_offset_commit_depends_on_caller_and_state(row: str, state: GroupState, expected: int) -> None:
     """OffsetCommit by caller and state."""
     world = World().build(state)
     member_id, instance_id, generation_id = COMMIT_ASKS[row](world)
@@ -56,7 +56,9 @@ TXN_COMMIT = {
 
 
 @pytest.mark.parametrize(("row", "state", "expected"), cells(TXN_COMMIT))
-def test_validate_transactional_offset_commit(row: str, state: GroupState, expected: int) -> None:
+def test_validation_of_a_transactional_commit_depends_on_caller_and_state(
+    row: str, state: GroupState, expected: int
+) -> None:
     """TxnOffsetCommit by caller and state: anonymous ones pass, and so does CompletingRebalance."""
     world = World().build(state)
     member_id, instance_id, generation_id = COMMIT_ASKS[row](world)
@@ -89,7 +91,7 @@ def test_an_accepted_commit_re_arms_the_session(state: GroupState) -> None:
         (DEAD, "consumer", META, 69, True, False),
     ],
 )
-def test_offset_delete(
+def test_offset_delete_keeps_offsets_of_subscribed_topics(
     state: GroupState, protocol_type: str, metadata: bytes, code: int, subscribed: bool, other: bool
 ) -> None:
     """OffsetDelete by state and kind: offsets of subscribed topics are kept (KIP-496)."""
@@ -119,7 +121,7 @@ def _one_member(protocol_type: str, metadata: bytes) -> World:
     return world
 
 
-def test_expiration_base() -> None:
+def test_retention_starts_when_the_group_became_empty_or_at_the_commit() -> None:
     """Retention starts when the group became empty if it had members, else at the commit; during a rebalance nothing
     expires."""
     simple = World()

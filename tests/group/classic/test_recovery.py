@@ -136,7 +136,7 @@ def test_restart_during_a_rebalance_restores_the_acknowledged_state() -> None:
 # ---------------------------------------------------------------- failed commits
 
 
-def test_failed_commit_of_an_assignment() -> None:
+def test_failed_commit_of_an_assignment_refuses_all_syncs() -> None:
     """No member gets the assignment: all syncs get NOT_COORDINATOR, and the last recorded generation is restored."""
     world = World().build(COMPLETING, pending=False)
     follower, static = world.sync(world.follower), world.sync(world.static)
@@ -160,7 +160,7 @@ def test_failed_commit_completes_all_parked_requests() -> None:
     assert world.state is STABLE
 
 
-def test_failed_commit_of_a_group_that_emptied() -> None:
+def test_failed_commit_of_the_last_leave_keeps_the_member() -> None:
     """The last leave was refused, so its member is still in the group, and expires if it does not return."""
     world = World()
     member_id = world.join(version=3).response
@@ -176,7 +176,7 @@ def test_failed_commit_of_a_group_that_emptied() -> None:
     assert world.context.records() == [group_record(2, at=world.context.now.wall_ms)]
 
 
-def test_failed_commit_of_a_static_replacement() -> None:
+def test_failed_commit_of_a_static_replacement_keeps_the_old_id() -> None:
     """The old id is a member as before; the new one is unknown."""
     world = World().build(STABLE, pending=False)
     world.context.fail_next_commit()
@@ -185,7 +185,7 @@ def test_failed_commit_of_a_static_replacement() -> None:
     assert world.beat(world.static, instance="one") == 0
 
 
-def test_timer_whose_record_cannot_be_committed() -> None:
+def test_an_expiration_whose_commit_fails_is_repeated_after_the_reload() -> None:
     """An expiration that empties the group is decided again after the reload, one session later."""
     world = World().build(STABLE, pending=False)
     world.leave(world.follower, world.static)
@@ -228,7 +228,7 @@ def test_unload_completes_parked_syncs() -> None:
     assert world.list() == ListGroupsResponse()  # groups of another node are omitted, without an error
 
 
-def test_responses_while_the_shard_is_loading() -> None:
+def test_only_heartbeats_succeed_while_the_shard_is_loading() -> None:
     """Requests get COORDINATOR_LOAD_IN_PROGRESS, but heartbeats succeed: their members need not rejoin."""
     world = World().build(STABLE)
     shard = world.context.shard

@@ -26,7 +26,7 @@ from tests.group.classic.world import (
 
 
 @pytest.mark.parametrize("version", [5, 7, 8, 9])
-def test_static_leader_rejoins(version: int) -> None:
+def test_a_static_leader_rejoins_without_a_rebalance(version: int) -> None:
     """Same generation, same assignments, a new id in the record; v9 skips the assignment, earlier versions name the old
     id as leader."""
     world = World()

@@ -28,7 +28,7 @@ def test_session_timeouts_are_bounded(session_ms: int, code: int) -> None:
     assert refused == join_refused(ErrorCode.INVALID_SESSION_TIMEOUT, NOBODY)
 
 
-def test_empty_group_ids() -> None:
+def test_only_administrative_requests_accept_an_empty_group_id() -> None:
     """Requests of members refuse the empty group id; administrative requests accept it."""
     world = World()
     assert world.join(group="").response == join_refused(ErrorCode.INVALID_GROUP_ID, "")

@@ -195,7 +195,7 @@ def test_contradictory_settings_are_refused_at_startup(settings: dict[str, int],
 
 @pytest.mark.parametrize("version", [0, 1])
 @pytest.mark.parametrize("epoch", [-3, -2, -1, 0, 1])
-def test_a_blank_member_id(version: int, epoch: int) -> None:
+def test_a_blank_member_id_is_refused_as_in_kafka(version: int, epoch: int) -> None:
     """In version 0 the server may choose the id of a joining member; Kafka also omits the check in one other case."""
     request = ConsumerGroupHeartbeatRequest(
         group_id="g",
@@ -233,7 +233,7 @@ class Broken:
         return {member.member_id: {topic: [0] for topic in topics} for member in members}
 
 
-def test_a_custom_assignor() -> None:
+def test_a_custom_assignor_serves_a_group() -> None:
     """`group.consumer.assignors` accepts package.module:Class; a member missing in its result gets nothing."""
     world = World({"a": 3}, group_consumer_assignors=f"uniform,{__name__}:Backwards")
     one, two = Member(world, "m1"), Member(world, "m2")

@@ -65,7 +65,7 @@ class Table:
         return after.state.name, after.member_epoch, {t: sorted(p) for t, p in after.assigned.items()}
 
 
-def test_the_worked_example() -> None:
+def test_partitions_move_to_a_third_member_one_heartbeat_at_a_time() -> None:
     """Partitions of three topics move to a third member, one heartbeat at a time; members do not wait for each
     other."""
     table = Table(10, m1={FOO: [0, 1, 2], BAR: [0, 1]}, m2={FOO: [3, 4, 5], BAR: [2]})

@@ -41,7 +41,7 @@ def classic_alone(world: World) -> ClassicClient:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_consumer_member_joins_a_classic_group(policy: str) -> None:
+def test_the_policy_decides_whether_a_consumer_member_may_join_a_classic_group(policy: str) -> None:
     """The group becomes a consumer group, or the member gets GROUP_ID_NOT_FOUND and nothing changes."""
     world = world_with(policy)
     client = classic_alone(world)

@@ -107,7 +107,7 @@ def test_metadata_is_measured_in_utf16_code_units(metadata, limit):
 
 @settings(deadline=None)
 @given(st.lists(asked), st.integers(0, 10))
-def test_unknown_partitions(partitions, count):
+def test_unknown_partitions_get_an_error_in_request_order(partitions, count):
     codes = [0 if entry.partition_index < count else 3 for entry in partitions]
     assert unknown_partitions(partitions, count, 3) == (codes if any(codes) else None)
 

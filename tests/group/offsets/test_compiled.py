@@ -46,7 +46,7 @@ def fetched(**fields: Any) -> tuple[Any, ...]:
     st.sets(st.integers(0, 5)),
     st.sampled_from([None, b"1" * 16, bytes(16)]),
 )
-def test_fetch_responses(indexes, found, unstable, topic_id):
+def test_fetch_responses_equal_the_reference(indexes, found, unstable, topic_id):
     offsets = {
         partition: OffsetAndMetadata(0, offset, epoch, metadata, 0, -1, stored_id)
         for partition, (offset, epoch, metadata, stored_id) in found.items()

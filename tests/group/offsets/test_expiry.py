@@ -59,7 +59,7 @@ def stable(context: OffsetsContext, monkeypatch: pytest.MonkeyPatch, *args: obje
         (400, 401, None, 401, True),
     ],
 )
-def test_is_expired(commit_ms, expire_ms, base_ms, now_ms, expected):
+def test_an_offset_expires_by_its_own_time_or_the_retention(commit_ms, expire_ms, base_ms, now_ms, expected):
     offset = OffsetAndMetadata(0, 0, -1, "", commit_ms, expire_ms, bytes(16))
     assert is_expired(offset, base_ms, now_ms, 100) is expected
 
@@ -187,7 +187,7 @@ def test_the_time_at_which_a_group_became_empty_survives_a_restart(context, monk
     assert gone(context) == [key(0), GROUP]
 
 
-def test_without_that_time_the_commit_counts(context, monkeypatch):
+def test_an_emptied_group_without_that_time_expires_by_its_commits(context, monkeypatch):
     members = stable(context, monkeypatch)
     context.commit_offsets("g", {"topic": {0: 1}}, generation=members.generation, member=members.ids[0])
     members.leave()

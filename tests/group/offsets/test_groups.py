@@ -148,7 +148,7 @@ def who_commits(members: Members, who: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("row", COMMIT_MATRIX)
-def test_commit_matrix(context, row, state):
+def test_a_commit_depends_on_caller_and_state(context, row, state):
     members = Members(context)
     members.bring(state)
     context.records()
@@ -162,7 +162,7 @@ def test_commit_matrix(context, row, state):
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("row", COMMIT_MATRIX)
-def test_commit_in_transaction_matrix(context, row, state):
+def test_a_commit_in_a_transaction_depends_on_caller_and_state(context, row, state):
     members = Members(context)
     members.bring(state)
     context.records()
@@ -181,7 +181,7 @@ def test_anonymous_producers_may_commit_in_any_state(context, version):
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_fetch_matrix(context, state):
+def test_a_fetch_succeeds_in_every_state(context, state):
     Members(context).bring(state)
     assert context.fetch("g", {"topic": [0]}) == {"topic": {0: (-1, -1, "", 0)}}
     assert context.fetch("g", {"topic": [0]}, member="nobody", epoch=77) == {"topic": {0: (-1, -1, "", 0)}}
@@ -198,7 +198,7 @@ def test_fetch_matrix(context, state):
     ],
 )
 @pytest.mark.parametrize("state", STATES)
-def test_delete_matrix(context, protocol_type, topics, expected, state):
+def test_a_deletion_of_offsets_depends_on_protocol_and_state(context, protocol_type, topics, expected, state):
     Members(context, protocol_type, topics).bring(state)
     code = expected[STATES.index(state)]
     at_the_top = code in (68, 69)

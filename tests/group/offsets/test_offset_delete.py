@@ -82,7 +82,7 @@ def test_a_pending_offset_is_deleted_too_and_no_marker_restores_it(context):
     context.assert_restart_changes_nothing()
 
 
-def test_permissions(context):
+def test_deletion_needs_delete_on_the_group_and_read_on_each_topic(context):
     context.authorizer = Denies((Operation.DELETE, ResourceType.GROUP, "g"))
     assert context.delete_offsets("g", {"topic": [0]}) == 30
     context.authorizer = Denies(

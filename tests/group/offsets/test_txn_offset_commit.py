@@ -99,7 +99,7 @@ def test_v5_adds_the_partition_to_the_transaction_and_earlier_ones_verify_it(con
         (ErrorCode.NOT_COORDINATOR, 0, 16),
     ],
 )
-def test_errors_of_the_transaction_coordinator(context, verdict, version, code):
+def test_errors_of_the_transaction_coordinator_are_translated_and_change_nothing(context, verdict, version, code):
     context.transactions.verdict = verdict
     assert context.commit_in_transaction("g", {"topic": {0: 1, 1: 1}}, version=version) == [code, code]
     assert context.machine.groups == {}
@@ -122,7 +122,7 @@ def test_the_transaction_coordinator_may_respond_later(context, later, code):
     assert codes(call.response) == [code]
 
 
-def test_a_moved_or_loading_shard(context):
+def test_a_moved_or_loading_shard_is_an_error_of_each_partition(context):
     context.unload()
     assert context.commit_in_transaction("g", {"topic": {0: 1, 9: 1}}) == [16, 3]
     context.shards.load(0, 1)

@@ -62,7 +62,7 @@ class Observed(Model):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_same_as_the_reference(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fast_path_equals_generic_path(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Any interleaving of members, faults, topics and restarts gives the same responses, records and timers."""
     joined = target._joined
     joins: list[str] = []
@@ -169,7 +169,7 @@ def test_the_session_is_renewed_in_full(world: World) -> None:
     assert timer.deadline_ms == world.engine.now.now_ms + 45_000
 
 
-def test_authorization_and_the_switch(world: World) -> None:
+def test_the_fast_path_authorizes_the_group_and_declines_disabled_share_groups(world: World) -> None:
     """The fast path asks for READ on the group once, and declines while share groups are disabled."""
     api: Any = world.engine.apis[ApiKey.SHARE_GROUP_HEARTBEAT]
     authorizer = Authorizer()

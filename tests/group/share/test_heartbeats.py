@@ -71,7 +71,7 @@ def hash_of(world: World, *names: str) -> int:
     return world.engine.consumer_groups.metadata.hash_of(names)
 
 
-def test_the_first_two_heartbeats_of_a_group() -> None:
+def test_a_group_gets_its_partitions_with_its_second_heartbeat() -> None:
     """The first heartbeat gets epoch 2 and no partitions; after the initialization the second gets epoch 3 and all."""
     world = World({"t": 2})
     topic_id = world.topic_id("t")
@@ -299,7 +299,7 @@ def test_a_failed_commit_loses_only_its_own_heartbeat() -> None:
     assert [m.member_id for m in world.describe().members] == ["m"]
 
 
-def test_share_groups_that_are_switched_off_answer_unsupported_version() -> None:
+def test_disabled_share_groups_get_unsupported_version() -> None:
     """share.version 0: the APIs are still served, so that clients learn about it."""
     world = World({"t": 1})
     Member(world, "m").join("t")
@@ -331,7 +331,7 @@ def test_members_share_partitions_and_keep_them() -> None:
     assert world.records() == []
 
 
-def test_a_description_of_an_unknown_group() -> None:
+def test_a_description_of_an_unknown_group_is_an_error() -> None:
     """GROUP_ID_NOT_FOUND with a message, as in Kafka."""
     world = World()
     (group,) = world.node.send(ShareGroupDescribeRequest(group_ids=["none"])).groups

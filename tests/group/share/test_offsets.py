@@ -337,7 +337,9 @@ GROUP_REFUSED, TOPIC_REFUSED = ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.T
         (Operation.READ, ResourceType.TOPIC, {"altered partition": TOPIC_REFUSED, "deleted topic": TOPIC_REFUSED}),
     ],
 )
-def test_permissions(operation: Operation, resource: ResourceType, expected: dict[str, ErrorCode]) -> None:
+def test_each_api_refuses_a_client_without_its_permissions(
+    operation: Operation, resource: ResourceType, expected: dict[str, ErrorCode]
+) -> None:
     """Each API refuses a client without the operation, as a whole or for the topic; the others serve it."""
     world = World({"t": 1})
     world.alter({"t": {0: 1}}, group_id="empty")

@@ -27,7 +27,7 @@ def test_the_bytes_are_those_of_the_codec(state: StatePartitions) -> None:
     assert from_value(ShareGroupStatePartitionMetadataValue.decode_value(encoded)) == state
 
 
-def test_lists_of_many_topics_and_partitions() -> None:
+def test_lists_of_many_topics_and_partitions_are_encoded() -> None:
     """The lengths of the lists take varints of more than one byte."""
     topics = {number.to_bytes(16, "big"): StateTopic(f"t{number}", frozenset(range(3))) for number in range(20_000)}
     wide = {ID: StateTopic("n" * 249, frozenset(range(70_000)))}

@@ -100,7 +100,7 @@ def test_markers_are_written_again_after_a_failover(node: Node) -> None:
     assert found(*node.logs) == []
 
 
-def test_a_transaction_that_hangs(node: Node) -> None:
+def test_an_open_transaction_beyond_its_timeout_is_found(node: Node) -> None:
     here = node.begin()
     node.write()
     node.go_on()
@@ -113,7 +113,7 @@ def test_a_transaction_that_hangs(node: Node) -> None:
     assert found(*node.logs, grace_ms=LONG_MS) == []
 
 
-def test_a_decided_transaction_that_is_never_completed(node: Node) -> None:
+def test_a_decided_transaction_without_completion_is_found(node: Node) -> None:
     node.begin()
     node.write()
     here = node.decide()
@@ -124,7 +124,7 @@ def test_a_decided_transaction_that_is_never_completed(node: Node) -> None:
     assert one.sentence.endswith("ms with all markers written.")
 
 
-def test_a_decided_transaction_that_waits_for_a_marker(node: Node) -> None:
+def test_a_decided_transaction_that_lacks_a_marker_is_an_error_only_after_its_timeout(node: Node) -> None:
     """That is legal within its timeout, while a partition has no leader. After the timeout it is an error."""
     node.begin(ME, ("elsewhere", 3))
     here = node.decide(ME, True, ("elsewhere", 3))
@@ -140,7 +140,7 @@ def test_a_decided_transaction_that_waits_for_a_marker(node: Node) -> None:
     assert one == finding("transaction-not-completed", [here], sentence, **about)
 
 
-def test_a_marker_that_is_missing(node: Node) -> None:
+def test_a_missing_marker_is_found_once(node: Node) -> None:
     """The partition's data is open too; that is one fault, reported once."""
     node.begin()
     node.write()
@@ -159,7 +159,7 @@ def test_a_marker_that_is_missing(node: Node) -> None:
     ]
 
 
-def test_one_marker_of_many_with_the_same_epoch_is_missing(node: Node) -> None:
+def test_a_missing_marker_among_others_of_its_epoch_is_found(node: Node) -> None:
     """Before KIP-890, all transactions of a producer had the same epoch."""
     node.whole()
     node.begin()
@@ -172,7 +172,7 @@ def test_one_marker_of_many_with_the_same_epoch_is_missing(node: Node) -> None:
     assert (one.kind, one.evidence) == ("marker-missing", (here,))
 
 
-def test_a_marker_without_a_transaction(node: Node) -> None:
+def test_a_marker_without_a_transaction_is_found(node: Node) -> None:
     here = node.data.mark((99, 4), False)
     node.whole()
     assert found(*node.logs) == [
@@ -187,7 +187,7 @@ def test_a_marker_without_a_transaction(node: Node) -> None:
     assert found(node.data, node.offsets) == []  # unknown without `__transaction_state`
 
 
-def test_a_marker_in_a_partition_that_was_not_part_of_the_transaction(node: Node) -> None:
+def test_a_marker_in_a_partition_outside_the_transaction_is_found(node: Node) -> None:
     node.begin()
     node.decide()
     here = node.offsets.mark(ME, True)
@@ -197,7 +197,7 @@ def test_a_marker_in_a_partition_that_was_not_part_of_the_transaction(node: Node
     assert (one.kind, one.evidence, one.producer_id) == ("marker-without-transaction", (here,), 7)
 
 
-def test_marker_contradicts_decision(node: Node) -> None:
+def test_a_marker_that_contradicts_the_decision_is_found(node: Node) -> None:
     node.begin()
     node.write()
     decision = node.decide((7, 1), False)
@@ -216,7 +216,7 @@ def test_marker_contradicts_decision(node: Node) -> None:
     ]
 
 
-def test_data_of_a_transaction_that_is_over(node: Node) -> None:
+def test_data_written_after_the_end_of_its_transaction_are_found(node: Node) -> None:
     """A producer continued in an old epoch after the marker, the case that KIP-890 fixes."""
     late = node.write()
     owner = node.ids.transaction("x", EMPTY, (7, 1))
@@ -233,7 +233,7 @@ def test_data_of_a_transaction_that_is_over(node: Node) -> None:
     ]
 
 
-def test_offsets_that_a_transaction_left_behind(node: Node) -> None:
+def test_offsets_that_stay_pending_after_their_transaction_are_found(node: Node) -> None:
     """Pending offsets without an end name their group."""
     late = node.offsets.commit("g", 5, producer=ME)
     owner = node.ids.transaction("x", EMPTY, (7, 1))
@@ -242,7 +242,7 @@ def test_offsets_that_a_transaction_left_behind(node: Node) -> None:
     assert (one.kind, one.group_id, one.evidence) == ("data-without-marker", "g", (owner, late))
 
 
-def test_data_outside_of_the_transaction(node: Node) -> None:
+def test_data_in_a_partition_outside_the_transaction_are_found(node: Node) -> None:
     owner = node.begin(ME, OFFSETS, timeout_ms=LONG_MS * 2)
     here = node.write()
     node.ids.transaction("y", EMPTY, (8, 0))
@@ -259,7 +259,7 @@ def test_data_outside_of_the_transaction(node: Node) -> None:
     ]
 
 
-def test_data_of_unknown_producer(node: Node) -> None:
+def test_data_of_an_unknown_producer_are_found(node: Node) -> None:
     here = node.write((99, 0))
     node.go_on()
     assert found(*node.logs) == [
@@ -273,7 +273,7 @@ def test_data_of_unknown_producer(node: Node) -> None:
     ]
 
 
-def test_a_transaction_that_is_open_for_long_where_the_transactions_log_is_not_at_hand() -> None:
+def test_a_long_open_transaction_is_found_without_the_transaction_log() -> None:
     log = Written()
     here = log.commit("g", 5, producer=ME)
     log.wait(1_000_000)
@@ -290,7 +290,7 @@ def test_a_transaction_that_is_open_for_long_where_the_transactions_log_is_not_a
     ]
 
 
-def test_two_ids_with_one_producer(node: Node) -> None:
+def test_two_transactional_ids_with_one_producer_id_are_found(node: Node) -> None:
     one = node.begin()
     other = node.ids.transaction("y", EMPTY, ME)
     assert found(*node.logs) == [
@@ -307,7 +307,7 @@ def test_two_ids_with_one_producer(node: Node) -> None:
 # ---- effects of copies and compaction that are no findings
 
 
-def test_a_log_that_was_copied_before_the_others_lacks_its_end(node: Node) -> None:
+def test_markers_are_not_missed_in_a_log_that_was_copied_first(node: Node) -> None:
     node.begin()
     node.write()
     node.decide()
@@ -315,7 +315,7 @@ def test_a_log_that_was_copied_before_the_others_lacks_its_end(node: Node) -> No
     assert found(*node.logs) == []
 
 
-def test_a_topic_that_was_made_again_has_no_markers_of_the_old_one(node: Node) -> None:
+def test_markers_of_a_deleted_topic_are_not_missed_in_its_successor(node: Node) -> None:
     node.go_on()
     again = Written("t", clock=node.ids)
     again.raw(None, b"v")
@@ -323,7 +323,7 @@ def test_a_topic_that_was_made_again_has_no_markers_of_the_old_one(node: Node) -
     assert found(node.ids, node.offsets, again) == []
 
 
-def test_decisions_that_were_compacted_away_are_not_missed(node: Node) -> None:
+def test_decisions_removed_by_compaction_are_not_missed(node: Node) -> None:
     """Only the newest record of the id is left."""
     node.whole()
     node.whole((7, 0), True, 1)
@@ -333,7 +333,7 @@ def test_decisions_that_were_compacted_away_are_not_missed(node: Node) -> None:
     assert found(log, node.offsets, node.data) == []
 
 
-def test_transactions_logs_must_be_there_all_of_them(node: Node) -> None:
+def test_decisions_are_known_only_if_every_transaction_log_is_present(node: Node) -> None:
     """A missing partition may contain any id; the hashes of known ids imply the partition count."""
     results = examine("__transaction_state", 0, node.ids.rows)
     (observation,) = [one for one in results if isinstance(one, Observation) and one.kind == "log"]

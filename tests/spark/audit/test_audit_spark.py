@@ -86,7 +86,7 @@ def table(spark: Any, out: Path) -> list[Finding]:
 
 
 @pytest.mark.long
-def test_spark_finds_the_same_as_without_spark(spark: Any, tmp_path: Path) -> None:
+def test_spark_finds_the_same_as_python(spark: Any, tmp_path: Path) -> None:
     """Covers findings within and across partitions; a second run replaces the output of the first."""
     logs = planted()
     export(Rows(*logs), tmp_path / "events")
@@ -113,7 +113,7 @@ def test_spark_finds_the_same_as_without_spark(spark: Any, tmp_path: Path) -> No
 
 
 @pytest.mark.long
-def test_one_topic_alone(spark: Any, tmp_path: Path) -> None:
+def test_an_audit_may_be_limited_to_one_topic(spark: Any, tmp_path: Path) -> None:
     logs = planted()
     export(Rows(*logs), tmp_path / "events")
     audit_job.audit(spark, tmp_path / "events", tmp_path / "out", topics=[CONSUMER_OFFSETS])
@@ -121,7 +121,7 @@ def test_one_topic_alone(spark: Any, tmp_path: Path) -> None:
     assert worst_first(table(spark, tmp_path / "out")) == expected
 
 
-def test_frame_gives_the_same_as_folder(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
+def test_a_dataframe_gives_the_findings_of_its_folder(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
     """The order of its rows does not matter, including duplicates and damage."""
     name = "__transaction_state-0"
     (tmp_path / name).mkdir()
@@ -148,13 +148,13 @@ def sorted_results(frame: Any) -> list[str]:
     return sorted(repr(row) for row in frame.collect())
 
 
-def test_a_folder_without_logs_is_no_healthy_one(spark: Any, tmp_path: Path) -> None:
+def test_a_folder_without_logs_is_an_error(spark: Any, tmp_path: Path) -> None:
     export(Rows(*planted()), tmp_path / "events")
     with pytest.raises(KcoreError, match="holds no logs of elsewhere"):
         audit_job.audit(spark, tmp_path / "events", tmp_path / "out", topics=["elsewhere"])
 
 
-def test_a_real_brokers_segments_with_a_wrong_crc(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
+def test_a_wrong_crc_in_segments_of_a_real_broker_is_found(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
     """Only the damage and some legal events are found."""
     folder = tmp_path / "logs"
     folder.mkdir()
@@ -201,7 +201,7 @@ def data_folder(folder: Path) -> list[tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize("at", [100, 16])
-def test_a_data_folder_with_a_damaged_batch(tmp_path: Path, at: int) -> None:
+def test_a_damaged_batch_of_a_data_folder_is_found(tmp_path: Path, at: int) -> None:
     """Damage of the CRC and of the header is reported, and the batches after it are read."""
     stored = data_folder(tmp_path)
     data = (tmp_path / "data.mdb").read_bytes()
@@ -212,7 +212,7 @@ def test_a_data_folder_with_a_damaged_batch(tmp_path: Path, at: int) -> None:
     assert rows_around(tmp_path) == ([0, 1, 2, 3, 6, 7, 8, 9], [("t", 4, "corrupt")])
 
 
-def test_a_data_folder_that_lacks_a_batch(tmp_path: Path) -> None:
+def test_a_missing_batch_of_a_data_folder_is_found(tmp_path: Path) -> None:
     """The gap is reported like any other."""
     data_folder(tmp_path)
     with lmdb.open(str(tmp_path), max_dbs=8) as env, env.begin(write=True, db=env.open_db(b"log")) as txn:
@@ -241,7 +241,7 @@ def test_findings_are_shown_worst_first_and_the_rest_is_counted() -> None:
     assert summary({}) == ["Nothing was found."]
 
 
-def test_status_reflects_severity() -> None:
+def test_the_exit_status_reflects_the_severity() -> None:
     parser = argparse.ArgumentParser()
     audit_job.add_arguments(parser)
     assert parser.parse_args(["f", "--out", "o"]).fail_on == "warning"
@@ -252,7 +252,7 @@ def test_status_reflects_severity() -> None:
     assert stopped.value.code == 2
 
 
-def test_finding_is_one_line_for_any_group_name() -> None:
+def test_a_finding_is_one_line_for_any_group_name() -> None:
     """Control characters are shown as codes, and an id of 30,000 letters does not hide other findings."""
     rough = "Group new\nline\x1b[2J " + "b" * 30_000 + " went back."
     finding = Finding("kind", "error", "__consumer_offsets", 0, 1, -1, "", None, None, None, None, None, (), rough)

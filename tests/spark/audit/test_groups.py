@@ -54,7 +54,7 @@ def log() -> Written:
 # ---- classic groups
 
 
-def test_a_generation_that_goes_back(log: Written) -> None:
+def test_a_decreasing_generation_is_found(log: Written) -> None:
     log.generation("g", 6, a=[0])
     before = log.generation("g", 7, a=[0])
     here = log.generation("g", 5, a=[0])
@@ -69,7 +69,7 @@ def test_a_generation_that_goes_back(log: Written) -> None:
     ]
 
 
-def test_generations_begin_again_when_a_group_was_removed_and_may_jump_or_stay(log: Written) -> None:
+def test_generations_may_stay_jump_or_restart_after_the_removal_of_the_group(log: Written) -> None:
     log.generation("g", 7, a=[0])
     log.generation("g", 7, b=[0])  # a static member came back under another id
     log.generation("g", 12)
@@ -78,7 +78,7 @@ def test_generations_begin_again_when_a_group_was_removed_and_may_jump_or_stay(l
     assert found(log) == []
 
 
-def test_two_members_of_a_generation_have_one_partition(log: Written) -> None:
+def test_a_partition_with_two_owners_in_a_generation_is_found(log: Written) -> None:
     here = log.generation("g", 1, a=[0, 1, 2], b=[1, 2, 3])
     assert found(log) == [
         finding(
@@ -92,7 +92,7 @@ def test_two_members_of_a_generation_have_one_partition(log: Written) -> None:
     ]
 
 
-def test_assignments_of_other_protocols_are_not_looked_at(log: Written) -> None:
+def test_assignments_of_other_protocols_are_ignored(log: Written) -> None:
     """Opaque bytes are ignored, even if they look like duplicate assignments."""
     twice = Assignment(assigned_partitions=[]).encode_versioned(0)
     members = [MemberMetadata(member_id=name, assignment=twice) for name in "ab"]
@@ -112,7 +112,7 @@ def consumer(log: Written, *members: str) -> None:
     log.group_epoch("g", 5)
 
 
-def test_two_members_own_one_partition(log: Written) -> None:
+def test_a_partition_with_two_owners_in_a_consumer_group_is_found(log: Written) -> None:
     """One member must revoke it and had not confirmed that when the other one got it."""
     consumer(log, "a", "b")
     log.current("g", "a", 4, owned=[0, 1])
@@ -130,7 +130,7 @@ def test_two_members_own_one_partition(log: Written) -> None:
     ]
 
 
-def test_a_partition_passes_from_one_member_to_another(log: Written) -> None:
+def test_a_partition_that_was_revoked_may_have_a_new_owner(log: Written) -> None:
     consumer(log, "a", "b")
     log.current("g", "a", 4, owned=[0, 1])
     log.current("g", "a", 4, owned=[0], revoking=[1])
@@ -141,7 +141,7 @@ def test_a_partition_passes_from_one_member_to_another(log: Written) -> None:
     assert found(log) == []
 
 
-def test_a_member_epoch_that_goes_back(log: Written) -> None:
+def test_a_decreasing_member_epoch_is_found(log: Written) -> None:
     consumer(log, "a")
     before = log.current("g", "a", 5)
     here = log.current("g", "a", 3)
@@ -151,7 +151,7 @@ def test_a_member_epoch_that_goes_back(log: Written) -> None:
     ]
 
 
-def test_a_static_member_is_away_and_a_member_begins_again(log: Written) -> None:
+def test_epochs_of_members_that_return_may_restart(log: Written) -> None:
     consumer(log, "a")
     log.current("g", "a", 5, owned=[0])
     log.current("g", "a", -2, owned=[0])
@@ -163,7 +163,7 @@ def test_a_static_member_is_away_and_a_member_begins_again(log: Written) -> None
     assert found(log) == []
 
 
-def test_a_group_epoch_that_goes_back(log: Written) -> None:
+def test_a_decreasing_group_epoch_is_found(log: Written) -> None:
     before = log.group_epoch("g", 5)
     here = log.group_epoch("g", 4)
     sentence = "The group epoch of group g fell from 5 to 4."
@@ -175,21 +175,21 @@ def assignment(log: Written, epoch: int) -> Any:
     return log.put(key, ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch))
 
 
-def test_an_assignment_epoch_that_goes_back(log: Written) -> None:
+def test_a_decreasing_assignment_epoch_is_found(log: Written) -> None:
     log.group_epoch("g", 5)
     before, here = assignment(log, 5), assignment(log, 4)
     sentence = "The assignment epoch of group g fell from 5 to 4."
     assert found(log) == [finding("assignment-epoch-went-back", [before, here], sentence, group_id="g")]
 
 
-def test_an_assignment_for_an_epoch_that_is_not_yet(log: Written) -> None:
+def test_an_assignment_epoch_above_the_group_epoch_is_found(log: Written) -> None:
     group = log.group_epoch("g", 5)
     here = assignment(log, 6)
     sentence = "The assignment epoch of group g is 6, above the group epoch 5."
     assert found(log) == [finding("assignment-epoch-ahead", [group, here], sentence, group_id="g")]
 
 
-def test_a_member_in_an_epoch_that_is_not_yet(log: Written) -> None:
+def test_a_member_epoch_above_the_group_epoch_is_found(log: Written) -> None:
     log.member("g", "a")
     group = log.group_epoch("g", 5)
     here = log.current("g", "a", 6)
@@ -197,7 +197,7 @@ def test_a_member_in_an_epoch_that_is_not_yet(log: Written) -> None:
     assert found(log) == [finding("member-epoch-ahead", [group, here], sentence, group_id="g", member_id="a")]
 
 
-def test_epochs_begin_again_when_a_group_was_removed(log: Written) -> None:
+def test_epochs_restart_after_the_removal_of_the_group(log: Written) -> None:
     """Covers groups that migrate from one protocol to the other."""
     log.group_epoch("g", 5)
     assignment(log, 5)
@@ -210,7 +210,7 @@ def test_epochs_begin_again_when_a_group_was_removed(log: Written) -> None:
     assert found(log) == []
 
 
-def test_a_group_that_ends_before_its_members(log: Written) -> None:
+def test_a_group_removed_before_its_members_is_found(log: Written) -> None:
     """A record that the engine refuses to replay is a finding of its own."""
     consumer(log, "a")
     here = log.put(ConsumerGroupMetadataKey(group_id="g"))
@@ -223,7 +223,7 @@ def test_a_group_that_ends_before_its_members(log: Written) -> None:
 # ---- streams and share groups
 
 
-def test_two_members_have_one_active_task(log: Written) -> None:
+def test_an_active_task_with_two_owners_is_found(log: Written) -> None:
     """Standby tasks do not count."""
     tasks = [TaskIds(subtopology_id="0", partitions=[3])]
     value = StreamsGroupCurrentMemberAssignmentValue(member_epoch=1, active_tasks=tasks)
@@ -248,7 +248,7 @@ def streams_member(log: Written, member_id: str, process_id: str) -> None:
     log.put(StreamsGroupMemberMetadataKey(group_id="s", member_id=member_id), value)
 
 
-def test_a_process_has_a_task_twice(log: Written) -> None:
+def test_a_task_that_a_process_has_twice_is_found(log: Written) -> None:
     """A standby counts as well, also while it must be revoked; another process may have a copy."""
     for member_id, process_id in (("a", "p"), ("b", "p"), ("c", "q")):
         streams_member(log, member_id, process_id)
@@ -265,7 +265,7 @@ def test_a_process_has_a_task_twice(log: Written) -> None:
     assert found(log) == [finding(kind, [before, here], sentence, group_id="s", member_id="b", about=("0", 4))]
 
 
-def test_a_member_has_a_task_in_two_roles(log: Written) -> None:
+def test_a_task_that_a_member_has_in_two_roles_is_found(log: Written) -> None:
     streams_member(log, "a", "p")
     tasks = [TaskIds(subtopology_id="0", partitions=[1])]
     value = StreamsGroupCurrentMemberAssignmentValue(member_epoch=1, active_tasks=tasks, standby_tasks=tasks)
@@ -275,7 +275,7 @@ def test_a_member_has_a_task_in_two_roles(log: Written) -> None:
     assert found(log) == [finding(kind, [here], sentence, group_id="s", member_id="a", about=("0", 1))]
 
 
-def test_a_topology_without_its_group(log: Written) -> None:
+def test_a_topology_without_its_group_is_found(log: Written) -> None:
     """The tombstone of a topology belongs to that of its group."""
     kept = log.put(StreamsGroupTopologyKey(group_id="s"), StreamsGroupTopologyValue(epoch=0))
     for group_id in ("s", "t"):
@@ -287,21 +287,21 @@ def test_a_topology_without_its_group(log: Written) -> None:
     assert found(log) == [finding("topology-without-group", [kept], sentence, group_id="s")]
 
 
-def test_a_streams_groups_epoch_that_goes_back(log: Written) -> None:
+def test_a_decreasing_epoch_of_a_streams_group_is_found(log: Written) -> None:
     before = log.put(StreamsGroupMetadataKey(group_id="s"), StreamsGroupMetadataValue(epoch=3))
     here = log.put(StreamsGroupMetadataKey(group_id="s"), StreamsGroupMetadataValue(epoch=2))
     sentence = "The group epoch of group s fell from 3 to 2."
     assert found(log) == [finding("group-epoch-went-back", [before, here], sentence, group_id="s")]
 
 
-def test_a_topology_epoch_that_goes_back(log: Written) -> None:
+def test_a_decreasing_topology_epoch_is_found(log: Written) -> None:
     before = log.put(StreamsGroupTopologyKey(group_id="s"), StreamsGroupTopologyValue(epoch=2))
     here = log.put(StreamsGroupTopologyKey(group_id="s"), StreamsGroupTopologyValue(epoch=1))
     sentence = "The topology epoch of group s fell from 2 to 1."
     assert found(log) == [finding("topology-epoch-went-back", [before, here], sentence, group_id="s")]
 
 
-def test_a_share_groups_epoch_that_goes_back(log: Written) -> None:
+def test_a_decreasing_epoch_of_a_share_group_is_found(log: Written) -> None:
     before = log.put(ShareGroupMetadataKey(group_id="s"), ShareGroupMetadataValue(epoch=2))
     here = log.put(ShareGroupMetadataKey(group_id="s"), ShareGroupMetadataValue(epoch=1))
     sentence = "The group epoch of group s fell from 2 to 1."
@@ -312,7 +312,7 @@ PLACE: dict[str, Any] = {"group_id": "s", "topic_id": TOPIC_ID, "partition": 2}
 
 
 @pytest.mark.parametrize(("name", "value"), [("snapshot", (8, 3, 4)), ("state", (10, 2, 4)), ("leader", (10, 3, 3))])
-def test_epochs_of_share_partitions_that_go_back(name: str, value: tuple[int, int, int]) -> None:
+def test_decreasing_epochs_of_share_partitions_are_found(name: str, value: tuple[int, int, int]) -> None:
     log = share_log()
     before = log.put(ShareSnapshotKey(**PLACE), ShareSnapshotValue(snapshot_epoch=9, state_epoch=3, leader_epoch=4))
     snapshot, state, leader = value
@@ -327,7 +327,7 @@ def test_epochs_of_share_partitions_that_go_back(name: str, value: tuple[int, in
     assert found(log) == [finding(f"{name}-epoch-went-back", [before, here], sentence, group_id="s", about=about)]
 
 
-def test_share_partitions_go_on_and_are_initialised_again() -> None:
+def test_epochs_of_share_partitions_may_increase_and_restart_with_an_initialization() -> None:
     log = share_log()
     log.put(ShareSnapshotKey(**PLACE), ShareSnapshotValue(snapshot_epoch=9, state_epoch=3, leader_epoch=4))
     log.put(ShareUpdateKey(**PLACE), ShareUpdateValue(snapshot_epoch=9, leader_epoch=5))
@@ -394,7 +394,7 @@ def update(batches: Sequence[tuple[int, int, int, int]] = (), start_offset: int 
         ("share-batches-overlap", update([(22, 21, 0, 1)]), "a record lists offsets 22 to 21 after offset -1"),
     ],
 )
-def test_delivery_of_a_share_partition_that_goes_back(kind: str, value: Any, sentence: str) -> None:
+def test_deliveries_that_move_backwards_are_found(kind: str, value: Any, sentence: str) -> None:
     log = share_log()
     before = log.put(ShareSnapshotKey(**PLACE), snapshot())
     key = ShareSnapshotKey if isinstance(value, ShareSnapshotValue) else ShareUpdateKey
@@ -430,7 +430,7 @@ def listing(**lists: Sequence[str]) -> ShareGroupStatePartitionMetadataValue:
     return value
 
 
-def test_a_share_state_that_no_group_lists(log: Written) -> None:
+def test_a_share_state_that_no_group_lists_is_found(log: Written) -> None:
     """The state is never deleted. A topic on any list of its group is known."""
     states = Written(SHARE_GROUP_STATE, clock=log)
     here = states.put(ShareSnapshotKey(**PLACE), snapshot())
@@ -448,7 +448,7 @@ def test_a_share_state_that_no_group_lists(log: Written) -> None:
     assert found(log, states) == []
 
 
-def test_an_initialization_that_does_not_complete(log: Written) -> None:
+def test_an_initialization_that_does_not_complete_is_found(log: Written) -> None:
     """A minute and the grace period after the record, the partitions are still initializing."""
     here = log.put(ShareGroupStatePartitionMetadataKey(group_id="s"), listing(initializing=()))
     late_ms = here.timestamp_ms + 60_000 + GRACE_MS
@@ -463,7 +463,7 @@ def test_an_initialization_that_does_not_complete(log: Written) -> None:
 # ---- compacted logs
 
 
-def test_compacted_log_is_compared_by_present_records(log: Written) -> None:
+def test_a_compacted_log_is_judged_by_its_remaining_records(log: Written) -> None:
     """The newest record of each key is valid where it stands, and may be the first one of its key in the log."""
     log.next_offset = 40
     log.current("g", "a", 9, owned=[0])  # its member, and its group's epoch then, were written again after it

@@ -63,7 +63,7 @@ def real_logs(folder: Path) -> dict[Place, list[EventRow]]:
 
 
 @pytest.mark.parametrize("moment", [*oracle.SOME_MOMENTS, "end"])
-def test_a_real_brokers_logs(kafka_logs: Path, moment: str) -> None:
+def test_logs_of_a_real_broker_are_healthy(kafka_logs: Path, moment: str) -> None:
     """Some members sought back, and transactions of deleted topics wait, which is legal."""
     found, infos = findings(real_logs(kafka_logs / moment))
     assert healthy(found) == []
@@ -72,7 +72,7 @@ def test_a_real_brokers_logs(kafka_logs: Path, moment: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_a_real_brokers_logs_without_their_fronts(kafka_logs: Path, seed: int) -> None:
+def test_logs_of_a_real_broker_without_their_fronts_are_healthy(kafka_logs: Path, seed: int) -> None:
     """Each log may begin at any offset."""
     chance = random.Random(seed)
     logs = real_logs(kafka_logs / chance.choice(oracle.MOMENTS))
@@ -81,7 +81,7 @@ def test_a_real_brokers_logs_without_their_fronts(kafka_logs: Path, seed: int) -
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_a_real_brokers_logs_as_they_were_at_any_time(kafka_logs: Path, seed: int) -> None:
+def test_logs_of_a_real_broker_are_healthy_at_any_time(kafka_logs: Path, seed: int) -> None:
     chance = random.Random(seed)
     logs = real_logs(kafka_logs / "moment-2")
     times = sorted(row.timestamp_ms for rows in logs.values() for row in rows)
@@ -90,7 +90,7 @@ def test_a_real_brokers_logs_as_they_were_at_any_time(kafka_logs: Path, seed: in
     assert healthy(findings(cut)[0]) == []
 
 
-def test_a_copy_that_was_made_while_the_cleaner_worked(kafka_logs: Path) -> None:
+def test_a_copy_made_during_compaction_is_healthy(kafka_logs: Path) -> None:
     """The cleaner had replaced the front according to the segments after it, but not the rest."""
     earlier, later = real_logs(kafka_logs / "moment-2"), real_logs(kafka_logs / "moment-4")
     mixed = {}
@@ -153,7 +153,7 @@ def engine_logs(world: World) -> tuple[dict[Place, list[EventRow]], dict[Place, 
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_the_engines_own_logs(seed: int) -> None:
+def test_logs_of_the_engine_are_healthy(seed: int) -> None:
     """Covers groups of both protocols, transactions of both versions, restarts, and repeated compaction."""
     chance = random.Random(seed)
     world = World({**HISTORY, **QUICK_ENDS}, topics=Traffic.TOPICS)

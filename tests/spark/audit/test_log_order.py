@@ -31,7 +31,7 @@ def at(log: Written, offset: int) -> Evidence:
     return Evidence(row.topic, row.partition, row.offset, row.timestamp_ms)
 
 
-def test_offsets_that_are_missing(log: Written) -> None:
+def test_missing_offsets_are_found(log: Written) -> None:
     before = at(log, 9)
     log.next_offset = 13
     here = log.commit("g", 10)
@@ -39,7 +39,7 @@ def test_offsets_that_are_missing(log: Written) -> None:
     assert found(log) == [finding("offset-gap", [before, here], sentence)]
 
 
-def test_records_behind_a_gap_are_not_compared_with_earlier_ones() -> None:
+def test_records_after_a_gap_are_not_compared_with_earlier_ones() -> None:
     """The group may have ended within the gap: one fault is one finding."""
     log = Written()
     log.generation("g", 7, a=[0])
@@ -50,7 +50,7 @@ def test_records_behind_a_gap_are_not_compared_with_earlier_ones() -> None:
     assert found(log) == [finding("offset-gap", [before, here], sentence)]
 
 
-def test_gaps_below_where_compaction_has_come_to_are_none() -> None:
+def test_gaps_below_the_compaction_point_are_no_findings() -> None:
     """The bound is the checkpoint, or without one the first repeated key."""
     log = Written()
     log.next_offset = 5
@@ -82,7 +82,7 @@ def test_a_topic_whose_keys_are_all_different_may_be_compacted() -> None:
     assert found(log) == []
 
 
-def test_a_record_that_stands_twice(log: Written) -> None:
+def test_a_record_that_occurs_twice_is_found(log: Written) -> None:
     first, last = at(log, 4), at(log, 5)
     log.rows.insert(5, log.rows[4])
     log.rows.insert(7, log.rows[6])
@@ -90,7 +90,7 @@ def test_a_record_that_stands_twice(log: Written) -> None:
     assert found(log) == [finding("duplicate-offset", [first, last], sentence)]
 
 
-def test_two_records_with_one_offset(log: Written) -> None:
+def test_two_records_with_one_offset_are_found(log: Written) -> None:
     here = at(log, 4)
     one = log.rows[4]
     assert isinstance(one, EventRow)
@@ -107,14 +107,14 @@ def test_two_records_with_one_offset(log: Written) -> None:
         (GroupMetadataKey(group="g").encode_key(), b"\x7f\0"),  # a version from the future, of what it can't be read as
     ],
 )
-def test_a_record_that_cannot_be_decoded(log: Written, key: bytes, value: bytes) -> None:
+def test_a_record_that_cannot_be_decoded_is_found(log: Written, key: bytes, value: bytes) -> None:
     here = log.raw(key, value)
     (one,) = found(log)
     assert one[:12] == finding("undecodable-record", [here], "")[:12]
     assert one.sentence.startswith("The record at offset 10 of __consumer_offsets-0 cannot be decoded: ")
 
 
-def test_records_of_unknown_types_and_records_without_a_key_are_none(log: Written) -> None:
+def test_records_of_unknown_types_and_without_a_key_are_no_findings(log: Written) -> None:
     log.raw(b"\x03\xe7rest", b"\0\0")
     log.raw(b"\0", b"\0\0")
     log.raw(None, b"\0\0")
@@ -124,13 +124,13 @@ def test_records_of_unknown_types_and_records_without_a_key_are_none(log: Writte
 @pytest.mark.parametrize(
     ("fault", "kind"), [("corrupt", "corrupt-batch"), ("truncated", "truncated-log"), ("duplicate", "duplicate-offset")]
 )
-def test_reader_faults(log: Written, fault: str, kind: str) -> None:
+def test_each_fault_of_the_reader_is_a_finding(log: Written, fault: str, kind: str) -> None:
     log.rows.append(LogFault("__consumer_offsets", 0, 10, fault, "so it is"))
     here = Evidence("__consumer_offsets", 0, 10, -1)
     assert found(log) == [finding(kind, [here], "__consumer_offsets-0: so it is.")]
 
 
-def test_gap_of_damage_is_reported_once() -> None:
+def test_damage_and_its_gap_are_one_finding() -> None:
     log = Written()
     log.generation("g", 8, a=[0])
     log.rows.append(LogFault("__consumer_offsets", 0, 1, "corrupt", "so it is"))
@@ -179,7 +179,7 @@ def test_a_log_that_begins_in_the_middle_is_healthy(segment: Path) -> None:
     assert findings(segment.parent) == []
 
 
-def test_a_wrong_crc_in_a_segment(segment: Path) -> None:
+def test_a_wrong_crc_in_a_segment_is_found(segment: Path) -> None:
     data = bytearray(segment.read_bytes())
     starts = batches(data)
     hit = random.Random(1).randrange(len(starts) // 2, len(starts) - 2)
@@ -190,7 +190,7 @@ def test_a_wrong_crc_in_a_segment(segment: Path) -> None:
     assert (one.kind, one.evidence) == ("corrupt-batch", (Evidence("__consumer_offsets", 0, base, -1),))
 
 
-def test_a_half_written_end(segment: Path) -> None:
+def test_a_partly_written_end_is_found(segment: Path) -> None:
     data = segment.read_bytes()
     starts = batches(data)
     base = int.from_bytes(data[starts[-2] : starts[-2] + 8], "big")
@@ -199,7 +199,7 @@ def test_a_half_written_end(segment: Path) -> None:
     assert (one.kind, one.evidence) == ("truncated-log", (Evidence("__consumer_offsets", 0, base, -1),))
 
 
-def test_a_batch_that_was_cut_out_of_a_segment(segment: Path) -> None:
+def test_a_batch_missing_in_a_segment_is_found(segment: Path) -> None:
     rows = whole(segment.parent)
     data = segment.read_bytes()
     starts = batches(data)
@@ -211,7 +211,7 @@ def test_a_batch_that_was_cut_out_of_a_segment(segment: Path) -> None:
     assert (one.kind, one.evidence) == ("offset-gap", (by_offset[base - 1], by_offset[behind]))
 
 
-def test_a_batch_that_stands_in_a_segment_twice(segment: Path) -> None:
+def test_a_batch_that_occurs_twice_in_a_segment_is_found(segment: Path) -> None:
     data = segment.read_bytes()
     starts = batches(data)
     hit = len(starts) // 2

@@ -44,7 +44,7 @@ def of_y(kind: str, sentence: str, *evidence: Evidence, producer_id: int = 7, **
     return finding(kind, evidence, sentence, transactional_id="y", producer_id=producer_id, **more)
 
 
-def test_every_move_that_the_table_of_states_does_not_have() -> None:
+def test_every_transition_outside_the_state_table_is_found() -> None:
     """Covers all pairs of states in a log: legal transitions give no finding, illegal ones do."""
     states = [EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT]
     ways: dict[TransactionStatus, list[TransactionStatus]] = {
@@ -69,47 +69,47 @@ def test_every_move_that_the_table_of_states_does_not_have() -> None:
             assert found(log) == expected, (state, follows)
 
 
-def test_an_id_that_does_not_begin_as_empty(log: Written) -> None:
+def test_an_id_whose_first_state_is_not_empty_is_found(log: Written) -> None:
     here = log.transaction("y", ONGOING, ME, T0)
     assert found(log) == [illegal("y", "y began as Ongoing.", here)]
 
 
-def test_an_id_whose_beginning_was_compacted_away(log: Written) -> None:
+def test_an_id_whose_first_records_were_compacted_may_begin_in_any_state(log: Written) -> None:
     log.next_offset = 9
     log.transaction("y", COMPLETE_COMMIT, ME)
     log.transaction("x", EMPTY, (1, 1))
     assert found(log) == []
 
 
-def test_an_id_that_is_removed_in_a_transaction(log: Written) -> None:
+def test_an_id_removed_during_its_transaction_is_found(log: Written) -> None:
     log.transaction("y", EMPTY, ME)
     before = log.transaction("y", ONGOING, ME, T0, started_ms=log.now_ms)
     here = log.put(TransactionLogKey(transactional_id="y"))
     assert found(log) == [illegal("y", "y was removed while it was in Ongoing.", before, here)]
 
 
-def test_an_id_expires_and_begins_again_with_another_producer(log: Written) -> None:
+def test_an_expired_id_may_begin_again_with_another_producer_id(log: Written) -> None:
     log.transaction("y", EMPTY, (7, 4))
     log.put(TransactionLogKey(transactional_id="y"))
     log.transaction("y", EMPTY, (9, 0))
     assert found(log) == []
 
 
-def test_a_producer_epoch_that_goes_back(log: Written) -> None:
+def test_a_decreasing_producer_epoch_is_found(log: Written) -> None:
     before = log.transaction("y", EMPTY, (7, 4))
     here = log.transaction("y", EMPTY, (7, 3))
     sentence = "The producer epoch of y fell from 4 to 3."
     assert found(log) == [of_y("producer-epoch-went-back", sentence, before, here)]
 
 
-def test_a_producer_id_that_changes_with_epochs_left(log: Written) -> None:
+def test_a_producer_id_replaced_before_its_last_epoch_is_found(log: Written) -> None:
     before = log.transaction("y", EMPTY, (7, 4))
     here = log.transaction("y", EMPTY, (9, 0))
     sentence = "y changed from producer id 7 in epoch 4 to producer id 9."
     assert found(log) == [of_y("producer-id-changed", sentence, before, here, producer_id=9)]
 
 
-def test_producer_ids_rotate_when_epochs_are_used_up(log: Written) -> None:
+def test_a_producer_id_may_be_replaced_after_its_last_epoch(log: Written) -> None:
     """They rotate by InitProducerId, and at the end of a transaction (KIP-890)."""
     log.transaction("y", EMPTY, (7, 32_766))
     log.transaction("y", EMPTY, (9, 0))
@@ -119,7 +119,7 @@ def test_producer_ids_rotate_when_epochs_are_used_up(log: Written) -> None:
     assert found(log) == []
 
 
-def test_a_transaction_that_loses_a_partition(log: Written) -> None:
+def test_a_transaction_that_loses_a_partition_is_found(log: Written) -> None:
     log.transaction("y", EMPTY, ME)
     before = log.transaction("y", ONGOING, ME, [("t", 0), ("t", 1)], started_ms=log.now_ms)
     here = log.transaction("y", PREPARE_COMMIT, ME, [("t", 0)])
@@ -127,7 +127,7 @@ def test_a_transaction_that_loses_a_partition(log: Written) -> None:
     assert found(log) == [of_y("transaction-partitions-lost", sentence, before, here, about=("t", 1))]
 
 
-def test_a_transaction_gets_more_partitions_while_it_is_open(log: Written) -> None:
+def test_an_open_transaction_may_gain_partitions(log: Written) -> None:
     log.transaction("y", EMPTY, ME)
     log.transaction("y", ONGOING, ME, [], started_ms=log.now_ms)
     log.transaction("y", ONGOING, ME, T0, started_ms=log.now_ms)
@@ -138,7 +138,7 @@ def test_a_transaction_gets_more_partitions_while_it_is_open(log: Written) -> No
 # ---- producers in one partition
 
 
-def test_an_offset_that_a_fenced_producer_committed() -> None:
+def test_offsets_committed_by_a_fenced_producer_are_found_once() -> None:
     """All writes of the old epoch give one finding."""
     log = Written()
     log.commit("g", 1, producer=(7, 0))
@@ -158,7 +158,7 @@ def test_an_offset_that_a_fenced_producer_committed() -> None:
     ]
 
 
-def test_data_that_a_fenced_producer_wrote() -> None:
+def test_data_written_by_a_fenced_producer_are_found() -> None:
     log = Written("t")
     newer = log.raw(None, b"v", producer=(7, 3))
     here = log.raw(None, b"v", producer=(7, 2))
@@ -166,7 +166,7 @@ def test_data_that_a_fenced_producer_wrote() -> None:
     assert found(log) == [finding("fenced-write", [newer, here], sentence, producer_id=7)]
 
 
-def test_a_producer_that_was_forgotten_may_begin_again() -> None:
+def test_an_expired_producer_may_begin_again() -> None:
     log = Written("t")
     log.raw(None, b"v", producer=(7, 3))
     log.wait(86_400_000)
@@ -174,7 +174,7 @@ def test_a_producer_that_was_forgotten_may_begin_again() -> None:
     assert found(log) == []
 
 
-def test_a_marker_of_an_epoch_that_is_over() -> None:
+def test_a_marker_of_an_earlier_producer_epoch_is_found() -> None:
     log = Written()
     newer = log.mark((7, 3), True)
     here = log.mark((7, 2), True)
@@ -182,7 +182,7 @@ def test_a_marker_of_an_epoch_that_is_over() -> None:
     assert found(log) == [finding("fenced-marker", [newer, here], sentence, producer_id=7)]
 
 
-def test_a_marker_of_a_coordinator_that_was_replaced() -> None:
+def test_a_marker_of_an_earlier_coordinator_epoch_is_found() -> None:
     log = Written()
     before = log.mark((7, 0), True, coordinator_epoch=5)
     here = log.mark((7, 0), True, coordinator_epoch=4)
@@ -190,7 +190,7 @@ def test_a_marker_of_a_coordinator_that_was_replaced() -> None:
     assert found(log) == [finding("coordinator-epoch-went-back", [before, here], sentence, producer_id=7)]
 
 
-def test_a_coordinator_takes_over_and_marks_again() -> None:
+def test_a_new_coordinator_may_repeat_a_marker() -> None:
     log = Written()
     log.commit("g", 1, producer=ME)
     log.mark(ME, True, coordinator_epoch=5)
@@ -207,7 +207,7 @@ def from_10_to_3(before: Evidence, here: Evidence) -> Finding:
     return finding("offset-went-back", [before, here], sentence, group_id="g", about=("t", 0))
 
 
-def test_an_offset_that_goes_back_in_a_group_with_members() -> None:
+def test_a_decreasing_offset_of_a_group_with_members_is_found() -> None:
     log = Written()
     log.generation("g", 1, a=[0])
     log.commit("g", 5)
@@ -217,7 +217,7 @@ def test_an_offset_that_goes_back_in_a_group_with_members() -> None:
     assert found(log) == [from_10_to_3(before, here)]
 
 
-def test_an_offset_that_goes_back_in_a_transaction() -> None:
+def test_a_decreasing_offset_committed_by_a_transaction_is_found() -> None:
     """A committed offset counts from its own position; an aborted one never counts."""
     log = Written()
     log.generation("g", 1, a=[0])
@@ -229,7 +229,7 @@ def test_an_offset_that_goes_back_in_a_transaction() -> None:
     assert found(log) == [from_10_to_3(before, here)]
 
 
-def test_a_commit_that_was_overtaken_does_not_go_back() -> None:
+def test_a_transactional_offset_older_than_the_last_commit_is_no_finding() -> None:
     """A transactional offset before a non-transactional one never becomes the group's, whenever its marker comes."""
     log = Written()
     log.generation("g", 1, a=[0])
@@ -239,7 +239,7 @@ def test_a_commit_that_was_overtaken_does_not_go_back() -> None:
     assert found(log) == []
 
 
-def test_resets_expiries_and_topics_that_were_made_again() -> None:
+def test_offsets_may_decrease_after_a_reset_an_expiry_or_a_new_topic() -> None:
     log = Written()
     log.commit("simple", 10)
     log.commit("simple", 3)  # an offset reset of an empty group

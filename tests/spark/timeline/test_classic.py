@@ -12,7 +12,7 @@ ALONE = {"a": [0, 1, 2, 3]}
 BOTH = {"a": [0, 1], "b": [2, 3]}
 
 
-def test_columns_of_a_generation() -> None:
+def test_a_generation_has_all_its_columns() -> None:
     """Compares every column of the second of two generations, and the moves."""
     log = Log().generation(1, ALONE).passes(5 * SECOND).generation(2, BOTH, sync_ms=40)
     facts = history(log)
@@ -104,7 +104,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_cause_of_the_last_generation(case: str) -> None:
+def test_the_records_of_a_generation_determine_its_cause(case: str) -> None:
     log, expected = CASES[case]
     last = history(log)["rebalances"][-1]
     assert (sorted(last["causes"]), last["cause"], last["whole"]) == (
@@ -125,7 +125,7 @@ def test_unknown_durations_are_null() -> None:
     ]
 
 
-def test_static_member_replaced_without_rebalance() -> None:
+def test_a_static_member_is_replaced_without_a_rebalance() -> None:
     """The generation stays and nothing moves, because the partitions belong to the instance."""
     log = Log().generation(1, BOTH, instances={"b": "i"})
     log.generation(1, {"a": [0, 1], "b2": [2, 3]}, instances={"b2": "i"}).generation(1, BOTH, instances={"b": "i"})

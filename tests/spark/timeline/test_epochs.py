@@ -82,7 +82,7 @@ def settled(world: World, *members: Member) -> None:
             member.ack()
 
 
-def test_joins_move_partitions_and_last_until_everybody_rests(world: World) -> None:
+def test_a_rebalance_lasts_until_every_member_has_its_target(world: World) -> None:
     """The second member waits for partitions of the first and gets them with its own next heartbeat."""
     a, b = Member(world, "a"), Member(world, "b")
     a.join(["t"])
@@ -103,7 +103,7 @@ def test_joins_move_partitions_and_last_until_everybody_rests(world: World) -> N
     assert {row["covers"] for row in facts["rebalances"]} == {"whole"}
 
 
-def test_the_next_change_overtakes_one_that_is_under_way(world: World) -> None:
+def test_a_change_supersedes_an_incomplete_rebalance(world: World) -> None:
     a, b, c = Member(world, "a"), Member(world, "b"), Member(world, "c")
     a.join(["t"])
     world.advance(1_000)
@@ -118,7 +118,7 @@ def test_the_next_change_overtakes_one_that_is_under_way(world: World) -> None:
     ]
 
 
-def test_a_leave_and_a_timeout_look_the_same_unless_the_session_is_known(world: World) -> None:
+def test_a_leave_differs_from_a_timeout_only_if_the_session_timeout_is_known(world: World) -> None:
     """With the session timeout, a leave soon after a sign of life is distinguished from an ambiguous departure."""
     a, b, c = Member(world, "a"), Member(world, "b"), Member(world, "c")
     for member in (a, b, c):
@@ -175,7 +175,9 @@ def member_goes(log: Log) -> Log:
         (SESSION_MS, SESSION_MS // 2, causes.GONE),  # a commit renews no session: its last heartbeat may be older
     ],
 )
-def test_how_long_a_sign_of_life_counts(commit_after_ms: int | None, gone_after_ms: int, cause: str) -> None:
+def test_a_member_counts_as_alive_for_a_session_after_its_last_record(
+    commit_after_ms: int | None, gone_after_ms: int, cause: str
+) -> None:
     log = one_member()
     if commit_after_ms is not None:
         log.passes(commit_after_ms).commits("g", 0, 7, topic_id=TOPIC_ID)
@@ -186,7 +188,7 @@ def test_how_long_a_sign_of_life_counts(commit_after_ms: int | None, gone_after_
     ]
 
 
-def test_member_without_revocation_times_out(world: World) -> None:
+def test_a_member_that_does_not_revoke_times_out(world: World) -> None:
     """It ignores the revocation: after its rebalance timeout it is removed, and the log shows the cause."""
     a, b = Member(world, "a"), Member(world, "b")
     a.join(["t"])
@@ -201,7 +203,7 @@ def test_member_without_revocation_times_out(world: World) -> None:
     assert row["detail"] == "a did not revoke partitions within 10000 ms"
 
 
-def test_a_static_member_comes_back_or_does_not(world: World) -> None:
+def test_a_static_member_is_replaced_or_times_out(world: World) -> None:
     """A replacement has no new epoch. Without a replacement the log shows that the session timed out."""
     a, old, new = Member(world, "a"), Member(world, "old", "i"), Member(world, "new", "i")
     a.join(["t"])
@@ -223,7 +225,7 @@ def test_a_static_member_comes_back_or_does_not(world: World) -> None:
     ]
 
 
-def test_subscriptions(world: World) -> None:
+def test_changes_of_subscriptions_and_topics_are_causes(world: World) -> None:
     """Covers another subscription, a topic that grew, and the departure of all members."""
     a = Member(world, "a")
     a.join(["t"])

@@ -37,7 +37,7 @@ def test_commits_follow_their_transactions() -> None:
     ]
 
 
-def test_only_the_groups_that_were_asked_for() -> None:
+def test_only_the_requested_groups_are_returned() -> None:
     log = Log().generation(1, {"a": [0]}).generation(1, {"a": [0]}, group="h").commits("g", 0, 1).commits("h", 0, 1)
     facts = history(log, HistoryOptions(frozenset({"h"})))
     assert {row["group_id"] for kind in ("rebalances", "commits", "moves") for row in facts[kind]} == {"h"}
@@ -53,12 +53,12 @@ def test_undecodable_records_are_counted_and_skipped() -> None:
     assert [(row["records"], row["faults"], row["next_offset"]) for row in facts["logs"]] == [(6, 2, 6)]
 
 
-def test_empty_log() -> None:
+def test_an_empty_log_has_a_row_without_offsets() -> None:
     (row,) = history(Log())["logs"]
     assert (row["first_offset"], row["next_offset"], row["last_ms"], row["records"]) == (-1, 0, -1, 0)
 
 
-def test_the_engines_own_log() -> None:
+def test_all_events_of_an_engines_log_are_found() -> None:
     """Compares all events of a classic group and a transaction of the real engine, in virtual time."""
     world = World({"offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1}, {"t": 4})
     sender = Sender(world)

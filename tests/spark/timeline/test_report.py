@@ -283,7 +283,7 @@ def test_page_reports_incomplete_history() -> None:
     assert 'class="partial"' not in render(summary())
 
 
-def test_every_number_of_a_plot_stands_in_a_table() -> None:
+def test_every_plot_has_a_table_of_its_numbers() -> None:
     root = parsed(render(summary()))
     for figure in root.iter("figure"):
         assert figure.find("details/div/table") is not None, "".join(figure.itertext())[:80]
@@ -317,11 +317,11 @@ def test_bars_lie_within_their_plot() -> None:
         (200_000, "3 min 20 s"), (7_500_000, "2 h 5 min"), (273_600_000, "3 d 4 h"),
     ],
 )  # fmt: skip
-def test_durations(ms: int | None, expected: str) -> None:
+def test_durations_have_suitable_units(ms: int | None, expected: str) -> None:
     assert duration(ms) == expected
 
 
-def test_texts() -> None:
+def test_times_and_numbers_are_formatted() -> None:
     assert (utc(AT_MS), utc(None), utc(-1), utc(10**18)) == ("2023-11-14 22:13:20", "–", "-1 ms", f"{10**18} ms")
     assert (number(1_234_567).split("\N{NARROW NO-BREAK SPACE}"), number(2.5), number(None)) == (
         ["1", "234", "567"],

@@ -174,7 +174,7 @@ def test_storms_are_found_as_python_finds_them(spark: Any, rebalances: list[dict
     assert found == sorted(expected, key=repr)
 
 
-def test_transactions_by_window(spark: Any) -> None:
+def test_transactions_are_counted_by_window(spark: Any) -> None:
     rows = [
         row_of("transactions", start_ms=start_ms, outcome=outcome, cause=cause, duration_ms=duration_ms)
         for start_ms, outcome, cause, duration_ms in (
@@ -218,7 +218,7 @@ def logs(kafka_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.long
-def test_the_job_on_a_real_brokers_logs(spark: Any, logs: Path, tmp_path: Path) -> None:
+def test_the_job_reads_logs_of_a_real_broker(spark: Any, logs: Path, tmp_path: Path) -> None:
     """Its tables are the events read without Spark, and the page is well-formed.
 
     A second run, for a part of the time and one group, replaces the first.

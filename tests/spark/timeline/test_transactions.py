@@ -47,7 +47,7 @@ class Ids(Log):
         return self
 
 
-def test_columns_of_a_transaction() -> None:
+def test_a_transaction_has_all_its_columns() -> None:
     log = Ids().say(EMPTY).wait(10).say(ONGOING, partitions=1).wait(20).say(ONGOING).wait(30).say(PREPARE_COMMIT)
     assert history(log.wait(5).say(COMPLETE_COMMIT))["transactions"] == [
         {
@@ -102,13 +102,13 @@ CASES["another took its place"][0].say(EMPTY, 4)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_how_it_ended(case: str) -> None:
+def test_the_records_of_a_transaction_determine_outcome_and_cause(case: str) -> None:
     log, expected = CASES[case]
     (row,) = history(log)["transactions"]
     assert (row["outcome"], row["cause"], row["duration_ms"]) == expected
 
 
-def test_one_id_may_have_many() -> None:
+def test_an_id_may_have_several_transactions() -> None:
     """Each begins at its own start, not at the end of the previous one."""
     log = Ids()
     for _ in range(3):
