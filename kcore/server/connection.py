@@ -64,6 +64,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         "_dispatch",
         "_held",
         "_idle",
+        "_lost",
         "_muted",
         "_paused",
         "_stopped",
@@ -103,6 +104,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         self._held = False  # all connections hold too many unread bytes, this one some of them
         self._stopped = False  # the driver pauses all connections
         self._admitted = False
+        self._lost = False  # the socket is closed, but requests wait for a turn
         self._unsent_bytes = 0
         self._write = _nowhere
         self._taken_bytes = 0
@@ -136,28 +138,55 @@ class Connection(ConnectionCore, asyncio.Protocol):
         return not self._closing
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Handles the loss of the connection: discards outstanding responses; pending requests still complete."""
-        if self._continues and not self._closing:
-            self._serve_last()
+        """Handles the loss of the connection: discards outstanding responses; pending requests still complete.
+
+        Requests that wait only for the server are still served: a member that leaves may close its connection at once.
+        """
+        self._lost = not self._closing and (self._continues or self._stopped) and len(self._queue) > 0
         self._closing = True
+        self._write = _nowhere
         if self._idle is not None:
             self._idle.cancel()
         if self._muted is not None:
             self._muted.cancel()
-        self._queue.close()
-        self._turns.remove(self)
-        self._write = _nowhere
-        if self._admitted:
-            self.server.remove_connection(self)
+        if self.unread_bytes and self.server.responses is not None:
+            self.server.responses.claim(self, 0)
+        if not self._lost:
+            self._remove()
+        elif not self._continues:
+            self._continue_later()
 
-    def _serve_last(self) -> None:
-        """Serves requests that wait for a later turn: a member that leaves may close its connection at once."""
-        self._write = _nowhere
-        self.server.driver.begin_round()
+    def _serve_lost(self) -> None:
+        """Serves requests of a closed connection, for the time of one turn, and discards their responses."""
+        driver, queue = self.server.driver, self._queue
+        if driver.paused:
+            driver.after_pause(self._continue_later)
+            return
+        waits = False
         try:
-            self._queue.serve()
+            if not self.server.stopping:
+                driver.begin_round()
+                queue.turn_ns = self._turns.turn_ns
+                full = queue.serve()
+                queue.take()
+                # Responses may still fill the queue, behind one that is not complete. Then the other requests are lost.
+                waits = queue.late or (full and queue.held_bytes <= self._row_bytes)
         except Exception as error:
-            logger.debug("connection from %s: its last requests cannot be served: %s", self.client_host, error)
+            self._serve_failed(error)
+        finally:
+            if waits:
+                self._continue_later()
+            else:
+                self._remove()
+
+    def _remove(self) -> None:
+        """Releases everything that a closed connection holds."""
+        try:
+            self._queue.close()
+            self._turns.remove(self)
+        finally:
+            if self._admitted:
+                self.server.remove_connection(self)
 
     def pause_writing(self) -> None:
         """Suspends the peer's requests, because it does not read."""
@@ -189,15 +218,20 @@ class Connection(ConnectionCore, asyncio.Protocol):
     def _continue_later(self) -> None:
         """Leaves further requests to a later turn of the event loop, so that other connections are served first."""
         if not self._continues:
-            self._continues = True
             self._turns.add(self)
+            self._continues = True
 
     def continue_requests(self) -> None:
         """Serves further requests, because it is the connection's turn."""
         self._continues = False
-        if not self._closing:
-            self.server.driver.begin_round()
-            self._take_turn()
+        if self._lost:
+            self._serve_lost()
+        elif not self._closing:
+            try:
+                self.server.driver.begin_round()
+                self._take_turn()
+            except Exception as error:  # otherwise its other requests would have no turn
+                self._flush_failed(error)
 
     def _flush_failed(self, error: Exception) -> None:
         """Closes the connection, because sending its responses raised `error`."""

@@ -183,6 +183,8 @@ class SaslConnection(SecureConnection):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Handles the loss of the connection; its login needs no evaluation any more."""
+        if not self._authenticated:
+            self._queue.clear()  # nothing that the client has sent is served any more
         super().connection_lost(exc)
         self.server.unauthenticated.claim(self, 0)
         if self._login is not None:

@@ -218,14 +218,14 @@ class Server:
         """Removes a closed connection and releases its memory."""
         self.connections.discard(connection)
         self._by_id.pop(connection.connection_id, None)
-        if self.responses is not None and connection.unread_bytes:
-            self.responses.claim(connection, 0)
-        self.driver.after_pause(partial(self.engine.connection_closed, connection.connection_id))
         self.flushes.discard(connection)
-        self.quota.of_listener(connection.listener).release(connection.client_host)
         self.unserved.claim(connection, 0)
-        if self.memory is not None:
-            self.memory.claim(connection, 0)
+        try:
+            self.driver.after_pause(partial(self.engine.connection_closed, connection.connection_id))
+            if self.memory is not None:
+                self.memory.claim(connection, 0)
+        finally:  # whatever raises, e.g. for lack of memory, no slot may be lost
+            self.quota.of_listener(connection.listener).release(connection.client_host)
 
     def _pause(self, paused: bool) -> None:
         """Stops or resumes the requests of all connections, because the driver writes a round that they may read."""

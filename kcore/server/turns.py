@@ -68,8 +68,8 @@ class Turns:
     def _changed(self) -> None:
         self.turn_ns = min(TURN_NS, max(SHORTEST_NS, SHARED_NS // max(1, len(self.waiting))))
         if self.waiting and not self._scheduled:
-            self._scheduled = True
             self._loop.call_soon(self._run)
+            self._scheduled = True  # last: if scheduling raised, the next change tries again
 
     def _run(self) -> None:
         """Continues connections until the time of this turn is used up."""
