@@ -218,7 +218,7 @@ class HttpConnection(asyncio.Protocol):
             return
         self._buffer += data
         end = self._buffer.find(b"\r\n\r\n")
-        if end < 0 and len(self._buffer) > MAX_REQUEST_BYTES:
+        if (len(self._buffer) if end < 0 else end) > MAX_REQUEST_BYTES:
             self.respond("GET", (431, PLAIN, "the request is too long\n"))
         elif end >= 0:
             self._request(*self._buffer[:end].split(b"\r\n"))

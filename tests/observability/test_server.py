@@ -234,6 +234,8 @@ def test_uncommitted_state_is_not_reported(committing: bool) -> None:
         (b"\x00\x00\x00\x10\r\n\r\n", b"400"),
         (b"GET /healthz\r\n\r\n", b"400"),
         (b"GET /" + b"x" * MAX_REQUEST_BYTES, b"431"),
+        (b"GET /healthz?" + b"x" * MAX_REQUEST_BYTES + b" HTTP/1.1\r\n\r\n", b"431"),  # also if it is complete
+        (b"GET /healthz HTTP/1.1\r\n\r\n" + b"x" * MAX_REQUEST_BYTES, b"200"),
     ],
 )
 def test_other_requests_are_refused(sent: bytes, status: bytes) -> None:
