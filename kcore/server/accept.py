@@ -200,19 +200,19 @@ class Acceptor:
             )
             client.close()
             return True
-        client.setblocking(False)
         if self.handshakes is not None:
-            self.handshakes.add(client, host)
+            self.handshakes.add(client, host)  # releases the slot also if it raises
             return True
         try:
+            client.setblocking(False)
             connection = self._make(host)
+            task = self._loop.create_task(self._open(client, connection))
         except BaseException:  # e.g. MemoryError
             self._quota.release(host)
             client.close()
             raise
-        task = self._loop.create_task(self._open(client, connection))
-        self._opening.add(task)
         task.add_done_callback(self._opening.discard)
+        self._opening.add(task)
         return True
 
     async def _open(self, client: socket.socket, connection: Connection) -> None:

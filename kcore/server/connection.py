@@ -117,10 +117,18 @@ class Connection(ConnectionCore, asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Starts to serve an accepted client."""
         self.transport = transport
+        self._admitted = True  # from now on `connection_lost` releases the connection's slot
+        try:
+            self._begin(transport)
+        except BaseException:  # e.g. MemoryError
+            self.abort()
+            raise
+
+    def _begin(self, transport: Any) -> None:
+        """Starts to serve an accepted client, after its slot is safe."""
         self._write = self._writer(transport)
         if self.server.stopping:  # its handshake ended during the shutdown
             self.abort()
-        self._admitted = True
         self.server.add_connection(self)
         if self.server.driver.paused:
             self.stop_requests()

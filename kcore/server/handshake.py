@@ -10,6 +10,8 @@ import asyncio
 import logging
 import socket
 import ssl
+from collections import OrderedDict
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kcore.server.client_hello import HEADER_BYTES, FirstMessage, classify, record_bytes
@@ -125,7 +127,8 @@ class Handshakes:
         self._loop = loop
         self._silent: dict[_Client, None] = {}  # oldest first
         self._silent_by_host: dict[str, dict[_Client, None]] = {}
-        self._ready: dict[str, dict[_Client, None]] = {}  # by address, the one whose turn it is first
+        # by address, the one whose turn it is first
+        self._ready: OrderedDict[str, dict[_Client, None]] = OrderedDict()
         self._running_by_host: dict[str, dict[asyncio.Task[None], _Client]] = {}
         self._timeout: asyncio.TimerHandle | None = None  # fires at the timeout of the oldest silent client
         self._start: asyncio.Handle | None = None
@@ -141,11 +144,18 @@ class Handshakes:
         return len(self._silent) + sum(map(len, self._ready.values())) + len(self.running)
 
     def add(self, client: socket.socket, host: str) -> None:
-        """Takes over an accepted, non-blocking socket."""
-        added = _Client(client, host, self._loop.time())
-        self._silent[added] = None
-        self._silent_by_host.setdefault(host, {})[added] = None
+        """Takes over an accepted socket and its slot, also if it raises."""
         try:
+            client.setblocking(False)
+            added = _Client(client, host, self._loop.time())
+            own = self._silent_by_host.setdefault(host, {})
+            self._silent[added] = None
+        except BaseException:  # e.g. MemoryError
+            client.close()
+            self._fail(host)
+            raise
+        try:
+            own[added] = None
             self._look(added)
             if len(self._silent) > MAX_SILENT:
                 self._drop(self._oldest_of_busiest(), "other clients wait")
@@ -182,7 +192,8 @@ class Handshakes:
             if not client.needed_bytes:
                 self._watch(client, HEADER_BYTES)
         except OSError:
-            self._drop(client, "")
+            if client in self._silent:
+                self._drop(client, "")
 
     def _watch(self, client: _Client, needed_bytes: int) -> None:
         """Looks at the client again when it has sent `needed_bytes`, or has ended its stream."""
@@ -197,7 +208,7 @@ class Handshakes:
             self._loop.remove_reader(client.socket.fileno())
         del self._silent[client]
         own = self._silent_by_host[client.host]
-        del own[client]
+        own.pop(client, None)  # it is missing if there was no memory to add it
         if not own:
             del self._silent_by_host[client.host]
 
@@ -205,9 +216,9 @@ class Handshakes:
         """Closes a silent client; logs the reason unless the client itself has closed."""
         self._leave_silent(client)
         client.socket.close()
+        self._fail(client.host)
         if reason:
             self._log_abort(client.host, reason)
-        self._fail(client.host)
 
     def _oldest_of_busiest(self) -> _Client:
         busiest: dict[_Client, None] = max(self._silent_by_host.values(), key=len)
@@ -232,8 +243,8 @@ class Handshakes:
         if not busiest:
             del self._ready[oldest.host]
         oldest.socket.close()
-        self._log_abort(oldest.host, "the server has too many connections")
         self._fail(oldest.host)
+        self._log_abort(oldest.host, "the server has too many connections")
         return True
 
     def _check_timeout(self) -> None:
@@ -250,11 +261,14 @@ class Handshakes:
     # ---- ready clients
 
     def _become_ready(self, client: _Client) -> None:
-        self._leave_silent(client)
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
-        if client.host not in self._ready:
+        own = self._ready.get(client.host)
+        if own is None:
+            self._ready[client.host] = {client: None}
             self._stop_waiting()  # a new address may be allowed to abort another one sooner
-        self._ready.setdefault(client.host, {})[client] = None
+        else:
+            own[client] = None
+        self._leave_silent(client)  # until here it stays silent, whatever raises
         self._start_soon()
 
     def _start_soon(self) -> None:
@@ -278,13 +292,13 @@ class Handshakes:
                     self._start = self._loop.call_later(self._abort_oldest(), self._start_ready)
                     self._start_waits = True
                     return
-                host = next(iter(self._ready))
-                own = self._ready.pop(host)
+                host, own = next(iter(self._ready.items()))
                 self._newest_first = not self._newest_first
                 client = next(reversed(own) if self._newest_first else iter(own))
+                self._ready.move_to_end(host)
                 del own[client]
-                if own:
-                    self._ready[host] = own
+                if not own:
+                    del self._ready[host]
                 self._begin(client)
         finally:
             self._start_soon()
@@ -310,21 +324,21 @@ class Handshakes:
     def _begin(self, client: _Client) -> None:
         if client.signs_late and self._late >= MAX_LATE:
             client.socket.close()
-            self._log_abort(client.host, "too many clients have not sent a message with which the server can go on")
             self._fail(client.host)
+            self._log_abort(client.host, "too many clients have not sent a message with which the server can go on")
             return
         try:
+            client.since_s = self._loop.time()
             connection = self._make(client.host)
+            task = self._loop.create_task(self._shake_hands(client, connection))
         except BaseException:  # e.g. MemoryError
             client.socket.close()
             self._fail(client.host)
             raise
-        client.since_s = self._loop.time()
-        task = self._loop.create_task(self._shake_hands(client, connection))
-        self.running[task] = client
+        task.add_done_callback(partial(self._handshake_ended, client))  # first: the task releases the slot
         self._late += client.signs_late
+        self.running[task] = client
         self._running_by_host.setdefault(client.host, {})[task] = client
-        task.add_done_callback(self._handshake_ended)
 
     async def _shake_hands(self, client: _Client, connection: Connection) -> None:
         """Hands the socket to the event loop; returns when the handshake has ended."""
@@ -337,17 +351,19 @@ class Handshakes:
                 self._log_abort(client.host, "other clients wait")
         except Exception as error:
             self._log_failure(client.host, error)
-        if connection.transport is None:  # a connection that was made reports its own end
-            self._fail(client.host)
+        finally:
+            if connection.transport is None:  # a connection that was made reports its own end
+                self._fail(client.host)
 
-    def _handshake_ended(self, task: asyncio.Task[None]) -> None:
-        client = self.running.pop(task)
+    def _handshake_ended(self, client: _Client, task: asyncio.Task[None]) -> None:
         host = client.host
         self._late -= client.signs_late
-        own = self._running_by_host[host]
-        del own[task]
-        if not own:
-            del self._running_by_host[host]
+        self.running.pop(task, None)
+        own = self._running_by_host.get(host)
+        if own is not None:
+            own.pop(task, None)
+            if not own:
+                del self._running_by_host[host]
         self._stop_waiting()
         self._start_soon()
 

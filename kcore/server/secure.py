@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -35,14 +34,14 @@ class SecureConnection(Connection):
         self._kept: deque[memoryview] = deque()
         self._kept_bytes = 0
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def _begin(self, transport: Any) -> None:
         """Starts to serve a client; its certificate, if any, determines the principal."""
         principal: str | None = self.principal
         subject = distinguished_name(transport.get_extra_info("peercert") or {})
         if subject:
             principal = self.security.principal_of(subject)
             self.principal = principal or self.principal
-        super().connection_made(transport)
+        super()._begin(transport)
         if principal is None and not self._closing:
             self._refuse("no rule of ssl.principal.mapping.rules matches the subject of its certificate")
 

@@ -172,3 +172,51 @@ def test_many_connections_are_accepted_in_several_turns_of_the_loop(live: LiveSe
     totals = live.call(crowd)
     assert max(after - before for before, after in pairwise(totals)) <= 32
     live.wait_for_connections(200)
+
+
+def fail_once(patch: pytest.MonkeyPatch, owner: object, name: str) -> None:
+    """Lets the first call of a function raise."""
+    works, failures = getattr(owner, name), [MemoryError()]
+
+    def function(*arguments: object) -> object:
+        if failures:
+            raise failures.pop()
+        return works(*arguments)
+
+    patch.setattr(owner, name, function)
+
+
+def check_that_no_slot_is_lost(live: LiveServer, raw: Raw) -> None:
+    assert ended(raw.socket)
+    wait_until(lambda: live.call(lambda: live.server.quota.total) == 0, "the slot is free")
+    assert live.server.quota.by_host == {}
+    assert [type(what["exception"]) for what in live.errors] == [MemoryError]
+    live.errors.clear()
+
+
+@pytest.mark.parametrize("step", ["_open", "add_connection"])
+def test_a_beginning_that_raises_loses_no_slot(live: LiveServer, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_once(monkeypatch, live.server.acceptors[0] if step == "_open" else live.server, step)
+    with live.raw() as raw:
+        check_that_no_slot_is_lost(live, raw)
+
+
+@pytest.mark.parametrize("step", ["_Client", "_look", "_become_ready", "_shake_hands"])
+def test_a_beginning_of_a_handshake_that_raises_loses_no_slot(
+    tls: Callable[..., Tls], step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = tls()
+    fail_once(monkeypatch, handshake if step == "_Client" else server.all, step)
+    with Raw(server.port) as raw:
+        raw.send(client_hello())
+        check_that_no_slot_is_lost(server.live, raw)
+    assert server.handshakes == 0
+    assert server.served()
+
+
+def test_an_end_that_raises_loses_no_slot(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_once(monkeypatch, live.engine, "connection_closed")
+    with live.raw() as raw:
+        live.wait_for_connections(1)
+        raw.socket.shutdown(socket.SHUT_RDWR)
+        check_that_no_slot_is_lost(live, raw)
