@@ -7,7 +7,6 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from kcore.errors import CloseConnectionError
-from kcore.process_logging import fields
 from kcore.protocol import DecodeError
 from kcore.runtime import RequestContext
 from kcore.runtime.peers import NODE_PREFIX
@@ -394,14 +393,12 @@ class Connection(ConnectionCore, asyncio.Protocol):
 
     def stalled(self) -> None:
         """Closes the connection, because memory is short and its peer has read nothing for too long."""
-        logger.warning(
+        self.server.client_log.log(
+            logging.WARNING, self.client_host,
             "connection from %s closed: the client read none of its %d response bytes for %d ms, and response memory "
-            "is short",
-            self.client_host,
-            self.unread_bytes,
-            self.server.config.kcore_response_stall_ms,
-            extra=fields(connection=self.connection_id),
-        )
+            "is short", self.client_host, self.unread_bytes, self.server.config.kcore_response_stall_ms,
+            connection=self.connection_id,
+        )  # fmt: skip
         self.abort()
 
     def close_unserved(self) -> None:

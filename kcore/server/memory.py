@@ -5,10 +5,13 @@ connections that do not finish theirs, and `kcore.max.response.memory.bytes` lim
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
 from kcore.protocol import MessageTooLargeError
+from kcore.server.size_classes import SizeClasses
 
 if TYPE_CHECKING:
     from kcore.broker.data.fetch_budget import FetchMemoryBudget
@@ -20,17 +23,31 @@ LEAST_BYTES = 1_048_576
 CHECK_INTERVAL_S = 0.05
 """Interval at which connections with unread bytes are checked; no timer runs while there are none."""
 
+CHECKED: Final = 1_000
+"""Connections that are checked, held or resumed at once: a few milliseconds. The next checks continue with others."""
+
+FREE_PART: Final = 8
+"""Part of a full memory (one eighth) that must be free before it counts as not full.
+
+Each change concerns many connections, so a client must not cause one with each request.
+"""
+
 
 class NoRoomError(MessageTooLargeError):
     """A response that does not fit into memory because other responses are unread."""
+
+
+def _is_full(held_bytes: int, limit_bytes: int, was_full: bool) -> bool:
+    return held_bytes >= limit_bytes or (was_full and held_bytes > limit_bytes - limit_bytes // FREE_PART)
 
 
 class RequestMemory:
     """Request bytes that all connections hold.
 
     They consist of incomplete frames, counted with their announced length, and complete frames that wait. At the limit,
-    connections that hold nothing are not read. As in Kafka (KIP-72), a connection that has begun a frame may finish it;
-    otherwise no connection could make progress. Together they hold at most the limit, one frame, and one read each.
+    connections that hold nothing are not read until an eighth of it is free. As in Kafka (KIP-72), a connection that
+    has begun a frame may finish it; otherwise no connection could make progress. Together they hold at most the limit,
+    one frame, and one read each.
 
     Args:
         limit_bytes: the limit.
@@ -49,7 +66,7 @@ class RequestMemory:
         """Sets the number of bytes that `connection` holds."""
         self.held_bytes += size_bytes - connection.claimed_bytes
         connection.claimed_bytes = size_bytes
-        full = self.held_bytes >= self.limit_bytes
+        full = _is_full(self.held_bytes, self.limit_bytes, self._full)
         if full is not self._full:
             self._full = full
             for other in list(self._connections):
@@ -66,8 +83,8 @@ class UnservedMemory:
 
     Kafka's brokers hold them without a limit by default. Here the connection of a client that sends a long request and
     never finishes it is closed, once such bytes are too many. Addresses share the memory: the client address with the
-    most bytes loses the connection that has held some for the longest time. So a client that finishes its requests
-    keeps its connections, unless others at its address hold the whole memory for that time.
+    most bytes, or one with about as many, loses the connection that has held some for the longest time. So a client
+    that finishes its requests keeps its connections, unless others at its address hold the whole memory for that time.
 
     Args:
         limit_bytes: the limit; -1 for none.
@@ -77,13 +94,14 @@ class UnservedMemory:
         closed_connections: the number of connections closed because of the limit.
     """
 
-    __slots__ = ("_by_host", "closed_connections", "held_bytes", "limit_bytes")
+    __slots__ = ("_by_host", "_by_size", "closed_connections", "held_bytes", "limit_bytes")
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
         self.closed_connections = 0
         self._by_host: dict[str, _Holders] = {}
+        self._by_size: SizeClasses[_Holders] = SizeClasses()
 
     def claim(self, connection: Connection, size_bytes: int) -> bool:
         """Sets the number of bytes that `connection` holds. Returns True if it holds any."""
@@ -97,6 +115,7 @@ class UnservedMemory:
         else:
             holders.sizes.pop(connection, None)
         holders.held_bytes += change_bytes
+        self._by_size.set(holders, holders.held_bytes)
         self.held_bytes += change_bytes
         if not holders.sizes:
             del self._by_host[host]
@@ -105,8 +124,7 @@ class UnservedMemory:
         return size_bytes > 0
 
     def _close_one(self) -> None:
-        largest = max(self._by_host.values(), key=lambda holders: holders.held_bytes)
-        oldest = next(iter(largest.sizes))
+        oldest = next(iter(self._by_size.largest().sizes))
         self.claim(oldest, 0)
         self.closed_connections += 1
         oldest.close_unserved()
@@ -132,7 +150,7 @@ class ResponseMemory:
       makes progress (KIP-74).
     - Another response of more than 1 MiB is encoded only if it fits completely; its memory counts from then on.
       Otherwise its connection is closed, and the client retries over another one.
-    - While no memory is left, connections with unread bytes are not served; others are.
+    - While no memory is left, connections with unread bytes are not served until an eighth is free; others are.
     - While more than half is in use, a connection whose peer has read nothing for a while is closed.
 
     All connections together hold at most the limit, and per connection one batch, or 1 MiB of another response, and the
@@ -172,7 +190,8 @@ class ResponseMemory:
         self.stalled_connections = 0
         self._room = room
         self._loop = loop
-        self._unread: dict[Connection, None] = {}  # connections with unread bytes, in order of arrival
+        # connections with unread bytes, in the order of their next checks
+        self._unread: OrderedDict[Connection, None] = OrderedDict()
         self._look: asyncio.TimerHandle | None = None
         room.measure(limit_bytes)
 
@@ -202,11 +221,11 @@ class ResponseMemory:
                 self._look = self._loop.call_later(CHECK_INTERVAL_S, self.look)
         else:
             self._unread.pop(connection, None)
-        full = self.held_bytes >= self.limit_bytes
+        full = _is_full(self.held_bytes, self.limit_bytes, self.full)
         connection.hold(full and size_bytes > 0)
         if full is not self.full:
             self.full = full
-            for other in list(self._unread):
+            for other in list(islice(self._unread, CHECKED)):  # the checks hold or resume the others
                 other.hold(full)
         if not self._room.taken:
             self._room.measure(self.limit_bytes - self.held_bytes)
@@ -219,12 +238,15 @@ class ResponseMemory:
             self._room.measure(self.limit_bytes - self.held_bytes)
 
     def look(self) -> None:
-        """Checks the unread bytes of each connection: transports report no progress below their buffer limit."""
+        """Checks the unread bytes of the connections: transports report no progress below their buffer limit."""
         if self._look is not None:
             self._look.cancel()
             self._look = None
         stall_s = self.stall_ms / 1000
-        for connection in list(self._unread):
+        for connection in list(islice(self._unread, CHECKED)):
+            if connection not in self._unread:
+                continue  # it was closed meanwhile
+            self._unread.move_to_end(connection)
             connection.report_unread()
             if self.pressed and self._loop.time() - connection.taken_s > stall_s and connection.unread_bytes:
                 connection.stalled()

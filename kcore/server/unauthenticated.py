@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kcore.server.size_classes import SizeClasses
+
 if TYPE_CHECKING:
     from kcore.server.sasl import SaslConnection
 
@@ -15,7 +17,7 @@ class UnauthenticatedMemory:
     """Received bytes of the clients that have not authenticated.
 
     `sasl.server.max.receive.size` bounds the bytes of one connection, but a client may open many connections.
-    Beyond `MAX_BYTES`, the connection that holds the most is closed.
+    Beyond `MAX_BYTES`, the connection that holds the most is closed, or another one that holds about as much.
 
     Attributes:
         held_bytes: the number of bytes of all connections.
@@ -24,15 +26,15 @@ class UnauthenticatedMemory:
     __slots__ = ("_by_connection", "held_bytes")
 
     def __init__(self) -> None:
-        self._by_connection: dict[SaslConnection, int] = {}
+        self._by_connection: SizeClasses[SaslConnection] = SizeClasses()
         self.held_bytes = 0
 
     def claim(self, connection: SaslConnection, size_bytes: int) -> None:
         """Sets the number of bytes that `connection` holds; 0 once it has authenticated or is closed."""
-        self.held_bytes += size_bytes - self._by_connection.pop(connection, 0)
-        if size_bytes:
-            self._by_connection[connection] = size_bytes
+        before_bytes = self._by_connection.size_of(connection)
+        self._by_connection.set(connection, size_bytes)
+        self.held_bytes += size_bytes - before_bytes
         while self.held_bytes > MAX_BYTES:
-            largest = max(self._by_connection, key=self._by_connection.__getitem__)
-            self.held_bytes -= self._by_connection.pop(largest)
+            largest = self._by_connection.largest()
+            self.claim(largest, 0)
             largest.close_unauthenticated()
