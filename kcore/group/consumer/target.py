@@ -76,8 +76,7 @@ def update(change: MemberChange) -> tuple[int, Target]:
             job.assignor_name,
         )
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the assignor failed: {error}") from error
-    own = {} if change.replaced is None else {change.member_id: change.target}
-    changed = dict(job.differing(assignment, own))
+    changed = dict(job.differing(assignment))
     # Half of the bytes that a decision may write; the other half is for the member's metadata.
     most_bytes = group.shard.max_record_bytes // 2
     if job.most_bytes(len(changed)) > most_bytes and sum(map(_record_bytes, changed.values())) > most_bytes:
@@ -278,12 +277,13 @@ class AssignmentJob:
         result: GroupAssignment = self._assignor.assign(self._members, self._topics, self._previous)
         return result
 
-    def differing(self, assignment: GroupAssignment, own: dict[str, Target]) -> Iterator[tuple[str, Target]]:
+    def differing(self, assignment: GroupAssignment) -> Iterator[tuple[str, Target]]:
         """Yields the members whose target is missing or differs, with their new targets.
+
+        The target of a member that replaces another one in this decision counts as missing, as in Kafka.
 
         Args:
             assignment: the assignor's result.
-            own: targets that members inherit in this decision.
         """
         group, previous = self.group, self._previous
         targets = group.targets
@@ -304,8 +304,6 @@ class AssignmentJob:
         for member_id, assigned in changes:
             target: Target = {} if assigned is None else dict(assigned)  # type: ignore[arg-type]
             stored = targets.get(member_id)
-            if stored is None:
-                stored = own.get(member_id)
             if stored is None or stored != target:
                 yield member_id, target
 
@@ -375,7 +373,7 @@ class AssignmentJob:
         try:
             pending: list[Record] = []
             size_bytes = 0
-            for member_id, target in self.differing(assignment, {}):
+            for member_id, target in self.differing(assignment):
                 if shard.groups.get(group_id) is not group:
                     return
                 if member_id not in group.members:

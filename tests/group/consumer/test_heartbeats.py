@@ -134,6 +134,21 @@ def test_a_static_member_that_does_not_return_expires_with_its_session(world: Wo
     assert world.describe().group_state == "Empty"
 
 
+def test_a_new_target_of_a_member_that_replaces_another_one_is_written_also_if_it_is_equal(world: World) -> None:
+    """As in Kafka, the log has the inherited target and the new one."""
+    one, two = Member(world, "m1", "i1"), Member(world, "m2", "i1")
+    one.join(["a"])
+    one.leave(-2)
+    world.records()
+    two.join(["a", "missing"])
+    targets = [
+        (key.member_id, value and [list(topic.partitions) for topic in value.topic_partitions])
+        for key, value in world.records()
+        if isinstance(key, ConsumerGroupTargetAssignmentMemberKey)
+    ]
+    assert targets == [("m1", None), ("m2", [[0, 1, 2, 3]]), ("m2", [[0, 1, 2, 3]])]
+
+
 # ---- limits
 
 
