@@ -122,9 +122,11 @@ class LocalPersister:
         """Implements `Persister.read`."""
         return self._run("ReadShareGroupStateApi", request)
 
-    def write(self, request: WriteShareGroupStateRequest) -> WriteShareGroupStateResponse | Pending:
+    def write(
+        self, request: WriteShareGroupStateRequest, repeats: Callable[[], bool] | None = None
+    ) -> WriteShareGroupStateResponse | Pending:
         """Implements `Persister.write`."""
-        return self._run("WriteShareGroupStateApi", request)
+        return self._run("WriteShareGroupStateApi", request, repeats)
 
     def writer(self, group_id: str, topic_id: bytes, partition: int) -> StateWriter:
         """Implements `Persister.writer`."""

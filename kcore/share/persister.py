@@ -68,8 +68,16 @@ class Persister(Protocol):
         """Returns the delivery state to a partition leader, and fences leaders with a lower leader epoch."""
         ...
 
-    def write(self, request: WriteShareGroupStateRequest) -> WriteShareGroupStateResponse | Pending:
-        """Adds changes of delivery state, from the partition's leader."""
+    def write(
+        self, request: WriteShareGroupStateRequest, repeats: Callable[[], bool] | None = None
+    ) -> WriteShareGroupStateResponse | Pending:
+        """Adds changes of delivery state, from the partition's leader.
+
+        Args:
+            request: the changes.
+            repeats: returns False once a failed request must not be repeated, because the leader may have read the
+                state without these changes meanwhile; None: it may always be repeated.
+        """
         ...
 
     def writer(self, group_id: str, topic_id: bytes, partition: int) -> StateWriter | None:

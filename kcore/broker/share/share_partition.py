@@ -400,13 +400,20 @@ class SharePartition(SharePartitionCore):
         self.write_message(change.state_batches, lambda code: self._written(change, done, code))
 
     def _written(self, change: Change, done: Callable[[ErrorCode], None], code: int) -> None:
-        """Ends a change with the error code of its write."""
+        """Ends a change with the error code of its write.
+
+        After an internal error of the persister, the write may be durable: the next fetch loads the state again.
+        """
+        moved = available = False
+        unknown = code == ErrorCode.UNKNOWN_SERVER_ERROR
         try:
-            moved, available = self.finish(change, code == ErrorCode.NONE, self.settings.max_deliveries)
+            if unknown:
+                self.torn = True
+            else:
+                moved, available = self.finish(change, code == ErrorCode.NONE, self.settings.max_deliveries)
         except Exception as error:
-            moved = available = False
             self._drop_after(error)
-        if code in _FENCED:
+        if unknown or code in _FENCED:
             self._services.drop(self)
         done(client_error(code))
         if moved or available:
@@ -426,7 +433,11 @@ class SharePartition(SharePartitionCore):
             written.on_complete(lambda code: self.write_message(batches, done) if code else done(code))
 
     def write_message(self, batches: list[tuple[int, int, int, int]], done: Callable[[int], None]) -> None:
-        """Writes delivery states with a request to the persister, which repeats a write that failed."""
+        """Writes delivery states with a request to the persister, which repeats a write that failed.
+
+        The repetition ends with the share partition. Its successor, which has the same leader epoch, has read the state
+        without the changes, and gives new deliveries of these records the same counts again.
+        """
         partition = self.partition
         data = WritePartition(
             partition=partition.index,
@@ -446,7 +457,10 @@ class SharePartition(SharePartitionCore):
         def arrived(response: Any) -> None:
             done(response.results[0].partitions[0].error_code)
 
-        when_complete(self._services.persister.write(request), arrived)
+        def repeats() -> bool:
+            return self.state is SharePartitionState.ACTIVE
+
+        when_complete(self._services.persister.write(request, repeats), arrived)
 
 
 def _ignore(code: ErrorCode) -> None:

@@ -278,6 +278,26 @@ def test_a_write_that_fails_for_good_takes_an_acknowledgement_back() -> None:
     assert world.share_partition().start_offset == 2
 
 
+def test_a_share_partition_that_is_loaded_again_takes_no_writes_of_the_former_one() -> None:
+    """A late repetition has a higher count than a new delivery, which began with the count of the log."""
+    world = World()
+    world.produce(1)
+    world.acquire("m", 0, [0])
+    world.log.failures_left = 10**6
+    world.advance(30_000)  # the lock expires
+    assert world.acquire("m", 1) == [(0, 0, 2)]
+    world.fetch("m", -1)  # releases the record
+    world.advance(500)
+    world.log.failures_left = 0  # the next repetition succeeds
+    world.engine.share_partitions.drop(world.share_partition())
+    assert world.acquire("n", 0, [0]) == [(0, 0, 1)]
+    assert world.acknowledge("n", 1, (0, 0, ACCEPT)) == 0
+    world.advance(12_000)
+    world.restart()
+    assert world.acquire("o", 0, [0]) == []
+    assert world.acquire("o", 1) == []
+
+
 def test_an_acknowledgement_that_fails_after_its_lock_expired_releases_the_record() -> None:
     world = World(group={"share_record_lock_duration_ms": "15000"})
     world.produce(1)

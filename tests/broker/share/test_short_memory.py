@@ -9,7 +9,7 @@ import pytest
 from kcore.broker.share.delayed_share_fetch import DelayedShareFetch
 from kcore.broker.share.share_partition import SharePartition
 from kcore.protocol.error_codes import ErrorCode
-from kcore.share.local import LocalPersister
+from kcore.share.local import LocalPersister, _Operation
 from tests.broker.share.world import World
 
 ACCEPT = 1
@@ -53,3 +53,26 @@ def test_a_fetch_that_cannot_wait_leaves_nothing_behind(late: bool, monkeypatch:
     assert len(world.engine.purgatory) == 0
     world.produce(1)
     assert world.acquire("n", 0, [0]) == [(1, 1, 1)]
+
+
+def test_records_are_not_delivered_again_after_the_result_of_their_acknowledgement_was_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A MemoryError comes after the repeated write is durable. The state in memory would be older than the log's."""
+    world = World()
+    world.produce(1)
+    world.acquire("m", 0, [0])
+    world.log.failures_left = 1
+    pending = world.start(world.acknowledge_request("m", 1, {0: [(0, 0, ACCEPT)]}), 2)
+    world.settle()
+
+    def fail(*arguments: Any) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_Operation, "_arrived", fail)
+        world.advance(100)
+    assert pending.response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    world.fetch("m", -1)
+    assert world.acquire("n", 0, [0]) == []
+    assert world.acquire("n", 1) == []
