@@ -29,10 +29,11 @@ from tools.simulate.cluster.plan import draw_cluster_plan
 from tools.simulate.interrupts import interrupted
 from tools.simulate.mutants import MUTANTS
 from tools.simulate.mutants.mutant import findings
+from tools.simulate.node import _Gate
 from tools.simulate.plan import Plan, draw_plan
 from tools.simulate.run import run_plan
 from tools.simulate.shrink import shrink
-from tools.simulate.stores import LmdbStore
+from tools.simulate.stores import LmdbStore, MemoryStore
 
 ROOT = Path(__file__).resolve().parents[2]
 CLEAN_SEEDS = (4, 8, 14)
@@ -222,6 +223,19 @@ def test_a_crash_in_a_write_loses_only_that_write(moment: str, power: bool, jour
             assert store.log.verify(deep=True) == []
         finally:
             store.close()
+
+
+def test_a_crash_in_a_write_that_the_engine_waits_for_ends_the_engine() -> None:
+    """Otherwise the engine would continue with a log that the crash has closed."""
+    store = MemoryStore()
+    engine = Engine(store.open(), Config.of({}), ManualClock())
+    engine.submit(RequestContext(7, "test"), create("t"))
+    gate = _Gate()
+    gate.commit = engine.pipeline.start_background(gate, exclusive=True)
+    assert gate.commit is not None
+    store.arm_crash("before", power=False)
+    with pytest.raises(SimulatedCrashError):
+        engine.pipeline.finish_background(gate.commit)
 
 
 @pytest.mark.parametrize("failure", ["flush", "write", "torn write", "commit", "commit landed"])

@@ -61,10 +61,10 @@ def _has_crashed(error: BaseException | None) -> bool:
 
 
 class _Gate:
-    """The gate of a background commit: a waiting engine lets the write happen now."""
+    """The gate of a background commit: a waiting engine lets the write happen now. A crash in it ends the engine."""
 
     def __init__(self) -> None:
-        self.write: Callable[[], None] | None = None
+        self.commit: BackgroundCommit | None = None
         self._closed = False
 
     def acquire(self) -> bool:
@@ -77,10 +77,12 @@ class _Gate:
         self._closed = False
 
     def __enter__(self) -> bool:
-        write, self.write = self.write, None
-        if write is not None:
+        commit, self.commit = self.commit, None
+        if commit is not None:
             with uninterrupted():  # another thread writes
-                write()
+                commit.write()
+            if isinstance(commit.error, SimulatedCrashError):
+                raise commit.error
         if self._closed:
             raise SimulationFailure("responses", "the engine waits for a background commit that nothing writes")
         return True
@@ -435,7 +437,7 @@ class Node:
             gate = _Gate()
             background = self._interruptible(pipeline.start_background, gate)
             if background is not None:
-                gate.write = background.write
+                gate.commit = background
                 self._background = background
                 slow = self.kernel.now_ms < self.flush_until_ms
                 delay_ms = self.choice.randrange(1, max(self.flush_ms, 10) if slow else 10)
@@ -464,10 +466,6 @@ class Node:
         """Writes the background commit, as its thread does; the engine learns the result later."""
         with gate:
             pass
-        background = self._background
-        error = None if background is None else background.error
-        if isinstance(error, SimulatedCrashError):
-            raise error
         self._later(self.kernel.now_ms + self.choice.randrange(3), self.inside, self._finish)
 
     def _finish(self) -> None:
