@@ -135,6 +135,12 @@ def test_requests_of_nodes_are_refused_without_the_secret_of_a_node(world: Clust
         assert isinstance(response, Pending) or response.error_code == ErrorCode.NONE, request
 
 
+def test_before_the_first_look_at_the_cluster_no_client_is_a_node() -> None:
+    access = NodeAccess("", None, NodeSecrets())
+    assert not access.allowed(RequestContext(0, "c"))
+    assert not access.allowed(RequestContext(0, "kcore-node", node_secret="guessed"))
+
+
 def test_a_node_of_an_older_version_has_no_secret_and_none_is_needed(world: ClusterWorld) -> None:
     """A rolling upgrade ends with the last such node; a fenced one does not count."""
     engine = world.controller.engine

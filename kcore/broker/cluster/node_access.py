@@ -26,13 +26,14 @@ class NodeSecrets:
     Only nodes can read the store of the cluster, so a client cannot know them.
 
     Attributes:
-        known: the secrets; None before the first look at the cluster, or if a live node of an older version has none.
+        known: the secrets, none before the first look at the cluster; None if a live node of an older version has no
+            secret, so that every client may act as a node.
     """
 
     __slots__ = ("known",)
 
     def __init__(self) -> None:
-        self.known: frozenset[str] | None = None
+        self.known: frozenset[str] | None = frozenset()
 
     def update(self, nodes: Iterable[RegisteredNode]) -> None:
         """Adopts the registrations of a look at the cluster."""
