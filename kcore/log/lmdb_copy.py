@@ -45,7 +45,7 @@ def copy_folder(path: str, destination: str) -> int:
 
     Raises:
         DataFolderError: `path` is damaged or no kcore folder, or `destination` is not empty.
-        LogError: there is not enough space, or a file cannot be read or written.
+        LogError: `destination` is inside `path`, there is not enough space, or a file cannot be read or written.
     """
     source = os.path.abspath(path)
     target = os.path.abspath(destination)
@@ -55,6 +55,7 @@ def copy_folder(path: str, destination: str) -> int:
         refuse_unusable(target)
         if not os.path.exists(data) or not os.path.getsize(data):
             raise DataFolderError(source, "no kcore data folder", DATA_NAME)
+        _require_outside(source, target)
         made = _make(target)
         try:
             return _copy_into(source, target)
@@ -63,6 +64,15 @@ def copy_folder(path: str, destination: str) -> int:
             raise
     except OSError as error:
         raise LogError(f"copying {source} to {target}: {error}") from error
+
+
+def _require_outside(source: str, target: str) -> None:
+    """Raises LogError if the copy would be inside the folder: it would be lost with it, and be copied by backups."""
+    place = os.path.realpath(target)
+    while (parent := os.path.dirname(place)) != place:
+        if os.path.exists(parent) and os.path.samefile(parent, source):
+            raise LogError(f"{target} is inside {source}: choose a folder outside of it", FailureReason.MISUSE)
+        place = parent
 
 
 def _make(target: str) -> bool:

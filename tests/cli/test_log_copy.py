@@ -123,6 +123,18 @@ def test_only_an_empty_destination_is_accepted(run: Run, folder: Path, tmp_path:
     assert sorted(os.listdir(copy)) == before
 
 
+@pytest.mark.parametrize("place", ["data/copy", "data/more/copy", "link/copy", "data"])
+def test_a_destination_inside_the_folder_is_refused(run: Run, folder: Path, tmp_path: Path, place: str) -> None:
+    """A later copy of the folder, or its removal, would include the copy."""
+    (tmp_path / "link").symlink_to(folder)
+    before = sorted(os.listdir(folder))
+    ran = run("log", "copy", folder, tmp_path / place)
+    assert ran.status == 1
+    expected = "the copy needs a new or an empty folder" if place == "data" else f"is inside {folder}: choose a folder"
+    assert expected in ran.err
+    assert sorted(os.listdir(folder)) == before
+
+
 def test_a_damaged_page_is_an_error_and_leaves_no_copy(run: Run, folder: Path, tmp_path: Path) -> None:
     data = bytearray((folder / "data.mdb").read_bytes())
     for page in range(2, len(data) // 4096):
