@@ -126,7 +126,12 @@ class AsyncDriver:
             error = future.exception()
             done(future.result() if error is None else error)
 
-        self.loop.run_in_executor(None, compute).add_done_callback(arrived)
+        try:
+            future = self.loop.run_in_executor(None, compute)
+        except RuntimeError as error:  # no thread can be started
+            future = self.loop.create_future()
+            future.set_exception(error)
+        future.add_done_callback(arrived)
 
     def at_beginning_of_round(self, callback: Callable[[], None]) -> None:
         """Registers a callback that is called before a round that `begin_round` opens. It must not raise."""

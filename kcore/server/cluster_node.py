@@ -10,14 +10,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kcore.broker.cluster.membership import Timing
+from kcore.broker.cluster.membership import Timing, log_error_of
 from kcore.clock import SystemClock
 from kcore.cluster.store import Endpoint, NodeDescription
 from kcore.cluster_engine import ClusterEngine
 from kcore.drivers.event_loop import AsyncDriver
 from kcore.errors import ConfigError
-from kcore.log.errors import LogError, NodeAliveError, StoreUnavailableError
-from kcore.process_logging import log_failure
+from kcore.log.errors import NodeAliveError, StoreUnavailableError
 from kcore.server.inter_node import inter_node_listener, inter_node_security
 from kcore.server.listeners import parse_listeners
 from kcore.server.peers import TcpPeers
@@ -102,7 +101,7 @@ class ClusterNode:
         self._driver = driver = AsyncDriver(engine, loop)
         driver.when_broken(self.ended.set)
         engine.when_fenced(self.ended.set)
-        engine.use(run=_ThreadRunner(driver, engine.store_time), peers=self._made_peers(driver, engine))
+        engine.use(run=ThreadRunner(driver, engine.store_time), peers=self._made_peers(driver, engine))
         self._server = Server(driver, self.listeners)
         await self._server.start()
         driver.start()
@@ -222,7 +221,7 @@ class ClusterNode:
             self._driver.close()
 
 
-class _ThreadRunner:
+class ThreadRunner:
     """A `Runner` that runs calls of the store on threads, one at a time.
 
     Args:
@@ -238,25 +237,22 @@ class _ThreadRunner:
     def __call__(self, call: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Runs `call` on a thread; `done` gets its result or LogError in a round."""
 
-        def locked() -> tuple[float, Any]:
+        took_s: list[float] = []
+
+        def timed() -> Any:
             with self._lock:
                 started_s = time.perf_counter()
                 try:
-                    result = call()
-                except LogError as error:
-                    result = error
-                return time.perf_counter() - started_s, result
+                    return call()
+                finally:
+                    took_s.append(time.perf_counter() - started_s)
 
-        def finished(timed: tuple[float, Any] | BaseException) -> None:
-            if isinstance(timed, BaseException):
-                log_failure(logger, timed, "cluster: a call of the store failed unexpectedly")
-                done(LogError(f"unexpected: {timed}"))
-                return
-            elapsed_s, result = timed
-            self._times.observe(elapsed_s)
-            done(result)
+        def finished(result: Any) -> None:
+            for each_s in took_s:
+                self._times.observe(each_s)
+            done(log_error_of(result) if isinstance(result, BaseException) else result)
 
-        self._driver.compute_beside(locked, finished)
+        self._driver.compute_beside(timed, finished)
 
 
 def configured_timing(config: Config) -> Timing:

@@ -55,12 +55,17 @@ def run_inline(call: Callable[[], Any], done: Callable[[Any], None]) -> None:
     """Runs a call of the store on the calling thread (`Runner`), for stores that do not block."""
     try:
         result = call()
-    except LogError as error:
-        result = error
-    except Exception as error:  # without a result, the caller would wait for ever
-        log_failure(logger, error, "cluster: a call of the store failed unexpectedly")
-        result = LogError(f"unexpected: {error}")
+    except Exception as error:
+        result = log_error_of(error)
     done(result)
+
+
+def log_error_of(error: BaseException) -> LogError:
+    """Returns the LogError for an error of a call; without one, the caller would wait for ever."""
+    if isinstance(error, LogError):
+        return error
+    log_failure(logger, error, "cluster: a call of the store failed unexpectedly")
+    return LogError(f"unexpected: {error}")
 
 
 class ClusterSight(NamedTuple):
