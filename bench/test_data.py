@@ -108,7 +108,7 @@ def test_fetch(benchmark: Any, records: int) -> None:
 
 
 def test_long_poll(benchmark: Any) -> None:
-    """Measures a fetch that parks, the produce that wakes it with its commit, and both responses."""
+    """Measures a parked fetch, the Produce whose commit completes it, and both responses."""
     produce = produce_request(batch_of(VALUE))
 
     def setup() -> tuple[tuple[DataPlane], dict[str, Any]]:
@@ -156,7 +156,7 @@ def test_fetch_session(benchmark: Any, partitions: int, case: str) -> None:
 
 
 def test_long_poll_of_fifty(benchmark: Any) -> None:
-    """Measures an idle consumer of fifty partitions: its poll parks, and one batch wakes it."""
+    """Measures an idle consumer of fifty partitions: its poll is parked, and one batch completes it."""
     produce = produce_request(batch_of(VALUE))
 
     def setup() -> tuple[tuple[DataPlane, int], dict[str, Any]]:

@@ -114,7 +114,8 @@ def test_heartbeats_of_100_000_sessions(benchmark: BenchmarkFixture, kind: str) 
     order = list(range(SESSIONS))
     random.Random(7).shuffle(order)
     sessions = [timers.add(SESSION_TIMEOUT_MS + i * HEARTBEAT_MS // SESSIONS, i) for i in range(SESSIONS)]
-    shuffled = [sessions[index] for index in order]  # a member keeps its timer, the heap's must be looked up
+    # a member holds its timer of the wheel; an entry of the heap must be looked up
+    shuffled = [sessions[index] for index in order]
     state = {"next": 0, "now_ms": 0}
 
     def beat_wheel() -> None:

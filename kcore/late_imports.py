@@ -26,7 +26,7 @@ class DescriptorReserve:
         self._holders = 0
 
     def hold(self) -> None:
-        """Takes the descriptors, for a server that has not imported everything; `drop` ends it."""
+        """Reserves the descriptors, for a server that has not imported everything; `drop` ends it."""
         self._holders += 1
         self.fill()
 

@@ -111,7 +111,7 @@ def test_the_package_has_its_metadata(egg_info: Path) -> None:
 
 
 def test_the_change_log_has_this_version() -> None:
-    """A section of its own, or, before the release, its number in the section of unreleased changes."""
+    """The version has its own section; before the release, the section of unreleased changes names its number."""
     text = (ROOT / "CHANGELOG.md").read_text()
     unreleased, *released = [section.partition("]") for section in text.split("\n## [")[1:]]
     assert unreleased[0] == "Unreleased"

@@ -552,7 +552,7 @@ class SaslAuthenticationFailedError(_CodedError):
 class UnknownProducerIdError(_CodedError):
     """UNKNOWN_PRODUCER_ID, code 59, not retriable.
 
-    Nothing is known of the producer any more.
+    The broker has no state of the producer any more.
     """
 
     CODE = ErrorCode.UNKNOWN_PRODUCER_ID
@@ -1110,7 +1110,7 @@ class TransactionAbortableError(_CodedError):
 class InvalidRecordStateError(_CodedError):
     """INVALID_RECORD_STATE, code 121, not retriable.
 
-    The records are not in a state that can be acknowledged so.
+    The state of the records does not permit this acknowledgement.
     """
 
     CODE = ErrorCode.INVALID_RECORD_STATE

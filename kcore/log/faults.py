@@ -44,7 +44,8 @@ class FaultInjectingEngine(LogEngine):
         self._failures[self.commit_count + nth] = reason
 
     def crash_commit(self, nth: int = 1, after: bool = False) -> None:
-        """Makes the process "die" in the `nth` commit from now on: before it is durable, or right `after`."""
+        """Simulates a crash in the `nth` commit from now on: before the commit is durable, or with `after` right after
+        that."""
         self._crashes[self.commit_count + nth] = after
 
     def fail_reclaim(self, count: int = 1) -> None:

@@ -214,8 +214,8 @@ class PartitionLog(ABC):
     def index_steps(self) -> Iterator[int]:
         """Reads batch headers for `find_by_timestamp`, `max_timestamp_batch` and `size_bytes` in steps.
 
-        Without it, these read the headers of all new batches at once. Yields the cost of each step in microseconds, if
-        there is much to read.
+        Without this call, searches read the headers of all new batches at once. Yields the cost of each step in
+        microseconds, if there is much to read.
         """
 
     @abstractmethod

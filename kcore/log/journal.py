@@ -3,8 +3,8 @@
 An LMDB transaction needs two flushes: its pages must be on the device before the meta page that refers to them. It also
 writes each changed page as a whole: 4 KiB for a batch of 150 bytes, and a partition's batches have pages of their own.
 A write set that only appends a few batches is therefore one entry of the journal file: one write and one flush. Once
-an area of the file is full, one transaction moves its batches to the log, many batches to a page. Meanwhile entries go
-to the other area.
+an area of the file is full, one transaction moves its batches to the log, many batches to a page. During the move, new
+entries go to the other area.
 
 Invariants:
 

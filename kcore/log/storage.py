@@ -62,8 +62,8 @@ class Storage(ABC):
     def slice(self, number: int, offset: int, limit: int, max_bytes: int, max_batches: int) -> list[tuple[int, bytes]]:
         """Returns (base offset, batch) pairs with base offsets below `limit`.
 
-        It begins with the batch that contains `offset`, or else with the first one after it. It ends after
-        `max_batches`, or with the batch that reaches `max_bytes`.
+        It begins with the batch that contains `offset`. If none contains it, it begins with the first batch after it.
+        It ends after `max_batches`, or with the batch that reaches `max_bytes`.
         """
 
     @abstractmethod

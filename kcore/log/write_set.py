@@ -1,6 +1,6 @@
 """Write sets: the data that one commit passes from the engine to the storage.
 
-A write set refers to nothing that appends or reads change, so another thread may write it.
+Appends and reads change no object of a write set, so another thread may write it.
 """
 
 from __future__ import annotations

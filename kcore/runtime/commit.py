@@ -304,7 +304,7 @@ class CommitPipeline(PipelineCore):
     def finish_background(self, background_commit: BackgroundCommit) -> bool:
         """Completes the responses of a background commit, once it is written.
 
-        Nothing is done for a background commit that `commit` has already finished.
+        It does nothing if `commit` has already finished the background commit.
 
         Returns:
             False if the write failed; everything that was decided since then is dropped too.

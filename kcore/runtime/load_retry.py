@@ -19,8 +19,8 @@ _DUE: Final = 0  # a deadline in the past: an int that needs no memory
 class LoadRetry:
     """Starts one load again until it succeeds: of a shard, or the recovery of a partition.
 
-    A log may become readable again: a store is reachable after an outage, a disk comes back, memory is freed. The
-    pause doubles from one second to half a minute, because a damaged log is read in vain each time.
+    A log may become readable again: a store is reachable after an outage, a disk comes back, memory is freed. The pause
+    doubles from one second to half a minute, because each attempt on a damaged log reads it without success.
 
     The timer is armed while the load is incomplete, also while it runs. So an exception at any step of a load, or of
     the handler of its failure, cannot leave it without a next attempt. The timer is made here, so that arming it
@@ -29,7 +29,8 @@ class LoadRetry:
     Args:
         wheel: fires the timer.
         now: the time of the round.
-        again: starts the load again if it has failed. It does nothing while the load runs, or if the log is gone.
+        again: starts the load again if it has failed. It does nothing while the load runs, or if the log no longer
+            exists.
 
     Attributes:
         pause_ms: the pause after the next failure.
@@ -58,7 +59,7 @@ class LoadRetry:
         self.pause_ms = min(2 * self.pause_ms, LONGEST_PAUSE_MS)
 
     def end(self) -> None:
-        """Ends the attempts: the load has succeeded, or the log is gone."""
+        """Ends the attempts: the load has succeeded, or the log no longer exists."""
         self._timer.cancel()
         self.pause_ms = FIRST_PAUSE_MS
 

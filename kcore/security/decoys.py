@@ -65,7 +65,8 @@ class SaltForm(NamedTuple):
 class SaltForms(Mapping[SaltForm, int]):
     """The forms of users' credentials, with the number of users of each.
 
-    They are the leaves of a tree with `_WAYS` branches at each node, so that a form is chosen without a look at each.
+    They are the leaves of a tree with `_WAYS` branches at each node, so that choosing a form does not visit all of
+    them.
 
     Args:
         counts: the forms at first.

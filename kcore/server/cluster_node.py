@@ -270,8 +270,8 @@ def configured_timing(config: Config) -> Timing:
         renew_ms = config.get("broker.heartbeat.interval.ms")
     if renew_ms < 1 or ttl_ms < MIN_SESSION_MS or 2 * renew_ms > ttl_ms:
         raise ConfigError(
-            f"broker.session.timeout.ms={ttl_ms}, broker.heartbeat.interval.ms={renew_ms}: a session has at least "
-            f"{MIN_SESSION_MS} ms, and two heartbeats"
+            f"broker.session.timeout.ms={ttl_ms}, broker.heartbeat.interval.ms={renew_ms}: a session must have at "
+            f"least {MIN_SESSION_MS} ms and two heartbeat intervals"
         )
     return timing._replace(ttl_ms=ttl_ms, margin_ms=max(100, ttl_ms // 12), renew_ms=renew_ms)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SHORTEST_WATCH_S = 0.001  # a timer for less may fire repeatedly before the clock has moved
+SHORTEST_WATCH_S = 0.001  # the clock may not move in a shorter time, so such a timer could fire repeatedly
 
 
 def _nowhere(data: bytes) -> None:
@@ -100,7 +100,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         self._dispatch: Dispatch = server.dispatch
         self._paused = False  # the transport's buffer is over its limit
         self._muted: asyncio.TimerHandle | None = None  # until it fires, the client is above a quota
-        self._held = False  # all connections hold too many unread bytes, this one some of them
+        self._held = False  # True while all connections together hold too many unread bytes, and this one holds some
         self._stopped = False  # the driver pauses all connections
         self._admitted = False
         self._lost = False  # the socket is closed, but requests wait for a turn

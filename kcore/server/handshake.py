@@ -1,7 +1,7 @@
 """TLS handshakes: limits, fairness between client addresses, timeouts and log lines.
 
 A handshake costs a signature and up to 100 KB of memory, so a listener runs a bounded number of them at a time. A
-client takes part in that only once it has sent a complete first message: until then it is a bare socket.
+client takes one of these places only after its complete first message; until then it is a bare socket.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Starts the time limit of a new connection, and closes the oldest one if too many are open.
 
-        A probe sends its request at once, so connections that do not cannot make the node look dead.
+        A health probe sends its request at once, so silent connections cannot make the health check fail.
         """
         self._transport = transport
         if len(self._server.connections) >= MAX_CONNECTIONS:

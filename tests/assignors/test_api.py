@@ -156,7 +156,8 @@ def test_values_are_immutable_and_compare_by_value() -> None:
 
 
 def test_members_that_keep_their_partitions_keep_their_row() -> None:
-    """The row is one object across results, with access one by one or as a whole; other rows are new."""
+    """An unchanged row is the same object in both results, whether it is read alone or with all rows. Other rows are
+    new."""
     uniform = get("uniform", "consumer")
     topics = Topics({"t": 4, "u": 2})
     members = [Member(m, ["t", "u"]) for m in "abc"]

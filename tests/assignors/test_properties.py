@@ -97,7 +97,8 @@ def test_range_is_even_within_each_topic(kind: str, group: Group) -> None:
 @settings(max_examples=25, deadline=None)
 @given(group=groups(equal=True, racks=False))
 def test_equal_subscriptions_keep_as_much_as_balance_allows(name: str, group: Group) -> None:
-    """kept = sum of min(owned, least quota) and one more for as many as may have one more (KAFKA-9987, KAFKA-18688)."""
+    """Each member keeps what it owns up to the lower quota, and as many members as possible keep one more (KAFKA-9987,
+    KAFKA-18688)."""
     members, topics = settled(group[0], group[1]), group[1]
     kind = "consumer" if name == "uniform" else "classic"
     least, extra = divmod(wanted_partitions((members, topics)), len(members))
@@ -151,7 +152,8 @@ def test_cooperative_rounds_reach_the_sticky_target_in_two(group: Group) -> None
 @settings(max_examples=30, deadline=None)
 @given(group=groups(owned=False))
 def test_unequal_sticky_cannot_be_improved_by_one_move(group: Group) -> None:
-    """A member two partitions ahead has none that the other could own (Kafka's own oracle for KIP-54)."""
+    """If a member owns two partitions more than another one, none of them may go to the other (Kafka's oracle for
+    KIP-54)."""
     members, _topics = group
     assignment = assign("classic", "sticky", group)
     sizes = assignment.sizes()

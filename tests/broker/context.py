@@ -97,7 +97,7 @@ class BrokerContext:
         authorizer: checks permissions; None allows all.
 
     Attributes:
-        auto_commit: whether every request is committed at once (True) or when `commit()` says so.
+        auto_commit: True to commit every request at once, False if the test calls `commit()`.
     """
 
     def __init__(self, settings: Mapping[str, Any] | None = None, *, authorizer: Any = None) -> None:

@@ -20,7 +20,8 @@ def join(engine: Any, member_id: str, **more: Any) -> Any:
 
 
 def test_a_group_in_the_middle_of_a_rebalance_shows_who_waits_for_whom(run: Callable[..., Ran], tmp_path: Path) -> None:
-    """The member that must revoke partitions lists them; the one that waits lists them with their owner."""
+    """The output lists the partitions that a member must revoke, and those for which a member waits, with their
+    owner."""
     folder = tmp_path / "data"
     with kcore.open(folder, config=NO_INTERVAL) as engine:
         make_topic(engine, "lines", 2)

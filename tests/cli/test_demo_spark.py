@@ -89,7 +89,7 @@ def test_a_duration_of_zero_is_refused(capsys: pytest.CaptureFixture[str]) -> No
 def test_maven_downloads_the_packages_for_s3_in_matching_versions(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A program in the place of Maven writes what the arguments name; a second run finds the files."""
+    """A program in place of Maven writes the files that its arguments name. A second run finds the files."""
     pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))

@@ -1,4 +1,4 @@
-"""The requests of kcore's member beside those of Java's, in the same scenarios, compared field by field."""
+"""Compares the requests of kcore's member with those of Java's, field by field, in the same scenarios."""
 
 from __future__ import annotations
 

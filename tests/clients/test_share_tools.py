@@ -76,7 +76,8 @@ def tool() -> Iterator[Tool]:
 @pytest.mark.clients
 @pytest.mark.timeout(600)
 def test_kafkas_tools_consume_describe_reset_and_delete_share_groups(tool: Tool) -> None:
-    """The life of a group: consumed, described, reset, consumed again, its offsets and itself deleted."""
+    """The tools consume a group, describe it, reset its offsets, consume again, and delete the offsets and the
+    group."""
     offsets = ("--describe", "--group", "console")
     head = "GROUP TOPIC PARTITION START-OFFSET LAG"
     consumed = tool(CONSOLE, "--topic", "jobs", "--group", "console", "--max-messages", "20", "--timeout-ms", "60000")

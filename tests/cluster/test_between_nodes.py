@@ -118,7 +118,7 @@ def test_requests_of_nodes_are_refused_on_the_listeners_of_clients() -> None:
 
 @pytest.mark.parametrize("secret", ["", "secret-9", "secret"])
 def test_requests_of_nodes_are_refused_without_the_secret_of_a_node(world: ClusterWorld, secret: str) -> None:
-    """Without an authorizer and a listener of their own, nodes identify themselves by what the store has of them."""
+    """Without an authorizer and a separate listener, nodes identify themselves by the secret in the store."""
     engine = world.controller.engine
     assert engine is not None
     node_id, epoch = engine.config.node_id, engine.membership.lease.epoch
@@ -142,7 +142,7 @@ def test_before_the_first_look_at_the_cluster_no_client_is_a_node() -> None:
 
 
 def test_a_node_of_an_older_version_has_no_secret_and_none_is_needed(world: ClusterWorld) -> None:
-    """A rolling upgrade ends with the last such node; a fenced one does not count."""
+    """The secret is required once no live node of an older version remains."""
     engine = world.controller.engine
     assert engine is not None
     nodes = engine.store.nodes()

@@ -250,7 +250,7 @@ def test_a_plan_survives_the_compaction_of_the_metadata_log(world: ClusterWorld,
 
 @pytest.mark.parametrize("stored", [False, True], ids=["request-lost", "response-lost"])
 def test_a_plan_whose_commit_failed_leaves_the_leader(world: ClusterWorld, client: Client, stored: bool) -> None:
-    """The controller leads the partition itself. It may have given it up for a plan that was never stored."""
+    """The controller leads the partition itself, and may have released it for a plan that was never stored."""
     controller = world.controller
     partition = next(index for index in range(6) if world.leader("t", index) is controller)
     [target, _] = others(world, controller)

@@ -1,4 +1,4 @@
-"""A node whose lease had ended: it serves again only with the leaders that were decided meanwhile."""
+"""A node that renews an ended lease serves requests only once it knows the leaders that were chosen in between."""
 
 from __future__ import annotations
 

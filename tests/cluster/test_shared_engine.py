@@ -279,7 +279,7 @@ def test_an_unavailable_store_loses_nothing(nodes: dict[int, SharedLogEngine], s
 def test_a_controller_that_could_not_read_the_next_number_adopts_nothing(
     nodes: dict[int, SharedLogEngine], shared: SharedStore
 ) -> None:
-    """With an old number, it would give a new partition the number of another, and that one's batches would be lost."""
+    """With an old number, it would give a new partition the number of an existing one, whose batches would be lost."""
     assert len(fill(nodes[2].adopt([Leadership(key(1), 0)])[0], nodes[2], 2)) == 2
     shared.advance(2 * TTL_MS)
     store, lease, engine = shared.node(3)

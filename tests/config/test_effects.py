@@ -73,7 +73,7 @@ GROUPS = {
 
 @pytest.mark.parametrize("name", sorted(GROUPS))
 def test_settings_of_groups_have_an_effect(name: str) -> None:
-    """The broker's value counts for groups without their own, and its bounds for groups' own values."""
+    """The broker's value applies to groups without their own value, and its bounds limit groups' own values."""
     row, role = GROUPS[name]
     assert row.broker is not None
     default = Config.of()
@@ -119,7 +119,7 @@ def other_value(setting: Setting) -> Any:
 
 @pytest.mark.parametrize("name", sorted(DEFAULTS))
 def test_defaults_of_topics_have_an_effect(name: str) -> None:
-    """The broker's value is that of topics without their own."""
+    """The broker's value applies to topics without their own value."""
     key = DEFAULTS[name].setting.name
     before = BrokerContext().control.topic_configs.defaults()[key]
     setting = Config.of().setting(name)

@@ -1,4 +1,4 @@
-"""JAAS configurations of listeners: the users of PLAIN, and texts that are refused without a word of their content."""
+"""JAAS configurations of listeners: the users of PLAIN, and refused texts, whose content is in no error message."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def fetched(offset: int) -> FetchedRecords[Record]:
 
 
 def test_a_response_to_an_earlier_assignment_is_dropped() -> None:
-    """The partition went away and came back before the response to its Fetch."""
+    """The member lost the partition and got it again before the response to its Fetch arrived."""
     positions = Positions()
     positions.assign([P])
     before = positions.by_partition[P].version

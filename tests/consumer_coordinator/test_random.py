@@ -117,7 +117,7 @@ class Chaos:
         return self.world.is_member(member.machine.member_id, member.machine.epoch)
 
     def settle(self) -> None:
-        """Ends the trouble: all members come to rest, and every wait ends."""
+        """Stops the faults, and waits until the group is stable and every pending operation has ended."""
         world = self.world
         world.cut.clear()
         world.manual.clear()

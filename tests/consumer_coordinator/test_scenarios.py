@@ -117,7 +117,8 @@ def test_commits_reach_the_group_and_are_fenced(world: World, kind: dict[str, An
 
 
 def test_a_commit_that_waited_is_not_sent_with_a_later_epoch(world: World, kind: dict[str, Any]) -> None:
-    """The coordinator could not be reached; before it was, another member had the partition and committed more."""
+    """The commit waited for the coordinator. Meanwhile another member owned the partition and committed a later
+    offset."""
     one = world.member("one", "t", **kind)
     world.until(lambda: len(one.owned) == 4)
     world.cut.add("one")
@@ -378,7 +379,7 @@ def test_a_member_takes_nothing_over_while_the_report_of_its_partitions_is_on_it
 
 
 def test_a_leader_keeps_the_partitions_of_a_topic_whose_leaders_are_unknown(world: World) -> None:
-    """A node that has lost its cluster responds so. A later lookup finds the topic with a leader."""
+    """A node without a connection to its cluster returns no leaders. A later lookup finds the topic with a leader."""
     one = world.member("one", "t", protocol="classic")
     world.until(lambda: len(one.owned) == 4)
     two = world.member("two", "t", protocol="classic")

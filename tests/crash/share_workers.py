@@ -32,7 +32,7 @@ Place = tuple[int, int]
 
 
 class Ledger:
-    """The knowledge of all members of one share group.
+    """The books of one share group: what its members have sent, and which responses they got.
 
     Attributes:
         name: the topic, and the group.
@@ -193,7 +193,7 @@ class ShareMember(Worker):
 
 
 def drain(connection: Connection, ledger: Ledger, rng: random.Random) -> None:
-    """Accepts everything that is left, and checks that nothing is missing."""
+    """Accepts all remaining records, and checks that none is missing."""
     member = ShareMember("drain", rng, ledger)
     idle = 0
 

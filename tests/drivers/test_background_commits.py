@@ -254,7 +254,7 @@ async def test_closing_finishes_the_background_commit() -> None:
 
 
 async def test_background_commits_are_measured() -> None:
-    """The measurement includes responses that join one while it is in progress."""
+    """The measurement includes responses that begin to wait for a commit in progress."""
     node = Node(shards=1)
     times = node.driver.measure()
     await node.begin()

@@ -60,7 +60,8 @@ def test_held_responses_wait_since_the_first_of_them() -> None:
 
 
 def test_no_response_is_held_after_a_failed_round() -> None:
-    """The responses of the failed round are complete, and later ones did not wait with them."""
+    """The responses of the failed round are complete, and responses of later rounds do not count as waiting since
+    then."""
     rounds = Rounds()
     rounds.at(10).began()
     rounds.at(11).held()

@@ -93,7 +93,7 @@ def small(engine: LogEngine, state: State, turn: int) -> None:
 
 
 def large(engine: LogEngine, state: State, turn: int) -> None:
-    """Appends too many bytes for the journal: it is moved, and the round goes to the log."""
+    """Appends more bytes than the journal can hold, so the journal is moved and the round goes to the log."""
     small(engine, state, turn)
     data = made(2, MAX_ROUND_BYTES, turn % 256)
     engine.open(key(0)).append(data, 0)
@@ -240,7 +240,8 @@ class Subject:
 
 
 class _Nowhere:
-    """Stands for the engine while a change is made in a state alone; knows the high watermarks before it."""
+    """Stands in for the engine while a change is made only in a model state; has the high watermarks before the
+    change."""
 
     def __init__(self, before: State) -> None:
         self._ends = {number: one.end for number, one in before.partitions.items()}
@@ -282,8 +283,8 @@ def _safe(frame: FrameType) -> bool:
 def at_call(nth: int, error: BaseException, behind: int = 0) -> Iterator[None]:
     """Raises `error` at the `nth` call or return of kcore's code or of functions that it calls; 0: never.
 
-    These are the places where CPython looks for signals. With `behind` the same error comes a second time, so many
-    lines of kcore's code after the first.
+    These are the places where CPython looks for signals. With `behind` the error is raised a second time, that number
+    of lines of kcore's code after the first.
     """
     calls = lines = 0
     struck = False

@@ -52,7 +52,7 @@ def undisturbed() -> tuple[dict[str, Any], int]:
 
 
 def test_the_undisturbed_workload_gives_the_expected_state(undisturbed: tuple[dict[str, Any], int]) -> None:
-    """Compares the whole result of the undisturbed run, with which the other tests compare."""
+    """Checks the complete result of the undisturbed run, which the other tests use as their expected result."""
     found, commits = undisturbed
     assert commits >= len(WORKLOAD)
     assert found["topics"] == {"t": 1, "u": 3, "deleted-from": 1}
@@ -90,7 +90,7 @@ def test_a_failure_of_any_commit_loses_nothing_acknowledged(
 
 
 def test_a_failed_opening_leaves_a_folder_that_can_be_opened(undisturbed: tuple[dict[str, Any], int]) -> None:
-    """A commit of the start itself fails: no half-made node stays behind."""
+    """A commit during the start fails: the constructor raises, and the next start works."""
     from kcore.errors import KcoreError
 
     reopen = memory(Path())
@@ -114,7 +114,7 @@ def test_a_failed_opening_leaves_a_folder_that_can_be_opened(undisturbed: tuple[
 
 
 def test_a_failure_of_reclaiming_loses_nothing(undisturbed: tuple[dict[str, Any], int], tmp_path: Path) -> None:
-    """Giving space back is tried again; nothing else notices."""
+    """Reclaiming is repeated after a failure, and requests are not affected."""
     log = FaultInjectingEngine(lmdb(tmp_path / "data")())
     world = World(log)
     log.fail_reclaim(2)

@@ -53,7 +53,8 @@ class InterruptAt:
 
 
 def everywhere(action: Callable[[int], bool], most: int, step: int = 1) -> int:
-    """Calls `action` with one place after the other until it says that nothing was interrupted; returns how many."""
+    """Calls `action` with increasing positions of the interrupt until no interrupt occurs; returns the number of
+    positions."""
     for place in range(0, most, step):
         if not action(place):
             return place
@@ -186,7 +187,7 @@ def test_an_interrupt_of_a_caller_that_waits_does_no_harm() -> None:
 
 @pytest.mark.parametrize("call", ["send", "start", "advance", "close"])
 def test_a_call_from_inside_the_engine_is_refused_at_once(call: str) -> None:
-    """A signal handler runs on the thread that is inside; a log that calls back stands for it."""
+    """A signal handler runs on the thread that is inside the engine. Here, a callback of the log stands in for it."""
     clock = kcore.ManualClock()
     engine = kcore.open(config=SETTINGS | {"kcore.durability": "memory"}, clock=clock)
     make_topic(engine, "t")

@@ -70,7 +70,7 @@ def test_an_exception_anywhere_in_a_commit_loses_nothing(
 def test_a_second_exception_while_the_first_one_is_handled_loses_nothing(
     subject: Subject, change: Change, commit: Callable[[LogEngine], None]
 ) -> None:
-    """The handler itself is interrupted, at each of its lines in turn: over all of them, for random first faults."""
+    """The exception handler is interrupted at each of its lines in turn, after random first faults."""
     rng = random.Random(7)
     subject.grow(change, 2)
     for behind in range(1, 60):

@@ -31,7 +31,8 @@ ROOT = Path(__file__).parents[2]
     ],
 )
 def test_a_fault_loses_and_repeats_no_record(step: str, kind: str, least: int) -> None:
-    """Runs the step until no failure is noticed any more; `least` says that the faults reached the step's end."""
+    """Runs the step until no failure is noticed any more; `least` is the number of faults that at least reach the end
+    of the step."""
     if kind == "memory":
         pytest.importorskip("_testcapi", reason="only CPython's own test module can let an allocation fail")
     # In a process of its own: an allocation that is not checked would end it.

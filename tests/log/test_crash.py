@@ -1,4 +1,5 @@
-"""A real process that commits in a loop and dies of SIGKILL: acknowledged commits exist, and none exists in part."""
+"""A process that commits in a loop is killed with SIGKILL: each acknowledged commit exists, and no commit exists in
+part."""
 
 from __future__ import annotations
 

@@ -427,7 +427,7 @@ def test_a_callers_handler_for_the_packages_errors_catches_those_of_the_log(tmp_
 
 
 class NoMemory:
-    """Stands for a function: raises MemoryError from its `nth` call on, until the test ends the shortage."""
+    """Replaces a function: raises MemoryError from the `nth` call on, until the test ends the shortage."""
 
     def __init__(self, function: Callable[..., Any], nth: int) -> None:
         self.function = function

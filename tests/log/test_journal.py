@@ -25,7 +25,7 @@ PARTITIONS = 7
 
 @pytest.fixture
 def engine(folder: Path) -> Iterator[LmdbLogEngine]:
-    """Without a tail in memory: every reading goes to the storage."""
+    """Opens an engine without a tail in memory, so that every read goes to the storage."""
     opened = LmdbLogEngine(folder, "os", tail_size_bytes=0)
     yield opened
     opened.close()
@@ -300,7 +300,7 @@ def test_deletions_and_drops_find_what_is_in_the_journal(engine: LmdbLogEngine, 
 @pytest.mark.seeded
 @pytest.mark.parametrize("seed", [1, 2, SEED], ids=["1", "2", "seed"])
 def test_any_rounds_read_as_they_do_in_memory(seed: int, folder: Path, tmp_path: Path) -> None:
-    """Rounds of all sizes, deletions, drops and crashes, beside the same in memory."""
+    """Compares rounds of all sizes, deletions, drops and crashes with the same operations on a log in memory."""
     rng = random.Random(seed)
     durable, memory = LmdbLogEngine(folder, "os", tail_size_bytes=0), MemoryLogEngine()
     for turn in range(600):

@@ -158,7 +158,8 @@ def test_after_many_rounds_another_journal_begins(
 def test_any_rounds_and_moves_read_as_they_do_in_memory(
     seed: int, folder: Path, tmp_path: Path, later: Later, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rounds of all sizes, deletions, metadata, moves at any time, and crashes, beside the same in memory."""
+    """Compares rounds of all sizes, deletions, metadata, moves at any time and crashes with the same operations in
+    memory."""
     monkeypatch.setattr(journal, "MAX_ROUNDS", ROUNDS)
     rng = random.Random(seed)
     durable, memory = LmdbLogEngine(folder, "os", tail_size_bytes=0), MemoryLogEngine()

@@ -221,7 +221,7 @@ def test_a_failed_sync_leaves_the_journal(folder: Path, tmp_path: Path, monkeypa
 def test_an_identity_that_neither_journal_has_stops_all_writes(
     engine: LmdbLogEngine, file: FailingFile, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """LMDB's file was replaced by another one: to write to it could overwrite its journal."""
+    """LMDB's file was replaced by another one, so a write could overwrite the journal of that file."""
     log = engine.open(key())
     stored = [one for _ in range(3) for one in fill(log, engine, 1)]
     engine._storage._journal.identity = bytes(16)  # type: ignore[attr-defined]

@@ -62,7 +62,7 @@ def test_a_full_disk_without_the_lock_file_refuses_the_folder(small_disk: Path) 
 
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_folder_in_use_whose_lock_file_was_removed_is_not_copied(folder: Path, replaced: bool) -> None:
-    """The copy would be no reader for the server, which would reuse the pages that are being copied."""
+    """The server would not know of the reading process, and would reuse the pages that are being copied."""
     engine = LmdbLogEngine(folder)
     stored = fill(engine.open(key()), engine, 3)
     engine.close()

@@ -118,7 +118,7 @@ def test_rounds_acknowledged_with_fsync_survive_a_power_failure(tmp_path: Path) 
 @pytest.mark.crash
 @pytest.mark.usefixtures("needs_root")
 def test_the_simulated_power_cut_loses_unflushed_rounds(tmp_path: Path) -> None:
-    """The control: with durability `os` the same cut takes acknowledged commits away, or leaves a folder refused."""
+    """Control of the test: with durability `os`, the same cut loses acknowledged commits, or the folder is refused."""
     ((image, acknowledged),) = power_cuts(tmp_path, "os", [300])
     with mounted(image, tmp_path / "after") as where:
         try:

@@ -1,4 +1,4 @@
-"""Compaction as the log sees it: batches put in the place of others, gaps that readers pass, marks, failures."""
+"""Rewrites of a log by compaction: replaced batches, gaps that readers skip, the compaction mark, and failures."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def test_reclaim_continues_after_a_restart(store: Store) -> None:
 
 
 def test_deleted_space_is_used_again(store: Store) -> None:
-    """A queue that is filled and emptied for ever does not grow the file."""
+    """The file does not grow while a queue is repeatedly filled and emptied."""
     if "lmdb" not in store.kind:
         pytest.skip("no file")
     engine = store.engine

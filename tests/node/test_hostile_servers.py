@@ -176,7 +176,7 @@ def test_the_connection_of_the_tools_fails_and_is_closed(answer: Answer) -> None
 
 
 class Redirects:
-    """Makes a broker refuse each coordinator request with a code, or look groups up in vain.
+    """Makes a broker refuse each coordinator request with a code, or find no coordinator.
 
     Args:
         code: the error code.

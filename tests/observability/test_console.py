@@ -293,7 +293,7 @@ def test_an_unknown_path_gets_the_list_of_valid_ones(node: Watched) -> None:
 
 
 def test_a_list_of_ten_thousand_groups_never_holds_the_loop(node: Watched) -> None:
-    """A slice looks at a bounded number of names; the list is sorted, and its last page is as good as the first."""
+    """A slice visits a bounded number of names. The list is sorted, and the last page costs as much as the first."""
     with node.live.connect() as client:
         make_topic(client, "t")
     names = [f"group-{number:05}" for number in range(10_000)]

@@ -1,4 +1,4 @@
-"""Times of requests by API: measured while a scraper reads metrics, free otherwise."""
+"""Times of requests by API, which are measured only while a scraper reads metrics."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ def test_uncommitted_state_is_not_reported(committing: bool) -> None:
             def close(self) -> None: ...
 
             def get_extra_info(self, name: str) -> None:
-                """Knows nothing of the connection."""
+                """Records no connection."""
 
             abort = close
 

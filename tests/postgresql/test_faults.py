@@ -99,7 +99,7 @@ def _try(call: Callable[[], bool]) -> bool:
 
 
 class Scenario:
-    """A node's work of all kinds, repeated where the store was not reached, and checked at the end.
+    """Runs each kind of a node's work, repeats operations that did not reach the store, and checks the result.
 
     Args:
         store: the store of node 1.
@@ -301,7 +301,8 @@ def test_an_exception_at_every_statement_loses_nothing(
 def test_a_connection_is_used_no_more_after_an_interrupted_begin(
     shared: PostgresShared, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], after: bool
 ) -> None:
-    """psycopg counts a transaction whose BEGIN was interrupted, and refuses the next one at another nesting level."""
+    """After an interrupted BEGIN, psycopg counts the transaction as open, and refuses the next one as wrongly
+    nested."""
     store = shared.open()
     lease = store.register(1, description(), TTL_MS)
     waits = Interrupted(monkeypatch, error, after=after)

@@ -41,7 +41,7 @@ DIFFERENT = {
 
 
 def drain_others(data: Path) -> None:
-    """Lets node 1 lead everything."""
+    """Makes node 1 the leader of all partitions."""
     store = LocalClusterStore(str(data), "os")
     try:
         for node_id in range(2, PROCESSES + 1):

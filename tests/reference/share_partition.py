@@ -288,7 +288,7 @@ class _Taking:
         self.taken.append(offset)
 
     def take_group(self, group: list[int]) -> None:
-        """Takes the available offsets of one origin; often delivered ones in small pieces, or alone."""
+        """Takes the available offsets of one log batch: frequently delivered ones in small pieces, or one by one."""
         offsets = self.model.offsets
         free = [offset for offset in group if offsets[offset].state == AVAILABLE and offsets[offset].takeable]
         throttled = max(offsets[offset].count for offset in free) >= self.throttle

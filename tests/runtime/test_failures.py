@@ -166,7 +166,7 @@ def test_a_transaction_that_cannot_be_replayed_is_not_written() -> None:
 
 
 def test_an_append_of_another_writer_between_replay_and_write_is_detected() -> None:
-    """State was replayed at offsets that are taken now: the round fails rather than disagree with its log."""
+    """The shard has replayed records at offsets that another writer now occupies, so the round fails."""
     bench = Bench()
     lost = bench.run("add", "a", 1)
     builder = BatchBuilder(1_000, base_timestamp_ms=1)

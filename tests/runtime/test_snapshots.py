@@ -387,7 +387,7 @@ def test_a_start_reads_a_coordinators_log_once(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_failed_load_leaves_the_recovery_to_the_partition() -> None:
-    """Half of a log is not enough for its producers: their next use reads all of it."""
+    """The failed load has read only half of the log, so the partition reads all of it to recover its producers."""
     node = Node()
     node.commit_in_transaction(7, "g", "t", 5, 50)
     node.commit("g", {("t", 1): 1})

@@ -305,7 +305,7 @@ def test_entries_are_created_once_described_by_resource_and_deleted_by_filter() 
     ],
 )  # fmt: skip
 def test_invalid_entries_are_refused(wrong: Acl) -> None:
-    """INVALID_REQUEST (42) with a text; the entry beside it is made."""
+    """An invalid entry gets INVALID_REQUEST (42) with a text, and the valid entry of the request is created."""
     engine, good = Guarded(), acl(Op.READ)
     results = engine.create(wrong, good)
     assert [(result.error_code, bool(result.error_message)) for result in results] == [(42, True), (0, False)]

@@ -88,7 +88,8 @@ def world() -> World:
 
 
 def test_one_denied_topic_refuses_the_heartbeat(world: World) -> None:
-    """29 without a message, also for an absent topic; the request changes nothing."""
+    """The heartbeat gets TOPIC_AUTHORIZATION_FAILED (29) without a message, also for an absent topic, and changes
+    nothing."""
     for names in (["a", "hidden"], ["nowhere"], ["a", "a", "hidden"]):
         response = world.join("m", subscribed_topic_names=names)
         assert response == ConsumerGroupHeartbeatResponse(error_code=TOPIC), names

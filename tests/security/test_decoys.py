@@ -188,7 +188,7 @@ def test_each_form_is_as_frequent_among_decoys_as_among_users() -> None:
 
 
 def test_a_decoy_of_thousands_of_forms_needs_few_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Anyone may ask for a name that does not exist, and the event loop makes its decoy."""
+    """Any client may request an unknown name, and the event loop computes its decoy."""
     computed = 0
     sign = ScramMechanism.hmac
 

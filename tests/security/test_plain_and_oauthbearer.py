@@ -207,7 +207,7 @@ def test_plain_accepts_users_of_the_settings(token: bytes, fits: bool) -> None:
 
 
 def test_a_listener_has_the_users_of_its_settings() -> None:
-    """PLAIN accepts them alone on that listener; another listener keeps the stored users."""
+    """On that listener, PLAIN accepts only these users; another listener keeps the stored users."""
     jaas = f'{PLAIN_MODULE} required user_carol="of-the-file";'
     settings = {
         "listeners": "PLAINTEXT://127.0.0.1:0,OWN://127.0.0.1:0,STORED://127.0.0.1:0",

@@ -39,7 +39,7 @@ def test_handshakes_count_for_their_address(tls: Callable[..., Tls], peers: Exit
 
 
 def test_the_log_has_the_advertised_address(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
-    """A listener on every address derives it, so no setting shows it."""
+    """A listener on every address derives its advertised address, which no setting contains."""
     caplog.set_level("INFO", "kcore.server")
     live = serve({"listeners": "PLAINTEXT://0.0.0.0:0"})
     address = f"{own_address('0.0.0.0')}:{live.port}"

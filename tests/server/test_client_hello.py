@@ -52,7 +52,7 @@ def test_any_bytes_have_a_kind(data: bytes, kept: int) -> None:
 
 
 def test_a_client_that_demands_a_finite_field_is_closed(tls: MakeTls, peers: ExitStack, log_lines: list[str]) -> None:
-    """One such handshake would hold the event loop for 140 ms."""
+    """One handshake with such a key exchange would hold the event loop for 140 ms."""
     server = tls()
     for hello in (FINITE_FIELD, HELLO[:-1], record(HELLO[5:20]) + record(HELLO[20:])):
         peer = peers.enter_context(server.half_open(hello))
@@ -72,7 +72,7 @@ def test_a_client_that_demands_a_finite_field_is_closed(tls: MakeTls, peers: Exi
 def test_few_clients_may_postpone_the_signature(
     tls: MakeTls, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of them may demand it at the same time."""
+    """Without the limit, all clients could demand a late signature at the same time."""
     monkeypatch.setattr(handshake, "MAX_LATE", 3)
     server = tls()
     all_peers = [peers.enter_context(server.half_open(RETRIED)) for _ in range(5)]

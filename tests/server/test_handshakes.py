@@ -118,7 +118,7 @@ def test_a_new_client_gets_past_many_of_its_address_that_stall(
 def test_young_handshakes_are_not_closed_for_others(
     tls: MakeTls, peers: ExitStack, log_lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A crowd of clients that reconnect at once is no attack: none is closed, each has its turn."""
+    """Many clients that reconnect at the same time are no attack: none is closed, and each completes its handshake."""
     monkeypatch.setattr(handshake, "MAX_HANDSHAKES", 2)
     monkeypatch.setattr(handshake, "HANDSHAKE_GRACE_S", NEVER_S)
     server = tls()

@@ -184,7 +184,8 @@ def test_a_failed_commit_gives_all_responses_in_order(serve) -> None:  # type: i
 def test_a_response_that_cannot_be_encoded_closes_its_connection(
     later: bool, live: LiveServer, log_lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Earlier responses are sent; the commit that it waited for completes all other requests."""
+    """Earlier responses are sent. The commit for which the response has waited completes the requests of other
+    connections."""
 
     def fail(response: Any, counts: Any) -> None:
         if not later or next(turns) == 2:

@@ -86,7 +86,8 @@ def test_unfinished_requests_of_all_connections_together_are_bounded(serve: Any,
 
 
 def test_a_long_request_is_refused_when_more_than_the_limit_has_arrived(serve: Any, log_lines: list[str]) -> None:
-    """Until then the server waits, like Kafka. Only Produce may be longer, up to socket.request.max.bytes."""
+    """As in Kafka, the server waits until that many bytes have arrived. Only Produce may be longer, up to
+    socket.request.max.bytes."""
     live: LiveServer = serve(SMALL)
     for key in (ApiKey.METADATA, ApiKey.JOIN_GROUP, 999):
         with live.raw() as raw:

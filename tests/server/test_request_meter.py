@@ -201,7 +201,7 @@ def meters(dispatch: Dispatch) -> set[int]:
 
 
 def test_requests_are_measured_only_while_a_client_has_the_quota(live: LiveServer) -> None:
-    """All entries of the server are, also those that are created later, but the exempt ones are not."""
+    """All APIs are measured then, also those that are created later, except the exempt ones."""
     used = {int(ApiKey.ALTER_CLIENT_QUOTAS)}
     set_percentage(live, "c", 1.0)
     dispatch = live.server.dispatch

@@ -86,7 +86,7 @@ def has_received(server: Tls, size: int) -> bool:
 def test_a_client_that_sends_only_changes_of_the_key_is_closed(
     tls: MakeTls, peers: ExitStack, tmp_path: Path, log_lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each takes 27 µs, and 10,000 of them fit into one read."""
+    """Each change of the key takes 27 µs, and 10,000 of them fit into one read."""
     sizes = []
     add = BoundedSession._add_excess
 
@@ -130,7 +130,7 @@ def test_data_in_small_records_do_not_close_the_connection(tls: MakeTls, peers: 
 
 
 def test_renegotiation_is_off(tls: MakeTls) -> None:
-    """Each would cost a signature on an open connection, without a limit."""
+    """Each renegotiation would cost a signature on an open connection, without a limit."""
     server = tls()
     context = server.acceptor._security.tls
     assert context is not None

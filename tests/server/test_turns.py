@@ -239,7 +239,7 @@ BEAT = HeartbeatRequest(group_id="g", member_id="m")
 
 @pytest.mark.parametrize("phase_ns", [0, 10**12])
 def test_connections_that_are_read_together_share_the_time_of_a_turn(phase_ns: int) -> None:
-    """Thousands may be readable at once: those for which no time is left are served in later turns."""
+    """Thousands of connections may be readable at once. Those for which no time remains are served in later turns."""
     with LiveServer() as live, contextlib.ExitStack() as stack:
         peers = [stack.enter_context(live.raw()) for _ in range(5)]
         live.wait_for_connections(5)

@@ -163,7 +163,7 @@ def test_deleted_state_is_gone_and_may_be_deleted_again() -> None:
 
 
 def test_many_partitions_of_a_request_are_one_response() -> None:
-    """More than are decided at once: they are decided in slices."""
+    """The number exceeds that of one decision, so they are decided in slices."""
     world = World(partitions=120)
     assert len(states(world)) == 120
     data = [WritePartition(partition=index, state_epoch=1, leader_epoch=-1, start_offset=index) for index in range(130)]
@@ -214,7 +214,7 @@ def test_the_persister_creates_the_topic_and_repeats_what_a_loading_shard_refuse
 
 
 def test_the_persister_repeats_only_the_partitions_that_failed() -> None:
-    """The shard of the failed partitions gives up; the other one has responded."""
+    """The persister stops its retries for the shard of the failed partitions; the other shard has responded."""
     world = World(partitions=8)
     shards = world.engine.share.shards
     assert shards is not None

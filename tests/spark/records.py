@@ -78,7 +78,7 @@ def damaged(draw: st.DrawFn, data: bytes) -> bytes:
         return data[: draw(st.integers(0, len(data)))]
     if what == "more":
         return data + draw(st.binary(min_size=1, max_size=5))
-    if what == "tags":  # where a tag section stands at the end, with tags that may be known or not
+    if what == "tags":  # the position of a tag section at the end, with known or unknown tags
         number, inner = draw(st.integers(0, 5)), draw(st.binary(max_size=12))
         return data[:-1] + draw(st.sampled_from([1, 2])).to_bytes() + bytes([number, len(inner)]) + inner + bytes(2)
     if what == "version":

@@ -18,7 +18,7 @@ from kcore_ext.util.java_hash import partition_for
 
 
 def ids(count: int, names: int, there: set[int]) -> list[PlacedId]:
-    """Returns groups of a topic with this partition count, in its present partitions."""
+    """Returns random ids that the topic, with this partition count, has in its present partitions."""
     placed = [PlacedId(CONSUMER_OFFSETS, partition_for(f"group-{n}", count), f"group-{n}") for n in range(names)]
     return [one for one in placed if one.partition in there]
 

@@ -177,7 +177,7 @@ def test_every_write_of_a_transaction_in_the_background_may_fail_once(failing: i
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_end_of_a_transaction_is_shown_after_its_background_commit(fails: bool) -> None:
-    """Readers of records, offsets and states come while the end is being written."""
+    """Covers requests for records, offsets and states during the write of the end."""
     world = World()
     who = world.begin("id")
     assert world.produce("id", who, 0, b"value", version=12) == (NONE, 0)

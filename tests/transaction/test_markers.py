@@ -301,7 +301,7 @@ def test_a_marker_needs_a_producer_id() -> None:
 
 
 def test_a_coordinators_partition_handles_markers_like_any_other() -> None:
-    """The marker may be for a producer that never wrote."""
+    """The partition accepts a marker for a producer that has never written to it."""
     world = World({"offsets.topic.num.partitions": 1})
     for producer_id in (76, 77):
         for topic in ("t", "__consumer_offsets"):

@@ -72,7 +72,7 @@ def none_left() -> int | None:
 
 
 def test_the_table_of_states_is_total() -> None:
-    """Every state has its row; no transition leaves Dead; a prepared end leads only to its completion."""
+    """Every state has a row. No transition leaves Dead, and a prepared end leads only to its completion."""
     assert set(PREVIOUS) == set(TransactionStatus) == set(NAMES)
     following = {state: {after for after in PREVIOUS if state in PREVIOUS[after]} for state in TransactionStatus}
     assert following == {
@@ -160,7 +160,7 @@ def test_since_version_5_an_end_depends_on_state_and_producer(state: Transaction
 
 
 def test_a_repeated_end_is_recognised_though_it_changed_the_producer_id() -> None:
-    """(old id, 32766) became (new id, 0) with the completion (KIP-890)."""
+    """The completion replaced the producer id at its last epoch by a new id at epoch 0 (KIP-890)."""
     found = transaction(COMPLETE_COMMIT, previous_producer_id=3, producer_epoch=0)
     assert ending.check_since_v5(found, 3, LAST_EPOCH, True) is E.NONE
     assert ending.check_since_v5(found, 3, LAST_EPOCH, False) is E.INVALID_TXN_STATE

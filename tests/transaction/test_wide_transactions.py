@@ -1,4 +1,4 @@
-"""Transactions over many partitions: their markers are written in slices, each in a round of its own."""
+"""Transactions over many partitions: their markers are written in slices, and each slice has its own round."""
 
 from __future__ import annotations
 
@@ -110,7 +110,8 @@ def test_an_exception_in_a_slice_restarts_the_marker_phase(
 
 
 def test_a_retried_marker_is_written_again_if_its_round_fails() -> None:
-    """The retry belongs to no decision of the shard; without its part in the round the marker would be lost."""
+    """A retry belongs to no decision of the shard. The shard must still take part in the round, or the marker could be
+    lost."""
     world = World()
     who = world.begin("a")
     assert world.add("a", who, [("t", 0), ("t", 1)]) == [E.NONE, E.NONE]

@@ -37,7 +37,7 @@ MAX_RESPONSE_BYTES = 100 << 20
 
 
 class Transport(asyncio.Transport):
-    """The transport of a peer that reads everything at once."""
+    """A transport whose peer reads all bytes at once."""
 
     def __init__(self) -> None:
         super().__init__()

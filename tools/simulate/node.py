@@ -247,7 +247,7 @@ class Node:
         self.on_start: list[Callable[[], None]] = []
         self.connections: dict[int, ServerConnection] = {}
         self.to_flush: dict[ServerConnection, None] = {}
-        self._life = 0  # events of an earlier life are ignored
+        self._life = 0  # the number of starts: events of an earlier process are ignored
         self._round = self._slicing = self._ending = self._flushing = False
         self._alarm_ms = -1
         self._background: BackgroundCommit | None = None

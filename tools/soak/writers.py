@@ -78,7 +78,8 @@ class IdempotentWriter(Worker):
         self.alone = True
 
     def lost(self) -> None:
-        """Makes the next step repeat the first batch alone: without a request before it, its sequence is valid."""
+        """Makes the next step repeat only the first batch; its sequence is valid, because no earlier request is
+        outstanding."""
         self.alone = True
 
     def step(self) -> None:

@@ -56,7 +56,7 @@ class Placement:
         return -1 if leader is None else leader.node_id
 
     def _rack(self, node: int) -> str | int:
-        """Returns the rack of a node. A node without one is a rack of its own."""
+        """Returns the rack of a node. A node without a rack counts as a separate rack."""
         broker = self._image.brokers.get(node)
         return node if broker is None or broker.rack is None else broker.rack
 

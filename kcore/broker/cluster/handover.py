@@ -302,7 +302,7 @@ def registration_error(machine: MetadataMachine, node_id: int, epoch: int) -> Er
 
 
 class Farewell:
-    """The end of a node that hands all its partitions over: asks the controller until nothing is left.
+    """Hands all partitions of a node over before it ends: repeats its request to the controller until none is left.
 
     Args:
         membership: this node's registration.

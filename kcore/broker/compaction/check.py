@@ -1,8 +1,8 @@
 """Checks of a partition's records and transactions, compacted or not, for `kcore log verify`.
 
 The log itself checks bytes, offsets and epochs (`LogEngine.verify`). The checks here need the records. Every record can
-be read. Below its mark, compaction has left nothing that it should have removed. A rehearsed pass over the present log
-does not change the state that a replay gives.
+be read. Below its mark, the log has no record that compaction should have removed. A rehearsed pass over the present
+log does not change the state that a replay gives.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class RecoveryRetry:
         self._now = now
 
     def recover(self, partition: Partition) -> Iterator[None]:
-        """Returns the sliced recovery of a partition, which is repeated if it fails, also by an interrupt."""
+        """Returns the recovery of a partition in slices. The recovery is repeated if it fails or is interrupted."""
         return _Recovery(partition, self._wheel, self._slices, self._now).run()
 
 

@@ -107,7 +107,8 @@ class DelayedShareFetch(DelayedOperation):
         return self.try_now()
 
     def try_now(self) -> bool:
-        """Completes the fetch if a share partition failed or its log is gone, or if there are enough records."""
+        """Completes the fetch if a share partition has failed, if its log no longer exists, or if there are enough
+        records."""
         return enough(self._share_partitions, self._min_bytes) and self.force_complete()
 
     def on_complete(self) -> None:

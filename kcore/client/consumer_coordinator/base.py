@@ -1,4 +1,4 @@
-"""The common half of both protocols: coordinator lookup, requests, events, commits and topic metadata."""
+"""The part that both protocols share: coordinator lookup, requests, events, commits and topic metadata."""
 
 from __future__ import annotations
 

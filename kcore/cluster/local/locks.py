@@ -29,7 +29,7 @@ class FileLock:
 
     Args:
         path: the file, created if missing. It is never removed, because another process may wait for its lock.
-        limit_s: the time after which a caller gives up.
+        limit_s: the time after which a call fails.
     """
 
     __slots__ = ("_fd", "_limit_s", "path")

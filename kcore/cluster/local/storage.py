@@ -274,7 +274,7 @@ class LocalStorage(LmdbReader, SharedStorage):
         else:
             owned.append(Leadership(METADATA, changes.controller_epoch))
             losers: set[int] = set()
-            # Until the locks of all losers are held, more of them may come.
+            # Until this holds the locks of all nodes that lose partitions, further nodes may have to be locked.
             while not self._exclusively(
                 lambda: self._write_changes(write_set, owned, losers),
                 *(self._node_id, *losers),

@@ -45,7 +45,7 @@ def downgrade_by_replacement(change: MemberChange) -> list[Record] | None:
     """Returns the records that convert a group whose last consumer member is replaced by a classic one; None if it
     stays.
 
-    The member returns under its instance id; the others see no change, unless a target was due.
+    The member returns under its instance id. The other members see no change, unless a new target was due.
     """
     group, old = change.group, change.replaced
     if old is None or old.is_classic or not _only_classic_remain(group, [old], joining=1):

@@ -145,7 +145,8 @@ class OffsetStore:
         return _nested(self._groups, group_id, topic)
 
     def topics_of(self, group_id: str) -> Topics:
-        """Returns a group's materialised offsets, to which a load adds offsets, as to those of `partitions_of`."""
+        """Returns a group's materialised offsets by topic. A load adds offsets to them, by the rules of
+        `partitions_of`."""
         return self._groups.setdefault(group_id, {})
 
     def remove(self, group_id: str, topic: str, partition: int) -> None:

@@ -171,7 +171,7 @@ class AsyncLock(asyncio.Lock):
 
 
 class Task:
-    """A function that runs beside its creator."""
+    """A function that runs in a task or thread of its own."""
 
     def __init__(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None:
         self._task: asyncio.Task[Any] = asyncio.ensure_future(_logged(function, *args))

@@ -336,7 +336,8 @@ class Producer:
 
     @property
     def _lacks_id(self) -> bool:
-        """True if nothing can be sent, because the producer id was given up and the next one has not arrived."""
+        """True while the producer can send nothing, because it has discarded its producer id and waits for the next
+        one."""
         return self._acks == ACKS_ALL and self._id[0] < 0
 
     def _initialize(self) -> None:

@@ -271,7 +271,7 @@ class Queue:
         self._calls.transport.close_channel(self._channel)
 
     def _close_session(self, link: _Link) -> None:
-        """Ends a share session; errors mean that the broker has ended it already, or is gone."""
+        """Ends a share session. An error means that the broker has ended it already, or cannot be reached."""
         request = link.session.close()
         try:
             response = self._calls.transport.send(

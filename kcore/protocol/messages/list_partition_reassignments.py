@@ -36,7 +36,7 @@ class OngoingTopicReassignment(Struct):
 
 
 class ListPartitionReassignmentsResponse(Message, api_key=46, versions="0", flexible="0+"):
-    """Current, added and removed replicas."""
+    """The partitions that are being reassigned, with their current, added and removed replicas."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

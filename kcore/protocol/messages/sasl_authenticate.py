@@ -9,7 +9,7 @@ class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"], api_key=36, v
     auth_bytes: Bytes = b""
 
     def __repr__(self) -> str:
-        # A PLAIN token contains the password, and an OAUTHBEARER token is as good as one.
+        # A PLAIN token contains the password, and an OAUTHBEARER token has the same value for an attacker.
         return "SaslAuthenticateRequest(auth_bytes=[hidden])"
 
 

@@ -158,7 +158,7 @@ class LiveRecords:
                 yield EventRow(key, value, topic, partition, offset, timestamp_ms)
 
     def resumed(self) -> None:
-        """Takes over the open transactions of a restored state, whose first records may be dead."""
+        """Adopts the open transactions of a restored state, whose first records may be superseded."""
         opened = self._opened
         self._opened = {}
         self._faults = self.state.fault_count

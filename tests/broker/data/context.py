@@ -34,7 +34,8 @@ NODE_ID = 1
 
 
 class DataPlane:
-    """One node's data plane. `restart` opens it again from the committed state."""
+    """The data plane of one node: its partitions and the APIs over them. `restart` opens it again from the committed
+    state."""
 
     def __init__(
         self,

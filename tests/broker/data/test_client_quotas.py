@@ -198,7 +198,7 @@ def test_a_consumer_above_its_quota_gets_an_empty_response() -> None:
 
 
 def test_a_session_outlives_a_throttled_response() -> None:
-    """The next request of the session gets what the throttled one did not."""
+    """The next request of the session gets the records that the throttled response left out."""
     plane, size, _ = consumer_with_quota()
     opened = plane.call(fetch(entry(0), session_epoch=0), 11, "c")
     assert (opened.session_id, len(data_of(opened).records or b"")) == (1001, 2 * size)

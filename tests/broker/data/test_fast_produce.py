@@ -481,7 +481,8 @@ def test_the_fast_path_declines_an_unverified_transaction_before_it_reads_record
 @pytest.mark.parametrize("version", [9, 11])
 @pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR])
 def test_a_log_error_has_the_same_response_on_both_paths(code: ErrorCode, version: int) -> None:
-    """Another leader has written to the log, or the log is gone. The request's other partitions are served."""
+    """Covers a log that another leader has written, and a log that no longer exists. The request's other partitions are
+    served."""
     responses = []
     for fast in (True, False):
         plane = plane_of()

@@ -128,7 +128,7 @@ def test_a_poll_with_data_completes_at_once() -> None:
 
 
 def test_an_append_completes_a_poll() -> None:
-    """The commit completes it once with all data of that moment, and leaves no state."""
+    """The commit completes the poll once, with all committed records, and no state of the poll remains."""
     plane = plane_with()
     pending = plane.send(fetch(entry(0), wait_ms=500), 12)
     assert (pending.done, pending.parked) == (False, True)
@@ -163,7 +163,7 @@ def test_a_poll_ends_at_its_timeout() -> None:
 def test_a_poll_whose_read_fails_gets_an_error(
     failure: Exception, code: ErrorCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a response, its connection would hang."""
+    """Without the error response, the client's connection would hang."""
     plane = plane_with()
     parked = plane.send(fetch(entry(0), wait_ms=10_000), 12)
     assert parked.parked
@@ -215,7 +215,7 @@ def test_a_poll_of_a_deleted_topic_gets_an_error() -> None:
 
 
 def test_a_poll_below_a_new_log_start_gets_an_error() -> None:
-    """DeleteRecords wakes readers; one that is now below the start gets OFFSET_OUT_OF_RANGE."""
+    """DeleteRecords completes parked fetches below the new log start with OFFSET_OUT_OF_RANGE."""
     plane = plane_with(batch_of(b"a"), batch_of(b"b"))
     pending = plane.send(fetch(entry(1), wait_ms=500, min_bytes=1000), 12)
     plane.partition("t").delete_before(2)
@@ -465,7 +465,8 @@ def test_a_long_fetch_beyond_the_memory_of_parked_ones_gets_its_response_at_once
 
 @pytest.mark.parametrize(("committed", "aborted"), [(False, False), (True, False), (True, True)])
 def test_a_request_reads_a_bounded_number_of_logs(committed: bool, aborted: bool) -> None:
-    """A client may name one partition again and again. The rest is in later responses, as behind the maximum size."""
+    """A client may name one partition again and again. Later responses have the remaining batches, as with the size
+    limit."""
     plane = plane_with(transactional() if aborted else batch_of(b"0"))
     if aborted:
         plane.partition("t").append_marker(7, 0, 0, False, WALL_MS)

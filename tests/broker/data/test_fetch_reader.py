@@ -62,7 +62,7 @@ class Pair:
         return read[0]
 
     def settle(self) -> None:
-        """Compares the responses that were completed since; both planes must have them."""
+        """Compares the responses that both brokers have completed since the last call."""
         waiting, self.waiting = self.waiting, []
         for responses, version in waiting:
             self.same(responses, version)

@@ -107,7 +107,7 @@ def test_sessions_by_id_know_their_topics_names() -> None:
 
 
 def test_an_overtaken_request_gets_an_error() -> None:
-    """Of two concurrent requests of one session, the parked one gets 71."""
+    """Of two concurrent requests of one session, the parked one gets INVALID_FETCH_SESSION_EPOCH (71)."""
     plane = plane_with()
     plane.call(fetch(entry(0), session_id=0, session_epoch=0), 12)
     waiting = plane.send(FetchRequest(session_id=FIRST_ID, session_epoch=1, max_wait_ms=500, min_bytes=1), 12)
@@ -117,7 +117,7 @@ def test_an_overtaken_request_gets_an_error() -> None:
 
 
 def test_partitions_with_data_go_behind_those_without() -> None:
-    """The next response begins with the partitions that had no data, in case it reaches its limit."""
+    """If a response reaches its size limit, the next one begins with the partitions that had no data in it."""
     plane = DataPlane()
     plane.topic("t", 3)
     for index in range(3):

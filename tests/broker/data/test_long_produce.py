@@ -60,7 +60,7 @@ def finish(made: DataPlane, answer: Any, version: int = 9) -> Any:
 
 
 def test_a_long_request_has_the_same_response_in_slices_as_at_once() -> None:
-    """Unknown partitions and invalid batches are refused in their places."""
+    """Unknown partitions and invalid batches are refused, and the response keeps the order of the request."""
     answers = []
     for sliced in (False, True):
         made = plane(sliced)

@@ -113,7 +113,8 @@ def test_committed_readers_see_no_offset_behind_an_open_transaction() -> None:
 
 
 def test_invalid_list_offsets_requests_are_refused() -> None:
-    """Special values before their versions, unknown values, duplicate partitions, other epochs."""
+    """Covers special values in versions that lack them, unknown values, duplicate partitions, and other leader
+    epochs."""
     plane = plane_with()
     for timestamp, version in ((-3, 6), (-4, 7), (-5, 8), (-6, 10), (-7, 11), (-9, 11)):
         assert ask(plane, timestamp, version=version)[0].error_code == ErrorCode.UNSUPPORTED_VERSION
@@ -249,7 +250,8 @@ def test_the_active_segment_is_kept_as_a_whole() -> None:
 
 
 def test_a_segment_ends_by_its_time() -> None:
-    """A batch that is more than segment.ms newer than a segment's first one begins the next; settings of then count."""
+    """A batch more than segment.ms newer than the first one of its segment begins the next segment, by the settings at
+    its append."""
     size = len(stamped(1))
     plane = plane_with(*[stamped(WALL_MS - age) for age in (500, 400, 300)], retention_bytes=size, segment_ms=300)
     assert enforce(plane) == 0
@@ -283,7 +285,8 @@ def test_retention_runs_by_its_timer() -> None:
 
 
 def long_log(monkeypatch: pytest.MonkeyPatch, batches: int = 100) -> tuple[DataPlane, list[int]]:
-    """Returns a plane with a log of many batches, whose index is read in slices, and the sizes of all walks."""
+    """Returns a plane with a log of many batches, whose index is read in slices, and the number of headers that each
+    slice reads."""
     monkeypatch.setattr(time_index, "WALK_GROUPS", 1)
     monkeypatch.setattr(time_index, "GROUP_BATCHES", 8)
     monkeypatch.setattr(log_partition, "INDEX_STEP_COST", SLICE_COST)

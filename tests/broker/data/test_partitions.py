@@ -435,7 +435,7 @@ def test_a_restart_from_a_snapshot_restores_the_state() -> None:
 
 
 def test_a_snapshot_below_the_log_start_is_ignored() -> None:
-    """The marker of an open transaction in it may have been deleted: readers would wait for ever."""
+    """The snapshot may have an open transaction whose marker was deleted: readers would wait for it forever."""
     plane = busy()
     take_snapshot(plane)
     partition = plane.partition("t")

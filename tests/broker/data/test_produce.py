@@ -250,7 +250,7 @@ def test_bytes_other_than_one_whole_batch_are_refused(records: bytes | None, cod
 
 @pytest.mark.parametrize("records", [b"\0" * 12, b"\0" * 11 + b"\x31" + b"\0" * 4 + b"\x03" + b"\0" * 60])
 def test_bytes_that_are_not_a_batch_fail_the_whole_request(records: bytes) -> None:
-    """Kafka finds them when it looks for transactional batches, before it checks any partition."""
+    """As in Kafka, the search for transactional batches reads the headers before any partition is checked."""
     plane = DataPlane()
     plane.topic("t", 2)
     response = plane.call(request(("t", 0, records), ("t", 1, batch_of(b"v"))), 11)

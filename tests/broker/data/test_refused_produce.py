@@ -54,7 +54,7 @@ def state(world: World) -> Any:
 
 @pytest.mark.parametrize("version", [11, 12])
 def test_a_strangers_transactional_id_does_not_lock_a_producer_out(version: int) -> None:
-    """The stranger gets 49; the producer and its next instance get 0."""
+    """The foreign producer gets error 49. The real producer and its next instance succeed."""
     world = World(topics={"t": 1})
     own = world.begin("own")
     world.begin("stranger")
@@ -123,7 +123,8 @@ def test_forged_requests_do_not_fail_one_that_is_being_verified() -> None:
 
 @pytest.mark.parametrize("code", sorted(UNDECIDED))
 def test_a_batch_that_could_not_be_verified_is_not_overtaken(code: E) -> None:
-    """The client sends sequence 0 again, so sequence 1 may not be first, even if 0 could not be verified."""
+    """The client sends sequence 0 again. Sequence 1 must not be appended before it, even if the verification of 0 has
+    failed."""
     coordinator = Coordinator()
     plane = DataPlane(verifier=coordinator)
     plane.topic("t")
@@ -319,7 +320,7 @@ TestStrangers.settings = settings(max_examples=60, stateful_step_count=30, deadl
 
 @pytest.mark.parametrize("version", [11, 12])
 def test_a_stranger_does_not_write_into_an_open_transaction(version: int) -> None:
-    """With the right producer id, epoch and next sequence, under another transactional id."""
+    """The foreign request has the right producer id, epoch and next sequence, but another transactional id."""
     world = World(topics={"t": 1})
     own = world.begin("own")
     world.begin("stranger")

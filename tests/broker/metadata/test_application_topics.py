@@ -50,7 +50,8 @@ def missing_detail(response: StreamsGroupHeartbeatResponse) -> str:
 
 
 def test_a_topology_creates_at_most_ten_thousand_partitions(caplog: pytest.LogCaptureFixture) -> None:
-    """Without the limit, one request could create its number of changelogs times the partitions of their source."""
+    """Without the limit, one request could create thousands of changelogs with as many partitions as their source
+    topic."""
     caplog.set_level(logging.WARNING, logger=LOGGER)
     engine = opened()
     make_topic(engine, "in", 2_000)
@@ -68,7 +69,7 @@ def test_a_topology_creates_at_most_ten_thousand_partitions(caplog: pytest.LogCa
 
 
 def test_many_topics_that_cannot_be_created_take_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
-    """A topology can name 20,000 of them, and each heartbeat of each member requests them again."""
+    """A topology can name 20,000 such topics, and each heartbeat of each member requests them again."""
     caplog.set_level(logging.WARNING, logger=LOGGER)
     engine = opened()
     make_topic(engine, "in", 1)

@@ -42,7 +42,8 @@ def grow(node: BrokerContext, name: str, count: int) -> int:
 
 
 def test_a_new_log_begins_with_the_features() -> None:
-    """As in Kafka, the first record has the format of the others; a restart adds no records."""
+    """As in Kafka, the record of metadata.version has the same format as the records after it. A restart adds no
+    records."""
     node = BrokerContext()
     expected = [
         *(FeatureLevelRecord(name=name, feature_level=f.initial) for name, f in FEATURES.items()),
@@ -97,7 +98,7 @@ def test_listeners_see_whole_decisions() -> None:
 
 
 def test_a_late_listener_gets_the_present_state() -> None:
-    """The order is settings of brokers and groups, features, topics."""
+    """A late listener gets the settings of brokers and groups first, then the features, then the topics."""
     node = BrokerContext()
     node.create("t", 2, configs={"retention.ms": "5"})
     node.alter(ConfigType.GROUP, "g", ("consumer.heartbeat.interval.ms", 0, "6000"))

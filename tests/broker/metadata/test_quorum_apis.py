@@ -106,7 +106,8 @@ def test_partitions_can_be_reassigned_to_where_they_are() -> None:
 
 
 def test_replicas_stay_in_the_only_folder() -> None:
-    """Another folder is 57 for any partition; in the right one, unknown partitions are 3. The last folder counts."""
+    """For another folder, every partition gets LOG_DIR_NOT_FOUND (57). For the right one, unknown partitions get 3. If
+    a partition is named twice, its last folder counts."""
     node = BrokerContext()
     node.create("t", 1)
     (described,) = node.call(DescribeLogDirsRequest(topics=[]), 4).results

@@ -216,7 +216,8 @@ def test_topics_are_created_on_demand_once_with_the_defaults() -> None:
 
 
 def test_topics_that_the_client_may_not_describe_are_refused_or_left_out() -> None:
-    """A list of all omits them; by name they get 29, by id 29 without a name."""
+    """A list of all topics omits them. Requests by name or by id get TOPIC_AUTHORIZATION_FAILED (29), by id without a
+    name."""
     node = BrokerContext()
     topic_id = node.create("t").topic_id
     node.apis[3].authorizer = Only()

@@ -72,7 +72,8 @@ def test_a_fetch_without_group_id_is_refused_each_time(caplog: pytest.LogCapture
 def test_records_acquired_by_other_members_count_as_work_of_a_fetch(
     fast: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A member could release one record before 16 MB of others again and again, in each of many partitions."""
+    """Otherwise a member could repeatedly release one record before 16 MB of acquired ones, in each of many
+    partitions."""
     world = World(partitions=2)
     api = world.engine.apis[ApiKey.SHARE_FETCH]
     for _ in range(20):

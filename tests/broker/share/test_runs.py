@@ -238,7 +238,7 @@ def test_a_run_of_acknowledged_offsets_is_one_object() -> None:
 
 
 def test_a_divided_range_expires_with_one_write_for_each_record() -> None:
-    """As in Kafka: a range that was acknowledged in part expires record by record, a whole one at once."""
+    """As in Kafka, a partly acknowledged range expires record by record, and a complete range with one write."""
     wheel, runs = TimerWheel(0), Runs()
     runs.reset(0, ())
     limits = {"max_records": 8, "batch_size": 4, "record_limit": False, "max_locks": 2000, "max_deliveries": 5}

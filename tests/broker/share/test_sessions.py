@@ -42,7 +42,7 @@ def test_a_session_adds_partitions_up_to_the_limit() -> None:
 
 @pytest.mark.parametrize("limit", ["group.share.max.share.sessions", "kcore.max.fetch.session.partitions"])
 def test_a_client_with_many_sessions_locks_out_no_other(limit: str) -> None:
-    """The oldest session of the connection that has the most gives way; its records are released."""
+    """The oldest session of the connection with the most sessions is evicted, and its records are released."""
     world = World({limit: 4})
     world.produce(1)
     for index in range(9):
@@ -98,7 +98,7 @@ def test_the_sessions_that_give_way_are_those_of_the_heaviest_client_at_each_ste
 
 
 def reference_victims(sessions: ShareSessions, new: Client, size: int, too_many: int, total: int) -> list[SessionKey]:
-    """Searches all clients for the heaviest one before each victim."""
+    """Chooses the sessions to evict one by one, each time from the client with the most partitions or sessions."""
     left = dict(sessions.by_key)
     victims: list[SessionKey] = []
 

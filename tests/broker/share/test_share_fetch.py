@@ -349,7 +349,8 @@ def test_uninitialized_state_is_an_error_of_the_partition() -> None:
     ],
 )
 def test_invalid_stored_state_is_an_error_of_every_fetch(stored: tuple[int, int, int, int]) -> None:
-    """A failed load leaves nothing behind: a share partition that loads for ever would also outlive the repair."""
+    """After a failed load the share partition is dropped; otherwise it would stay in the loading state after the
+    repair."""
     world = World()
     world.produce(1)
     world.store(stored)
@@ -363,7 +364,7 @@ def test_invalid_stored_state_is_an_error_of_every_fetch(stored: tuple[int, int,
 
 @pytest.mark.parametrize(("stored", "shown"), [(32767, 32767), (32766, 32767), (-32768, 1)])
 def test_a_stored_delivery_count_of_any_size_can_be_delivered(stored: int, shown: int) -> None:
-    """The next count must fit into the response, or the member would lose its connection at each delivery."""
+    """The delivery count must fit into its field, because a response that cannot be encoded closes the connection."""
     world = World()
     world.produce(1)
     world.store((0, 0, 0, stored))
@@ -418,7 +419,8 @@ def test_records_are_the_log_batches_of_the_acquired_ones() -> None:
 
 
 def test_the_window_of_tracked_offsets_is_bounded() -> None:
-    """One record at the head holds the window; released ones in it can be acquired nevertheless."""
+    """One unacknowledged record at the start holds the window back. Released records within the window can still be
+    acquired."""
     world = World(group={"share_partition_max_record_locks": "100"})
     world.produce(*[10] * 30)
     assert world.acquire("m", 0, [0], max_records=1000) == [(0, 99, 1)]
@@ -453,7 +455,7 @@ def test_a_reset_by_duration_waits_for_a_young_enough_record() -> None:
 
 @pytest.mark.parametrize("step", ["acknowledge", "finish"])
 def test_an_internal_error_loads_the_share_partition_again(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory may have a part of the change. Nothing acknowledged is lost, and no lock stays."""
+    """Memory may have a part of the change. No acknowledgement is lost, and no lock remains."""
     world = World()
     world.produce(4)
     timers = len(world.engine.wheel)

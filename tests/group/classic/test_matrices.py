@@ -141,7 +141,7 @@ OVER_SIZE = {
 
 @pytest.mark.parametrize(("row", "state", "expected"), cells(OVER_SIZE))
 def test_join_of_a_full_group_depends_on_caller_and_state(row: str, state: GroupState | None, expected: Any) -> None:
-    """`group.max.size` precedes every other refusal but Dead, and releases assigned member ids."""
+    """`group.max.size` is checked before every other refusal except Dead. A refusal releases an assigned member id."""
     world = World().build(state)
     if state in (PREPARING, COMPLETING, STABLE):
         # As if the limit had been lowered: three members, one of them parked in PreparingRebalance.
@@ -405,7 +405,7 @@ def test_leave_depends_on_caller_and_state(row: str, state: GroupState | None, e
 def test_leave_up_to_v2_depends_on_caller_and_state(
     version: int, row: str, state: GroupState | None, expected: int
 ) -> None:
-    """Up to v2 the request names one member, and its error is that of the response."""
+    """Up to v2 the request names one member, and the response has the error of this member."""
     world = World().build(state)
     assert world.leave(world.follower, version=version) == LeaveGroupResponse(error_code=expected)
 

@@ -272,7 +272,8 @@ def test_later_record_replaces_the_group() -> None:
 
 
 def test_records_lead_to_empty_and_back_and_away() -> None:
-    """In a log, Stable, Empty and deleted follow each other in any order."""
+    """Covers logs in which records of a Stable group, of an Empty group and tombstones follow each other in any
+    order."""
     one = stable_value(1, "a", member_record("a"))
     emptied = group_record(2, at=9)[1]
     group = replayed(one, emptied)

@@ -68,7 +68,7 @@ def test_v0_has_no_rebalance_timeout() -> None:
 
 
 def test_unused_member_ids_of_a_shard_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Above the limit the oldest ones expire at once, also those of other groups; used ids do not count."""
+    """Above the limit, the oldest unused ids expire at once, also those of other groups. Used ids do not count."""
     monkeypatch.setattr("kcore.group.classic.unused_ids.MAX_UNUSED_MEMBER_IDS", 3)
     world = World()
     first = world.join(group="other").response.member_id

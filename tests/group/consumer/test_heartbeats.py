@@ -288,7 +288,7 @@ def test_an_assignor_that_fails_writes_nothing() -> None:
 
 
 def test_the_member_that_makes_a_group_large_does_not_wait_for_the_assignor(world: World) -> None:
-    """The joining member counts: one member above the limit of a heartbeat, the target is computed in slices."""
+    """The joining member counts: with one member above the limit for a heartbeat, the target is computed in slices."""
     jobs: list[Callable[[], Any]] = []
     world.consumer.background = lambda compute, done: jobs.append(compute)
     world.consumer.inline_members = 2

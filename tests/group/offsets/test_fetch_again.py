@@ -84,7 +84,7 @@ def requests_of(group: str, ids: dict[str, bytes]) -> list[Question]:
         for topics in (some, None):
             found.append((9, OffsetFetchRequest(groups=[asked(group, topics)], require_stable=stable)))
             found.append((7, old(group, topics, stable)))
-        # The same topics by name and by id, one after the other: similar, but different requests.
+        # The same topics by name and then by id: similar requests that must be distinguished.
         for chosen in (None, {"t": [0, 1], "u": [2]}):
             with_ids = None if chosen is None else {ids[name]: partitions for name, partitions in chosen.items()}
             by_name = OffsetFetchRequest(groups=[asked(group, chosen)], require_stable=stable)

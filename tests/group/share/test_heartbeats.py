@@ -164,7 +164,7 @@ def test_an_unconfirmed_initialization_is_requested_again_after_the_retry_interv
 
 
 def test_a_restart_repeats_an_unconfirmed_initialization_at_once() -> None:
-    """The node cannot know whether its request was sent; no result of the former life arrives."""
+    """After a restart the node does not know whether the earlier request was sent, and gets no result of it."""
     world = World({"t": 1})
     world.persister.hold = True
     member = Member(world, "m")
@@ -192,7 +192,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_not_initialized() -> None:
 
 
 def test_a_grown_topic_raises_the_epoch_twice() -> None:
-    """Once for the changed topic, and once when the new partition is initialized, with the epoch of the former."""
+    """The epoch rises once for the changed topic, and once when the new partition is initialized."""
     world = World({"t": 1})
     member = Member(world, "m").join("t")
     world.grow_topic("t", 2)
@@ -346,7 +346,7 @@ def test_a_very_long_member_id_is_refused() -> None:
 
 
 def test_an_initialization_that_failed_is_not_repeated_after_its_group_was_loaded_again() -> None:
-    """A late repetition would discard the acknowledgements that followed the initialization of a newer heartbeat."""
+    """A late repetition would discard acknowledgements that were made after the initialization by a newer heartbeat."""
     world = World({"t": 1})
     request = ShareGroupHeartbeatRequest(group_id=GROUP, member_id="a", member_epoch=0, subscribed_topic_names=["t"])
     first = Member(world, "a")

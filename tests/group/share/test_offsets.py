@@ -501,7 +501,7 @@ def test_all_topics_of_a_repeated_group_are_described_once() -> None:
 
 
 def test_the_topics_of_all_groups_of_a_request_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A group that does not fit into the rest has an error; smaller ones after it are described."""
+    """A group above the remaining limit gets an error, and smaller groups after it are described."""
     monkeypatch.setattr(describe_share_group_offsets, "MAX_NAMES", 12)
     world = World({"t": 4, "small": 1})
     for group_id, topic in (("g", "t"), ("h", "t"), ("i", "small")):
@@ -555,7 +555,7 @@ def test_the_topics_of_a_described_group_are_authorized_in_slices(hidden: str, m
 
 
 class Unsearched(list[bytes]):
-    """A list in which nothing may be searched: that would be quadratic for the topics of a long request."""
+    """A list that refuses linear searches, which would make a long request quadratic."""
 
     def __contains__(self, item: object) -> bool:
         raise AssertionError("a list was searched")

@@ -538,7 +538,8 @@ def test_both_paths_give_the_same_responses_and_records() -> None:
 
 
 def test_a_member_that_waited_gets_a_released_task_after_a_heartbeat_of_another_member() -> None:
-    """The other member's heartbeat notes that it has no work; the earlier note of the waiting member is void."""
+    """The heartbeat of the other member changes the group, which invalidates the cached response of the waiting
+    member."""
     world = World({"in": 2})
     world.api = world.heartbeats
     one, two = Member(world, "m1"), Member(world, "m2")

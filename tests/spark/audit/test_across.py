@@ -1,4 +1,4 @@
-"""Planted faults between logs: `__transaction_state` against the other partitions."""
+"""Planted faults between logs: Checks of `__transaction_state` against the other partitions."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_decided_transaction_that_lacks_a_marker_is_an_error_only_after_its_ti
 
 
 def test_a_missing_marker_is_found_once(node: Node) -> None:
-    """The partition's data is open too; that is one fault, reported once."""
+    """The transaction is also open in the partition; both signs of the fault give one finding."""
     node.begin()
     node.write()
     here = node.decide()

@@ -464,7 +464,7 @@ def test_an_initialization_that_does_not_complete_is_found(log: Written) -> None
 
 
 def test_a_compacted_log_is_judged_by_its_remaining_records(log: Written) -> None:
-    """The newest record of each key is valid where it stands, and may be the first one of its key in the log."""
+    """After compaction, the newest record of each key is valid, and may be the first one of its key in the log."""
     log.next_offset = 40
     log.current("g", "a", 9, owned=[0])  # its member, and its group's epoch then, were written again after it
     log.next_offset = 50

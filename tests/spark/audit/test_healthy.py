@@ -91,7 +91,7 @@ def test_logs_of_a_real_broker_are_healthy_at_any_time(kafka_logs: Path, seed: i
 
 
 def test_a_copy_made_during_compaction_is_healthy(kafka_logs: Path) -> None:
-    """The cleaner had replaced the front according to the segments after it, but not the rest."""
+    """Compaction had rewritten the first half of each log, but not the second."""
     earlier, later = real_logs(kafka_logs / "moment-2"), real_logs(kafka_logs / "moment-4")
     mixed = {}
     for place, rows in earlier.items():

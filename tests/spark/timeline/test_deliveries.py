@@ -95,7 +95,7 @@ def events(log: Log, **options: Any) -> list[tuple[str, dict[str, Any]]]:
 
 
 def test_each_change_of_a_share_partition_is_an_event() -> None:
-    """A record that changes nothing is none, and `--group` filters."""
+    """A record without a change is no event, and `--group` filters the events."""
     found = events(share_log())
     assert {kind for kind, _ in found} == {"deliveries"}
     columns = ("timestamp_ms", "start_offset", "complete", "delivered", "redelivered", "acknowledged", "archived")

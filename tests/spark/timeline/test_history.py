@@ -44,7 +44,7 @@ def test_only_the_requested_groups_are_returned() -> None:
 
 
 def test_undecodable_records_are_counted_and_skipped() -> None:
-    """Malformed bytes, unknown types and repeated offsets change nothing else."""
+    """Malformed bytes, unknown types and repeated offsets do not change the other events."""
     log = Log().put_raw(b"\x00\x02\x00", b"").put_raw(b"\x7f\x00?", b"?").put_raw(None, b"?").commits("g", 0, 1)
     log.put_raw(b"\x00\x01?", b"\x00\x00").generation(1, {"a": [0]})
     log.rows += log.rows[2:4]
