@@ -265,7 +265,7 @@ def test_leases_have_kafkas_settings(settings: dict[str, str], timing: Timing) -
             {"listeners": "SSL://127.0.0.1:9", "ssl.truststore.location": "/nonexistent"},
             "the key or the authorities cannot be used",
         ),
-        ({"listeners": "PLAINTEXT://127.0.0.1:9", "broker.session.timeout.ms": "500"}, "a session has at least"),
+        ({"listeners": "PLAINTEXT://127.0.0.1:9", "broker.session.timeout.ms": "500"}, "a session must have at least"),
     ],
 )
 def test_an_unusable_listener_is_refused(settings: dict[str, str], message: str) -> None:
