@@ -1,6 +1,6 @@
-"""One walk over a client's batch, which checks it and collects the properties that a log needs before an append."""
+"""Walks over a client's batch: a check before an append, and a search for a timestamp."""
 
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 
@@ -59,3 +59,29 @@ def survey(buffer, *, decompress=None, Py_ssize_t max_decompressed_bytes=DEFAULT
             consecutive = False
         expected += 1
     return earliest, latest, keyless, consecutive
+
+
+def find_by_timestamp(batch not None, int64_t timestamp_ms, int64_t min_offset, decompress):
+    """Finds the first record with at least this timestamp, not below an offset, in a batch with create times.
+
+    Args:
+        batch: bytes, bytearray or memoryview; the CRC is not checked.
+        timestamp_ms: the smallest timestamp.
+        min_offset: the smallest offset.
+        decompress: `decompress(codec, data, max_size_bytes) -> bytes`.
+
+    Returns:
+        (offset, timestamp) of the record; None if there is none.
+
+    Raises:
+        CorruptBatchError: the batch is damaged before such a record.
+    """
+    cdef RecordReader reader = open_reader(batch, 0, decompress, DEFAULT_MAX_DECOMPRESSED_BYTES)
+    cdef int64_t timestamp, offset
+    while reader.move():
+        # The sums wrap like those of `iter_entries`: a client chooses the numbers.
+        timestamp = <int64_t>(<uint64_t>reader.header.base_timestamp_ms + <uint64_t>reader.record.timestamp_delta)
+        offset = <int64_t>(<uint64_t>reader.header.base_offset + <uint64_t><int64_t>reader.record.offset_delta)
+        if timestamp >= timestamp_ms and offset >= min_offset:
+            return offset, timestamp
+    return None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kcore.broker.apis.data import FEW_PARTITIONS, ReadApi
 from kcore.broker.data.fetch import READ_COMMITTED
-from kcore.broker.data.list_offsets import FIRST_VERSIONS, find_offset, searches_log
+from kcore.broker.data.list_offsets import FIRST_VERSIONS, SearchedBytes, find_offset, searches_log
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 PARTITION_COST = 6
 """The cost of one partition, in microseconds."""
+
+SEARCH_COST = 20
+"""The least cost of a search that is a step of its own, in microseconds."""
 
 
 class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
@@ -80,11 +83,14 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
         level = request.isolation_level
         for topic in request.topics:
             some = self._results(context, level, topic.name, topic.partitions, counts, refused)
-            _add(results, topic.name, some)
+            _add(results, topic.name, [result for result, _ in some])
         return _response(results)
 
     def steps(self, context: RequestContext, request: ListOffsetsRequest) -> Work:
-        """Makes the response in steps of `FEW_PARTITIONS` partitions, with the same rule for duplicates as `read`."""
+        """Makes the response in steps of `FEW_PARTITIONS` partitions, with the same rule for duplicates as `read`.
+
+        A search that reads a large batch is a step of its own.
+        """
         counts = Counter(self.requested_partitions(request))
         refused: set[tuple[str, int]] = set()
         results: dict[str, list[ListOffsetsPartitionResponse]] = {}
@@ -94,7 +100,10 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
                 some = topic.partitions[first : first + FEW_PARTITIONS]
                 yield from self._index_steps(context, topic.name, some)
                 described = self._results(context, request.isolation_level, topic.name, some, counts, refused)
-                _add(results, topic.name, described)
+                for result, cost in described:
+                    results[topic.name].append(result)
+                    if cost >= SEARCH_COST:
+                        yield cost
                 yield 1 + PARTITION_COST * len(some)
         return _response(results)
 
@@ -119,9 +128,9 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
         entries: Sequence[ListOffsetsPartition],
         counts: Counter[tuple[str, int]],
         refused: set[tuple[str, int]],
-    ) -> list[ListOffsetsPartitionResponse]:
+    ) -> Iterator[tuple[ListOffsetsPartitionResponse, int]]:
+        """Yields the responses of partitions, each with the cost of the search for it, in microseconds."""
         allowed = self.allowed(context, Operation.DESCRIBE, topic)
-        results = []
         for entry in entries:
             partition = self._partitions.get(topic, entry.partition_index)
             error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -134,21 +143,20 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
                     refused.add(place)
                 error = _refusal(partition, entry, context.api_version, duplicate)
             if error or partition is None:
-                results.append(ListOffsetsPartitionResponse(partition_index=entry.partition_index, error_code=error))
+                yield ListOffsetsPartitionResponse(partition_index=entry.partition_index, error_code=error), 0
                 continue
             committed = isolation_level == READ_COMMITTED
             limit = partition.last_stable_offset if committed else partition.high_watermark
-            found = find_offset(partition, entry.timestamp, limit)
-            results.append(
-                ListOffsetsPartitionResponse(
-                    partition_index=entry.partition_index,
-                    timestamp=found.timestamp_ms,
-                    offset=found.offset,
-                    # Older versions do not have the field.
-                    leader_epoch=found.leader_epoch if context.api_version >= 4 else -1,
-                )
+            searched = SearchedBytes()
+            found = find_offset(partition, entry.timestamp, limit, searched)
+            result = ListOffsetsPartitionResponse(
+                partition_index=entry.partition_index,
+                timestamp=found.timestamp_ms,
+                offset=found.offset,
+                # Older versions do not have the field.
+                leader_epoch=found.leader_epoch if context.api_version >= 4 else -1,
             )
-        return results
+            yield result, searched.cost
 
 
 def _refusal(partition: Partition | None, entry: ListOffsetsPartition, version: int, duplicate: bool) -> ErrorCode:

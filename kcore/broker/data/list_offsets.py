@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from kcore.broker.data.decompression import BYTES_A_MICROSECOND
 from kcore.protocol.compression import decompress
-from kcore_ext.batch import iter_entries, parse_header
+from kcore_ext.batch import parse_header
+from kcore_ext.batch.survey import find_by_timestamp
 
 if TYPE_CHECKING:
     from kcore.broker.data.partition import Partition
     from kcore.log.interface import TimestampedBatch
+    from kcore.protocol.compression import Buffer
 
 LATEST = -1
 EARLIEST = -2
@@ -48,19 +51,47 @@ class FoundOffset(NamedTuple):
 NOT_FOUND = FoundOffset(-1)
 
 
+class SearchedBytes:
+    """Counts the bytes that searches by time read and decompress.
+
+    Attributes:
+        size_bytes: the counted bytes.
+    """
+
+    __slots__ = ("size_bytes",)
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+
+    @property
+    def cost(self) -> int:
+        """The cost of reading them, in microseconds."""
+        return self.size_bytes // BYTES_A_MICROSECOND
+
+    def decompress(self, codec: int, data: Buffer, max_size_bytes: int) -> bytes:
+        """Decompresses the records of a batch, as `kcore.protocol.compression.decompress`."""
+        records = decompress(codec, data, max_size_bytes)
+        self.size_bytes += len(records)
+        return records
+
+
 def searches_log(timestamp: int) -> bool:
     """Returns True if the offset for a timestamp is not known without the index of the log."""
     return timestamp >= 0 or timestamp == MAX_TIMESTAMP
 
 
-def find_offset(partition: Partition, timestamp: int, limit: int) -> FoundOffset:
+def find_offset(
+    partition: Partition, timestamp: int, limit: int, searched: SearchedBytes | None = None
+) -> FoundOffset:
     """Finds the offset for a timestamp.
 
     Args:
         partition: the partition.
         timestamp: a special value, or ms since the epoch.
         limit: the high watermark or the last stable offset, by the reader's isolation level.
+        searched: counts the bytes that the search reads; None: the caller does not need them.
     """
+    searched = SearchedBytes() if searched is None else searched
     if timestamp == LATEST:
         return FoundOffset(limit, leader_epoch=partition.leader_epoch)
     if timestamp in {EARLIEST, EARLIEST_LOCAL}:
@@ -72,38 +103,40 @@ def find_offset(partition: Partition, timestamp: int, limit: int) -> FoundOffset
     if timestamp in {LATEST_TIERED, EARLIEST_PENDING_UPLOAD}:
         return NOT_FOUND
     if timestamp == MAX_TIMESTAMP:
-        found = _record_of_max_timestamp(partition)
+        found = _record_of_max_timestamp(partition, searched)
     else:
-        found = _first_record_at(partition, timestamp)
+        found = _first_record_at(partition, timestamp, searched)
     return found if found.offset < limit else NOT_FOUND
 
 
-def _record_of_max_timestamp(partition: Partition) -> FoundOffset:
+def _record_of_max_timestamp(partition: Partition, searched: SearchedBytes) -> FoundOffset:
     place = partition.log.max_timestamp_batch()
     # A log without timestamps has -1 in every batch, and no record with the largest timestamp.
     if place is None or place.max_timestamp_ms < 0:
         return NOT_FOUND
-    found = _record_in(partition, place, place.max_timestamp_ms)
+    found = _record_in(partition, place, place.max_timestamp_ms, searched)
     if found.offset < 0:
         # The record is below the log's start, which cuts this batch: use the first record of the rest.
-        found = _record_in(partition, place, 0)
+        found = _record_in(partition, place, 0, searched)
     return found
 
 
-def _first_record_at(partition: Partition, timestamp_ms: int) -> FoundOffset:
+def _first_record_at(partition: Partition, timestamp_ms: int, searched: SearchedBytes) -> FoundOffset:
     place = partition.log.find_by_timestamp(timestamp_ms)
     if place is None:
         return NOT_FOUND
-    found = _record_in(partition, place, timestamp_ms)
+    found = _record_in(partition, place, timestamp_ms, searched)
     if found.offset < 0:
         # The log's start cuts the batch, and the matching record is below it: the next matching batch is whole.
         place = partition.log.find_by_timestamp(timestamp_ms, place.base_offset)
         if place is not None:
-            found = _record_in(partition, place, timestamp_ms)
+            found = _record_in(partition, place, timestamp_ms, searched)
     return found
 
 
-def _record_in(partition: Partition, place: TimestampedBatch, timestamp_ms: int) -> FoundOffset:
+def _record_in(
+    partition: Partition, place: TimestampedBatch, timestamp_ms: int, searched: SearchedBytes
+) -> FoundOffset:
     """Finds a batch's first record with at least this timestamp, not below the log's start."""
     start = partition.log_start_offset
     batches = partition.log.read(max(place.base_offset, start), _WHOLE_BATCH, None, True)
@@ -113,7 +146,6 @@ def _record_in(partition: Partition, place: TimestampedBatch, timestamp_ms: int)
     epoch = header.partition_leader_epoch
     if header.is_log_append_time:
         return FoundOffset(max(header.base_offset, start), header.max_timestamp_ms, epoch)
-    for offset, timestamp, _, _ in iter_entries(batches[0], decompress=decompress):
-        if timestamp >= timestamp_ms and offset >= start:
-            return FoundOffset(offset, timestamp, epoch)
-    return NOT_FOUND
+    searched.size_bytes += len(batches[0])
+    found = find_by_timestamp(batches[0], timestamp_ms, start, searched.decompress)
+    return NOT_FOUND if found is None else FoundOffset(*found, epoch)

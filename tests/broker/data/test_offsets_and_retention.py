@@ -6,10 +6,12 @@ import random
 
 import pytest
 
+from kcore.broker.data import list_offsets
+from kcore.broker.data.decompression import BYTES_A_MICROSECOND
 from kcore.log import partition as log_partition
 from kcore.log import time_index
 from kcore.log.interface import BatchSummary
-from kcore.protocol.compression import compress
+from kcore.protocol.compression import Buffer, compress, decompress
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -334,6 +336,32 @@ def test_a_long_log_is_searched_in_slices(
     again = plane.call(ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[entry])]), 11)
     assert list(again.topics[0].partitions) == [found]
     assert sum(walks) <= 3 * 8, "the index is kept"
+
+
+def test_a_search_that_decompresses_much_is_a_slice_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of a few kilobytes can have 16 MB of records. All batches of a request in one slice would take seconds."""
+    plane = DataPlane()
+    plane.topic("t", partitions=3)
+    large = batch_of(bytes(BYTES_A_MICROSECOND * SLICE_COST), compression=1, compress=compress)
+    for index in range(3):
+        plane.send(request(("t", index, large)), 11)
+    plane.commit()
+    unpacked: list[int] = []
+
+    def counted(codec: int, data: Buffer, limit: int) -> bytes:
+        unpacked.append(codec)
+        return decompress(codec, data, limit)
+
+    monkeypatch.setattr(list_offsets, "decompress", counted)
+    plane.slices.requests.enabled = True
+    entries = [ListOffsetsPartition(partition_index=index, timestamp=0) for index in range(3)]
+    pending = plane.send(ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=entries)]), 11)
+    counts = [len(unpacked)]
+    while plane.slices:
+        plane.slices.step()
+        counts.append(len(unpacked))
+    assert counts == [1, 2, 3, 3]
+    assert [entry.offset for entry in pending.response.topics[0].partitions] == [0, 0, 0]
 
 
 def test_retention_reads_a_long_log_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
