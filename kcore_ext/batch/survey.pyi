@@ -9,4 +9,4 @@ def survey(
 def find_by_timestamp(
     batch: Any, timestamp_ms: int, min_offset: int, decompress: Callable[[int, Any, int], bytes]
 ) -> tuple[int, int] | None:
-    """Finds the first record of at least a timestamp and an offset in a batch with create times: (offset, timestamp)."""
+    """Finds the first record of at least a timestamp and an offset in a batch with create times, as (offset, ms)."""

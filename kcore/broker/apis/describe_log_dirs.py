@@ -55,17 +55,19 @@ class DescribeLogDirsApi(SlicedReadApi[DescribeLogDirsRequest, DescribeLogDirsRe
         """Describes the data folder with the requested partitions that exist; null requests all."""
         if not self.allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        requested: dict[str, Iterable[int]] = {}
+        requested: dict[str, Iterable[int] | None]
         if request.topics is None:
-            requested = {topic.name: range(topic.partitions) for topic in machine.image.all()}
+            requested = dict.fromkeys(machine.image.names)
         else:
+            requested = {}
             for entry in request.topics:
-                requested[entry.topic] = dict.fromkeys([*requested.get(entry.topic, ()), *entry.partitions])
+                requested[entry.topic] = dict.fromkeys([*(requested.get(entry.topic) or ()), *entry.partitions])
         topics = []
-        for name, indexes in requested.items():
+        for name, some in requested.items():
             topic = machine.image.by_name(name)
             if topic is None:
                 continue
+            indexes = range(topic.partitions) if some is None else some
             partitions = []
             for number, index in enumerate(indexes, 1):
                 if number % STEP_PARTITIONS == 0:

@@ -20,14 +20,20 @@ from kcore.protocol.messages.describe_producers import (
 from kcore.runtime.api import Api
 
 if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable
+
     from kcore.broker.data.partition import Partition
     from kcore.broker.data.partitions import Partitions
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.sliced import Work
+    from kcore_ext.broker.producers import ProducerEntry
 
 PARTITION_COST = 1
 """The cost of a partition that does not exist or was described before, in microseconds."""
+
+FEW_PRODUCERS = 1_000
+"""Number of producers that a step describes. Each takes about a microsecond."""
 
 MAX_PRODUCERS = 500_000
 """Limit of producers in one response; those of a partition that is requested twice count twice."""
@@ -105,9 +111,9 @@ class DescribeProducersApi(Api[DescribeProducersRequest, DescribeProducersRespon
                         )
                     response = described.get(partition)
                     if response is None:
-                        response = PartitionResponse(partition_index=index, active_producers=describe(partition))
+                        producers = yield from _describe(partition)
+                        response = PartitionResponse(partition_index=index, active_producers=producers)
                         described[partition] = response
-                        yield len(response.active_producers)
                     responses.append(response)
                 if len(responses) % FEW_PARTITIONS == 0:
                     yield FEW_PARTITIONS * PARTITION_COST
@@ -120,8 +126,19 @@ def refused(index: int, error: ErrorCode) -> PartitionResponse:
     return PartitionResponse(partition_index=index, error_code=error, error_message=error.message)
 
 
-def describe(partition: Partition) -> list[ProducerState]:
-    """Describes all producers of a partition."""
+def _describe(partition: Partition) -> Generator[int, None, list[ProducerState]]:
+    """Describes the producers that a partition has at the first step; each as it is at its own step."""
+    described: list[ProducerState] = []
+    entries = list(partition.producers.entries.values())
+    for first in range(0, len(entries), FEW_PRODUCERS):
+        some = entries[first : first + FEW_PRODUCERS]
+        described += describe(some)
+        yield len(some)
+    return described
+
+
+def describe(entries: Iterable[ProducerEntry]) -> list[ProducerState]:
+    """Describes producers of a partition."""
     return [
         ProducerState(
             producer_id=entry.producer_id,
@@ -131,5 +148,5 @@ def describe(partition: Partition) -> list[ProducerState]:
             coordinator_epoch=entry.coordinator_epoch,
             current_txn_start_offset=entry.txn_first_offset,
         )
-        for entry in partition.producers.entries.values()
+        for entry in entries
     ]

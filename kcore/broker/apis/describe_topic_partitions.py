@@ -31,6 +31,8 @@ TOPIC_COST = 100
 """The cost of one topic, mostly of its authorized operations, in microseconds."""
 NAME_COST = 10
 """The cost of one topic after the end of the page, in microseconds."""
+NAMES_PER_COST = 4
+"""The number of names that are copied in a microsecond."""
 PARTITION_COST = 3
 """The cost of one partition, in microseconds."""
 
@@ -68,7 +70,9 @@ class DescribeTopicPartitionsApi(SlicedReadApi[DescribeTopicPartitionsRequest, D
         cursor = request.cursor
         start = "" if cursor is None else cursor.topic_name
         everything = not request.topics
-        requested = {t.name for t in machine.image.all()} if everything else {t.name for t in request.topics}
+        requested = (
+            dict.fromkeys(machine.image.names) if everything else dict.fromkeys(topic.name for topic in request.topics)
+        )
         if "" in requested:
             return self.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)  # as in Kafka
         if cursor is not None and (cursor.partition_index < 0 or (not everything and start not in requested)):
@@ -77,6 +81,7 @@ class DescribeTopicPartitionsApi(SlicedReadApi[DescribeTopicPartitionsRequest, D
         response = DescribeTopicPartitionsResponse()
         described: list[DescribeTopicPartitionsResponseTopic] = []
         refused: list[DescribeTopicPartitionsResponseTopic] = []
+        yield len(requested) // NAMES_PER_COST
         for name in sorted(name for name in requested if name >= start):
             yield TOPIC_COST if response.next_cursor is None else NAME_COST
             if not self.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):

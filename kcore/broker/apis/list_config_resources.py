@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from kcore.broker.apis.control import ControlApi, client_code
+from kcore.broker.apis.control import SlicedReadApi, client_code
 from kcore.broker.metadata.image import ConfigType
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
@@ -21,9 +21,16 @@ if TYPE_CHECKING:
     from kcore.runtime.api import RequestContext
     from kcore.runtime.cluster import ClusterView
     from kcore.runtime.shard import Shard
+    from kcore.runtime.sliced import Work
+
+STEP_NAMES = 1_000
+"""Number of names that a step looks at. Each takes about a microsecond."""
+
+_LISTED_BY_SETTINGS = frozenset({int(ConfigType.CLIENT_METRICS), int(ConfigType.GROUP)})
+"""The types whose resources are listed if they have settings."""
 
 
-class ListConfigResourcesApi(ControlApi[ListConfigResourcesRequest, ListConfigResourcesResponse]):
+class ListConfigResourcesApi(SlicedReadApi[ListConfigResourcesRequest, ListConfigResourcesResponse]):
     """Lists topics, brokers, their loggers, and the groups and metrics subscriptions that have settings.
 
     Args:
@@ -45,7 +52,7 @@ class ListConfigResourcesApi(ControlApi[ListConfigResourcesRequest, ListConfigRe
         super().__init__(shard, authorizer)
         self._cluster = cluster
 
-    def decide(self, machine: MetadataMachine, context: RequestContext, request: ListConfigResourcesRequest) -> Any:
+    def steps(self, machine: MetadataMachine, context: RequestContext, request: ListConfigResourcesRequest) -> Work:
         """Lists the resources of the requested types; version 0 lists only metrics subscriptions."""
         if not self.allowed(context, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -56,22 +63,28 @@ class ListConfigResourcesApi(ControlApi[ListConfigResourcesRequest, ListConfigRe
             if not requested <= set(ConfigType):
                 return self.error(context, request, ErrorCode.UNSUPPORTED_VERSION)
             types = {ConfigType(number) for number in requested}
-        image = machine.image
-        names: dict[ConfigType, list[str]] = {
-            ConfigType.TOPIC: [topic.name for topic in image.all()],
-            ConfigType.BROKER: [str(node_id) for node_id in self._cluster.nodes],
-            ConfigType.BROKER_LOGGER: [str(node_id) for node_id in self._cluster.nodes],
+        image, node_names = machine.image, [str(node_id) for node_id in self._cluster.nodes]
+        names: dict[int, list[str]] = {
+            ConfigType.TOPIC: list(image.names) if ConfigType.TOPIC in types else [],
+            ConfigType.BROKER: node_names,
+            ConfigType.BROKER_LOGGER: node_names,
             ConfigType.CLIENT_METRICS: [],
             ConfigType.GROUP: [],
         }
-        for owner in image.settings:
-            if owner.type in {ConfigType.CLIENT_METRICS, ConfigType.GROUP}:
-                names[ConfigType(owner.type)].append(owner.name)
-        return ListConfigResourcesResponse(
-            config_resources=[
-                ConfigResource(resource_name=name, resource_type=kind) for kind in sorted(types) for name in names[kind]
-            ]
-        )
+        owners = list(image.settings)
+        for first in range(0, len(owners), STEP_NAMES):
+            some = owners[first : first + STEP_NAMES]
+            for kind, name in some:
+                if kind in _LISTED_BY_SETTINGS:
+                    names[kind].append(name)
+            yield len(some)
+        resources: list[ConfigResource] = []
+        for listed in sorted(types):
+            for first in range(0, len(names[listed]), STEP_NAMES):
+                part = names[listed][first : first + STEP_NAMES]
+                resources += [ConfigResource(resource_name=name, resource_type=listed) for name in part]
+                yield len(part)
+        return ListConfigResourcesResponse(config_resources=resources)
 
     def error(
         self, context: RequestContext, request: ListConfigResourcesRequest, code: ErrorCode, message: str | None = None

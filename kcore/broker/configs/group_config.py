@@ -206,20 +206,26 @@ class GroupConfigs(MetadataListener):
         config: the broker's settings.
     """
 
-    __slots__ = ("_config", "_observers", "_own", "_topics")
+    __slots__ = ("_broker_changes", "_config", "_observers", "_own", "_topics")
 
     def __init__(self, topics: Topics, config: Config) -> None:
         self._topics = topics
         self._config = config
-        self._own: dict[str, dict[str, Any]] = {}
+        self._broker_changes = 0
+        # group -> (number of the broker's changes before, own settings). Stale settings are read again at their next
+        # use: those of all groups at once would take long.
+        self._own: dict[str, tuple[int, dict[str, Any]]] = {}
         self._observers: list[Callable[[str], None]] = []
         topics.listen(self)
 
     def get(self, group_id: str, key: str) -> Any:
         """Returns the effective value of one setting (`consumer.session.timeout.ms`) of a group, existing or not."""
         own = self._own.get(group_id)
-        if own is not None and key in own:
-            return own[key]
+        if own is not None:
+            if own[0] != self._broker_changes:
+                own = self._read(group_id)
+            if key in own[1]:
+                return own[1][key]
         attribute = _BROKER_ATTRIBUTES[key]
         return GROUP_SETTINGS[key].setting.default if attribute is None else getattr(self._config, attribute)
 
@@ -234,14 +240,13 @@ class GroupConfigs(MetadataListener):
     def on_config_changed(self, resource_type: int, name: str) -> None:
         """Reads the group's settings again, or those of all groups if the broker's bounds changed."""
         if resource_type == ConfigType.BROKER:
-            for group_id in list(self._own):
-                self._read(group_id)
+            self._broker_changes += 1
         elif resource_type == ConfigType.GROUP:
             self._read(name)
             for callback in self._observers:
                 callback(name)
 
-    def _read(self, group_id: str) -> None:
+    def _read(self, group_id: str) -> tuple[int, dict[str, Any]]:
         own: dict[str, Any] = {}
         for name, text in self.own(group_id).items():
             row = GROUP_SETTINGS.get(name)
@@ -258,7 +263,9 @@ class GroupConfigs(MetadataListener):
             if high is not None and value > high:
                 value = high
             own[name] = value
+        read = self._broker_changes, own
         if own:
-            self._own[group_id] = own
+            self._own[group_id] = read
         else:
             self._own.pop(group_id, None)
+        return read

@@ -65,25 +65,28 @@ class TopicConfigs(MetadataListener):
         config: the broker's settings.
     """
 
-    __slots__ = ("_cache", "_config", "_defaults", "_topics")
+    __slots__ = ("_broker_changes", "_cache", "_config", "_defaults", "_topics")
 
     def __init__(self, topics: Topics, config: Config) -> None:
         self._topics = topics
         self._config = config
-        self._cache: dict[str, dict[str, Any]] = {}
+        self._broker_changes = 0
+        # topic -> (number of the broker's changes before, settings). Stale settings are replaced at their next use: to
+        # free those of all topics at once would take long.
+        self._cache: dict[str, tuple[int, dict[str, Any]]] = {}
         self._defaults: dict[str, Any] | None = None
         topics.listen(self)
 
     def effective(self, topic: str) -> Mapping[str, Any]:
         """Returns every setting of a topic, name -> value (bool, int, float, str, tuple of str); do not change it."""
         cached = self._cache.get(topic)
-        if cached is not None:
-            return cached
+        if cached is not None and cached[0] == self._broker_changes:
+            return cached[1]
         defaults = self.defaults()
         own = self._topics.settings_of(ConfigType.TOPIC, topic)
         if not own:
             return defaults
-        merged = self._cache[topic] = dict(defaults)
+        merged = dict(defaults)
         for name, text in own.items():
             row = topic_setting(name)
             if row is None:
@@ -92,6 +95,7 @@ class TopicConfigs(MetadataListener):
                 merged[name] = read_value(row.setting, text)
             except InvalidValueError as error:
                 logger.warning("topic %s: ignoring a setting that is not valid in this version: %s", topic, error)
+        self._cache[topic] = self._broker_changes, merged
         return merged
 
     def defaults(self) -> Mapping[str, Any]:
@@ -113,5 +117,5 @@ class TopicConfigs(MetadataListener):
         if resource_type == ConfigType.TOPIC:
             self._cache.pop(name, None)
         elif resource_type == ConfigType.BROKER:
-            self._cache.clear()
+            self._broker_changes += 1
             self._defaults = None

@@ -80,9 +80,7 @@ def searches_log(timestamp: int) -> bool:
     return timestamp >= 0 or timestamp == MAX_TIMESTAMP
 
 
-def find_offset(
-    partition: Partition, timestamp: int, limit: int, searched: SearchedBytes | None = None
-) -> FoundOffset:
+def find_offset(partition: Partition, timestamp: int, limit: int, searched: SearchedBytes | None = None) -> FoundOffset:
     """Finds the offset for a timestamp.
 
     Args:

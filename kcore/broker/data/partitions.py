@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 OPENED_AT_ONCE = 500
 """Maximum number of logs that are opened at once; the other logs of a topic are opened in slices."""
 
+CONFIGURED_AT_ONCE = 500
+"""Number of topics that a slice configures after a change of the broker's settings."""
+
 
 def no_settings(topic: str) -> Mapping[str, Any]:
     """Returns no settings: every topic has Kafka's defaults."""
@@ -79,6 +82,8 @@ class Partitions(MetadataListener):
         ids: topic id -> its partitions.
         opening: topics whose logs are being opened in slices. Their other partitions are unknown meanwhile, as in
             Kafka, where a broker opens logs after the controller has created them.
+        outdated: names of the topics that have not read their settings since the broker's settings changed. Slices do
+            so if there are many topics; meanwhile a topic keeps the settings from before the change.
         deleted_traffic: the traffic of topics that were deleted.
     """
 
@@ -93,6 +98,7 @@ class Partitions(MetadataListener):
         "leader_epoch",
         "names",
         "opening",
+        "outdated",
         "slices",
     )
 
@@ -116,6 +122,7 @@ class Partitions(MetadataListener):
         self.names: dict[str, TopicPartitions] = {}
         self.ids: dict[bytes, TopicPartitions] = {}
         self.opening: set[TopicPartitions] = set()
+        self.outdated: list[str] = []
         self.deleted_traffic = TopicTraffic()
 
     def __iter__(self) -> Iterator[Partition]:
@@ -188,8 +195,32 @@ class Partitions(MetadataListener):
             if changed is not None:
                 self._configure(changed)
         elif resource_type == ConfigType.BROKER:
+            self._configure_all()
+
+    def _configure_all(self) -> None:
+        """Reads the settings of all topics again, in slices if there are many topics and the driver has slices."""
+        if len(self.names) <= CONFIGURED_AT_ONCE or not self.slices.requests.enabled:
+            self.outdated = []
             for changed in self.names.values():
                 self._configure(changed)
+            return
+        outdated = list(self.names)
+        outdated.reverse()  # the last one is configured first, so they follow in order of creation
+        self.outdated = outdated
+        self.slices.add(self._configure_outdated(outdated))
+
+    def _configure_outdated(self, outdated: list[str]) -> Iterator[None]:
+        """Reads the settings of outdated topics, unless another change has made all topics outdated again."""
+        while outdated and outdated is self.outdated:
+            try:
+                for _ in range(min(CONFIGURED_AT_ONCE, len(outdated))):
+                    changed = self.names.get(outdated[-1])
+                    if changed is not None:
+                        self._configure(changed)
+                    outdated.pop()
+            except MemoryError as error:
+                log_failure(logger, error, "partitions: no memory for the settings of a topic; the next slice retries")
+            yield
 
     def _configure(self, topic: TopicPartitions) -> None:
         topic.config = LogConfig(self._settings(topic.name))

@@ -339,7 +339,7 @@ def test_a_long_log_is_searched_in_slices(
 
 
 def test_a_search_that_decompresses_much_is_a_slice_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches of a few kilobytes can have 16 MB of records. All batches of a request in one slice would take seconds."""
+    """A batch of a few kilobytes can have 16 MB of records: 100 of them in one slice would take seconds."""
     plane = DataPlane()
     plane.topic("t", partitions=3)
     large = batch_of(bytes(BYTES_A_MICROSECOND * SLICE_COST), compression=1, compress=compress)

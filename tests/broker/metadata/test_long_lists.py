@@ -12,6 +12,12 @@ from kcore.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from kcore.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kcore.protocol.messages.describe_acls import DescribeAclsRequest
 from kcore.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
+from kcore.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kcore.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from kcore.runtime import sliced
 from tests.broker.metadata.test_long_requests import NAMES, Node, _acls
 
@@ -20,6 +26,7 @@ EVERY_ACL: dict[str, Any] = {
     **ALL, "resource_type_filter": 1, "resource_name_filter": None, "operation": 1, "permission_type": 1
 }  # fmt: skip
 TIMES = 2
+GROUP = 32
 
 
 @pytest.fixture(autouse=True)
@@ -71,6 +78,24 @@ def test_access_control_lists_are_described_and_deleted_in_slices(monkeypatch: p
     assert [len(result.matching_acls) for result in response.filter_results] == [len(NAMES)] * TIMES
     for node in (at_once, divided):
         assert node.send(DescribeAclsRequest(**EVERY_ACL))[0].resources == ()
+
+
+def test_the_resources_with_settings_are_listed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one turn of the event loop, the list of 60,000 topics and 100,000 groups would take 0.14 s."""
+    monkeypatch.setattr("kcore.broker.apis.list_config_resources.STEP_NAMES", 100)
+    at_once, divided = Node(False), Node(True)
+    configs = [AlterableConfig(name="consumer.session.timeout.ms", config_operation=0, value="50000")]
+    resources = [AlterConfigsResource(resource_type=GROUP, resource_name=name, configs=configs) for name in NAMES]
+    for node in (at_once, divided):
+        node.send(IncrementalAlterConfigsRequest(resources=resources))
+    for types in ((), (GROUP,)):
+        request = ListConfigResourcesRequest(resource_types=types)
+        (expected, none), (response, slices) = at_once.send(request), divided.send(request)
+        assert response == expected
+        assert (none, slices > 0) == (0, True)
+    assert {(entry.resource_type, entry.resource_name) for entry in response.config_resources} == {
+        (GROUP, name) for name in NAMES
+    }
 
 
 def test_a_deletion_that_fails_in_part_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
