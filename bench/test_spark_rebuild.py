@@ -143,7 +143,7 @@ def tree_cpu_s() -> float:
 
 
 def test_end_to_end(benchmark: Benchmark, spark: Any, events: Path, tmp_path: Path) -> None:
-    """Converts an export to tables in Parquet on two cores: includes Spark's jobs, not its start."""
+    """Converts an export to tables in Parquet on two cores. The time includes Spark's jobs, but not its start."""
     cpu_s: list[float] = []
 
     def run() -> dict[str, int]:

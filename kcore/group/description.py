@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+
+NAMES_A_MICROSECOND: Final = 5
+"""The number of topic names that a step converts in a microsecond, for the cost of the step."""
 
 
 class Description(NamedTuple):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kcore.group.consumer.assignment import merged
 from kcore.group.consumer.target import preferred_assignor
-from kcore.group.description import Description
+from kcore.group.description import NAMES_A_MICROSECOND, Description
 from kcore.protocol.messages.consumer_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
 
 if TYPE_CHECKING:
@@ -20,21 +20,13 @@ if TYPE_CHECKING:
 CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
 
-
 TOPICS_PER_STEP: Final = 500
 TOPIC_COST: Final = 2
 """The cost of a topic in an assignment, in microseconds."""
 PARTITIONS_A_MICROSECOND: Final = 20
-NAMES_A_MICROSECOND: Final = 5
 
-
-class MemberState(NamedTuple):
-    """The objects that describe a member; they never change."""
-
-    member_id: str
-    metadata: MemberMetadata
-    current: CurrentAssignment
-    target: Target
+MemberObjects: TypeAlias = "tuple[str, MemberMetadata, CurrentAssignment, Target]"
+"""The id of a member, and the objects that describe it, which never change."""
 
 
 def describe(group: ConsumerGroup) -> Description:
@@ -47,7 +39,7 @@ def describe(group: ConsumerGroup) -> Description:
         assignor_name=preferred_assignor(group, None, None),
     )
     members = [
-        MemberState(member.member_id, member.metadata, member.current, group.target_of(member.member_id))
+        (member.member_id, member.metadata, member.current, group.target_of(member.member_id))
         for member in group.members.values()
     ]
     names: set[str] = set()
@@ -56,7 +48,7 @@ def describe(group: ConsumerGroup) -> Description:
 
 def _convert(
     described: DescribedGroup,
-    members: list[MemberState],
+    members: list[MemberObjects],
     names: set[str],
     services: ConsumerServices,
     topics: TopicImage,

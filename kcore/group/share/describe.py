@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from kcore.group.description import Description
+from kcore.group.description import NAMES_A_MICROSECOND, Description
 from kcore.protocol.messages.share_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
 
 if TYPE_CHECKING:
@@ -18,15 +18,9 @@ if TYPE_CHECKING:
 
 
 TOPICS_PER_STEP: Final = 500
-NAMES_A_MICROSECOND: Final = 5
 
-
-class MemberState(NamedTuple):
-    """The objects that describe a member; they never change."""
-
-    member_id: str
-    metadata: MemberMetadata
-    current: CurrentAssignment
+MemberObjects: TypeAlias = "tuple[str, MemberMetadata, CurrentAssignment]"
+"""The id of a member, and the objects that describe it, which never change."""
 
 
 def describe(group: ShareGroup) -> Description:
@@ -38,14 +32,14 @@ def describe(group: ShareGroup) -> Description:
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.shard.share.assignor_name,
     )
-    members = [MemberState(member.member_id, member.metadata, member.current) for member in group.members.values()]
+    members = [(member.member_id, member.metadata, member.current) for member in group.members.values()]
     names: set[str] = set()
     return Description(described, names, _convert(described, members, names, group.shard.consumer, group.shard.topics))
 
 
 def _convert(
     described: DescribedGroup,
-    members: list[MemberState],
+    members: list[MemberObjects],
     names: set[str],
     services: ConsumerServices,
     topics: TopicImage,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from kcore.group.description import Description
+from kcore.group.description import NAMES_A_MICROSECOND, Description
 from kcore.group.streams.tasks import Partitions, Tasks
 from kcore.protocol.messages.streams_group_describe import (
     Assignment,
@@ -32,16 +32,9 @@ MEMBER_COST: Final = 5
 PART_COST: Final = 3
 """The cost of a subtopology, of the topology or of a member's tasks, in microseconds."""
 INTERNAL_COST: Final = 3
-NAMES_A_MICROSECOND: Final = 5
 
-
-class MemberState(NamedTuple):
-    """The objects that describe a member; they never change."""
-
-    member_id: str
-    metadata: MemberMetadata
-    current: CurrentAssignment
-    target: Tasks
+MemberObjects: TypeAlias = "tuple[str, MemberMetadata, CurrentAssignment, Tasks]"
+"""The id of a member, and the objects that describe it, which never change."""
 
 
 def describe(group: StreamsGroup) -> Description:
@@ -53,7 +46,7 @@ def describe(group: StreamsGroup) -> Description:
         assignment_epoch=group.assignment_epoch,
     )
     members = [
-        MemberState(member.member_id, member.metadata, member.current, group.target_of(member.member_id))
+        (member.member_id, member.metadata, member.current, group.target_of(member.member_id))
         for member in group.members.values()
     ]
     names: set[str] = set()
@@ -63,7 +56,7 @@ def describe(group: StreamsGroup) -> Description:
 
 def _convert(
     described: DescribedGroup,
-    members: list[MemberState],
+    members: list[MemberObjects],
     names: set[str],
     topology: StoredTopology | None,
     configured: ConfiguredTopology | None,

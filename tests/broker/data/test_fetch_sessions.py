@@ -232,7 +232,8 @@ def test_the_least_recently_used_session_is_evicted_when_expired() -> None:
 
 
 def test_a_larger_session_evicts_an_old_one() -> None:
-    """Age counts from creation, even if the session is in use. The smallest is evicted first, only by a larger one."""
+    """The age counts from the creation, even if the session is in use. A new session evicts the smallest old one, if
+    that is smaller."""
     sessions, _ = sessions_of(3, 2, slots=2)
     for session_id in (1, 2):
         session = sessions.get(session_id)
