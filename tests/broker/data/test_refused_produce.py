@@ -100,8 +100,8 @@ def test_a_stranger_does_not_lock_out_an_idempotent_producer(version: int) -> No
 
 
 def test_forged_requests_do_not_fail_one_that_is_being_verified() -> None:
-    """A forged request with a higher epoch or another producer id does not supersede the real one, whatever the
-    coordinator returns."""
+    """A forged request with a higher epoch or another producer id does not supersede the real one, with any result
+    of the coordinator."""
     coordinator = Coordinator()
     plane = DataPlane(verifier=coordinator)
     plane.topic("t")
