@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
 
-from kcore.cluster.postgresql.sessions import SETTINGS
-from kcore.log.errors import FencedWriteError, NodeAliveError, StoreRewoundError, UnknownOutcomeError
+from kcore.cluster.postgresql.sessions import SETTINGS, Watchdog
+from kcore.log.errors import (
+    FencedWriteError,
+    NodeAliveError,
+    StoreRewoundError,
+    StoreUnavailableError,
+    UnknownOutcomeError,
+)
 from kcore.log.storage import Leadership
 from tests.cluster.conftest import TTL_MS, description
 from tests.cluster.test_shared_engine import become_controller, create
@@ -158,3 +167,44 @@ def test_a_closed_store_refuses_calls_and_leaves_no_connection(shared: PostgresS
     store.close()
     left = "SELECT application_name FROM pg_stat_activity WHERE application_name LIKE 'kcore/5/%'"
     wait_until(lambda: not primary.query(left), "the end of the connections")
+
+
+def test_a_connection_without_a_free_descriptor_is_an_outage(
+    shared: PostgresShared, primary: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, _, _ = shared.node(6)
+
+    def fail(fd: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "dup", fail)
+        with pytest.raises(StoreUnavailableError, match="Too many open files"):
+            store.storage().get_meta("x")
+    assert store.storage().get_meta("x") is None
+    open_ones = "SELECT application_name FROM pg_stat_activity WHERE application_name = 'kcore/6/reader'"
+    wait_until(lambda: len(primary.query(open_ones)) == 1, "the end of the first connection")
+
+
+def test_the_time_limit_of_a_call_works_after_its_thread_could_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    watchdog = Watchdog()
+    ended = threading.Event()
+
+    class Late:
+        deadline = 0.0
+
+        def end(self) -> None:
+            ended.set()
+
+    session: Any = Late()
+
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fail)
+        with pytest.raises(StoreUnavailableError, match="can't start new thread"), watchdog.limit(session, 10):
+            raise AssertionError("a call without a time limit")
+    with watchdog.limit(session, 0):
+        wait_until(ended.is_set, "the end of the call")
+    watchdog.stop()

@@ -205,23 +205,33 @@ class Watchdog:
         """Ends `session` if the body of the `with` statement takes longer than `timeout_s`."""
         session.deadline = time.monotonic() + timeout_s
         with self._lock:
-            self._watched.add(session)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="kcore-postgresql-watchdog", daemon=True)
-                self._thread.start()
+                self._thread = self._started()
+            self._watched.add(session)
         try:
             yield
         finally:
             with self._lock:
                 self._watched.discard(session)
 
+    def _started(self) -> threading.Thread:
+        thread = threading.Thread(target=self._run, name="kcore-postgresql-watchdog", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # without it, a call could take for ever
+            raise StoreUnavailableError(f"PostgreSQL: the thread for time limits cannot start: {error}") from error
+        return thread
+
     def _run(self) -> None:
         while not self._stopped.wait(WATCH_PERIOD_S):
-            now = time.monotonic()
-            with self._lock:
-                for session in self._watched:
-                    if session.deadline < now:
-                        session.end()
+            with contextlib.suppress(MemoryError):
+                self._end_late(time.monotonic())
+
+    def _end_late(self, now: float) -> None:
+        with self._lock:
+            for session in self._watched:
+                if session.deadline < now:
+                    session.end()
 
     def stop(self) -> None:
         """Ends all watched calls and the thread."""
@@ -309,9 +319,16 @@ class Sessions:
         name = "command" if self.node_id < 0 else str(self.node_id)
         parameters["application_name"] = f"kcore/{name}/{role}"
         try:
-            session = Session(psycopg.connect(make_conninfo("", **parameters), autocommit=True))
+            connection = psycopg.connect(make_conninfo("", **parameters), autocommit=True)
         except psycopg.Error as error:
             raise StoreUnavailableError(f"PostgreSQL, connecting: {' '.join(str(error).split())}") from error
+        try:
+            session = Session(connection)
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, OSError):  # no descriptor is free
+                raise StoreUnavailableError(f"PostgreSQL, connecting: {error}") from error
+            raise
         try:
             with self.watchdog.limit(session, self.timeout_s):
                 self._prepare(session, durability, check_schema)
