@@ -70,10 +70,10 @@ class Periodic:
 
     def __call__(self) -> None:
         """Starts a run when the timer fires, unless one is going, and arms the timer again."""
-        self._wheel.add(self._now.now_ms + self._interval(), self)
         if not self._running:
-            self._running = True
             self._slices.add(self._run())
+            self._running = True
+        self._wheel.add(self._now.now_ms + self._interval(), self)
 
     def _run(self) -> Iterator[None]:
         try:
