@@ -431,11 +431,16 @@ class ClusterEngine(Engine):
             self.store.unregister(self.membership.lease)
         except LogError as error:
             logger.warning("cluster: node %d ends without unregistering: %s", self.config.node_id, error)
-        super().close()
-        self.store.close()
+        finally:
+            try:
+                super().close()
+            finally:
+                self.store.close()
 
     def abandon(self) -> None:
         """Ends without a commit, like a crash; the other nodes fence this node when its lease expires."""
         self.membership.stop()
-        super().abandon()
-        self.store.close()
+        try:
+            super().abandon()
+        finally:
+            self.store.close()

@@ -292,7 +292,11 @@ class SharedLogEngine(StagedLogEngine):
                 del self._garbage[number]
         if self._sweeps and decides:
             self._sweeps = False
-            self._garbage.update(dict.fromkeys(self.shared.removed_numbers()[0]))
+            try:
+                self._garbage.update(dict.fromkeys(self.shared.removed_numbers()[0]))
+            except BaseException:
+                self._sweeps = True  # the next call tries again
+                raise
         return super().reclaim(max_batches)
 
     def _shut(self, why: str) -> None:

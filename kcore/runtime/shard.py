@@ -547,10 +547,14 @@ class Shard(ShardCore, Generic[M]):
     def unload(self) -> None:
         """Gives up the partition: parked and later requests get NOT_COORDINATOR.
 
-        Decided records must be committed before, so that an unload loses no record that a client waits for.
+        Decided records must be committed before, so that an unload loses no record that a client waits for. The call
+        can be repeated after an exception.
         """
         assert not self.dirty, "commit before an unload"
         assert not self.committing, "finish the background commit before an unload"
+        if self.state is ShardState.CLOSED:
+            self._leave()
+            return
         self._transition(ShardState.CLOSED, "unload")
 
     def _transition(self, state: ShardState, reason: str) -> None:

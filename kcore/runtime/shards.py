@@ -77,6 +77,8 @@ class Shards(Generic[M]):
         """
         shard = self._shards.get(index)
         if shard is not None:
+            if shard.state is ShardState.INITIAL:  # an exception interrupted the first call
+                shard.load()
             if leader_epoch <= shard.leader_epoch and shard.state is not ShardState.FAILED:
                 return
             shard.leader_epoch = leader_epoch
@@ -87,9 +89,9 @@ class Shards(Generic[M]):
         ahead = self._ahead.pop(index, None)
         if ahead is not None:
             shard.continue_from(ahead)
-        self._shards[index] = shard
         if self.on_made is not None:
             self.on_made(shard)
+        self._shards[index] = shard
         shard.load()
 
     def read_ahead(self, index: int, log: ReadableLog) -> None:
@@ -119,8 +121,8 @@ class Shards(Generic[M]):
         if shard is None or (leader_epoch is not None and leader_epoch <= shard.leader_epoch):
             return
         self._pipeline.commit()
-        del self._shards[index]
         shard.unload()
+        del self._shards[index]
 
     @property
     def slices(self) -> Slices | None:

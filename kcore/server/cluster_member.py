@@ -112,7 +112,7 @@ class ClusterMember:
             node = ClusterNode(self._open_store, self._config)
             try:
                 await self._start(node)
-            except (KcoreError, OSError) as error:
+            except (KcoreError, OSError, MemoryError, RuntimeError) as error:  # RuntimeError: no thread can start
                 log_failure(logger, error, "cluster: node %d cannot start again now", self._config.node_id)
             else:
                 return node

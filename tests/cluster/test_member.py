@@ -73,10 +73,11 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0)
 
 
-def test_an_ended_incarnation_is_followed_by_the_next_one_that_starts(fake: type[FakeNode]) -> None:
+@pytest.mark.parametrize("error", [OSError("the port is taken"), RuntimeError("no thread can start"), MemoryError()])
+def test_an_ended_incarnation_is_followed_by_the_next_one_that_starts(fake: type[FakeNode], error: Exception) -> None:
     async def run() -> None:
         node = member(fake)
-        fake.fails[2] = OSError("the port is taken")
+        fake.fails[2] = error
         await node.start()
         fake.made[0].ended.set()
         await until(lambda: "attach 3" in fake.calls)

@@ -134,7 +134,11 @@ class Controller:
                 logger.warning("controller: fenced node %d, whose lease has expired", node_id)
                 self._membership.look_soon()
 
-        self.run(lambda: self._store.fence(node.lease, controller), done)
+        try:
+            self.run(lambda: self._store.fence(node.lease, controller), done)
+        except BaseException:
+            self._fencing.discard(node_id)  # the call was not started: the next look tries again
+            raise
 
     def _decide(self, nodes: list[RegisteredNode]) -> Outcome | None:
         """Decides registrations, and the next moves."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Callable
 from ipaddress import ip_address
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from kcore.broker.metadata.image import ConfigType
 from kcore.errors import KafkaError
+from kcore.process_logging import log_failure
 from kcore.protocol import DecodeError
 from kcore.protocol.api_keys import (
     ApiKey,
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from kcore.broker.cluster.node_access import NodeAccess
     from kcore.runtime.cluster import ClusterView
     from kcore.runtime.peers import Peers
+
+logger = logging.getLogger(__name__)
 
 FORWARDED: Final = frozenset(
     {
@@ -149,7 +153,12 @@ class Forwarder:
                 pending.fail(ErrorCode.NOT_CONTROLLER)
                 return
             position = _CORRELATION_ID + response_header_version(request.API_KEY, context.api_version)
-            response = response_class(request.API_KEY).decode(envelope.response_data, context.api_version, position)
+            try:
+                response = response_class(request.API_KEY).decode(envelope.response_data, context.api_version, position)
+            except (DecodeError, MemoryError) as error:  # the client waits for a response
+                log_failure(logger, error, "cluster: the controller's response to %s is unreadable", api.key.name)
+                pending.fail(ErrorCode.NOT_CONTROLLER)
+                return
             pending.complete(response)
 
         if controller < 0:

@@ -127,9 +127,14 @@ class Releases:
         if controller < 0:
             self._again(self._backed_off_ms())
             return
-        self._asking = True
+        request = self._request(image)
         self._added = False
-        self._peers.send(controller, self._request(image), VERSION, self._arrived)
+        self._asking = True
+        try:
+            self._peers.send(controller, request, VERSION, self._arrived)
+        except BaseException:
+            self._asking = False  # no response will come
+            raise
 
     def _request(self, image: MetadataImage) -> AlterPartitionRequest:
         topics: dict[bytes, list[PartitionData]] = {}

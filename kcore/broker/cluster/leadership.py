@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from kcore.broker.cluster.read_ahead import ReadAhead, wait_ms
 from kcore.log.errors import FencedWriteError, LogError
 from kcore.log.interface import PartitionKey
 from kcore.log.storage import Leadership
+from kcore.process_logging import log_failure
 from kcore.runtime.topics import MetadataListener
 
 if TYPE_CHECKING:
@@ -203,7 +204,22 @@ class LeadershipKeeper(MetadataListener):
         if self._pipeline.has_uncommitted or self._pipeline.uncertain or self._pipeline.settling:
             self._retry()
             return
-        changed, self._changed = self._changed, {}
+        changed = self._changed
+        try:
+            self._changed = {}
+            self._apply(changed)
+            if self._changed:
+                self._retry()
+        except BaseException as error:
+            # Every step can be repeated. A partition that is not considered again would have no leader for good.
+            self._changed = {**changed, **self._changed}
+            if not isinstance(error, Exception):
+                raise
+            log_failure(logger, error, "cluster: partitions could not be taken or given up; the node tries again")
+            self._retry()
+
+    def _apply(self, changed: Iterable[PartitionKey]) -> None:
+        """Puts the leaders of partitions into effect. After an exception, it can be called again."""
         adopted: list[Leadership] = []
         for key in changed:
             leader = self._mine(key)
@@ -226,8 +242,6 @@ class LeadershipKeeper(MetadataListener):
         self._releases.report()
         for first in range(0, len(adopted), ADOPTED_AT_ONCE):
             self._adopt(adopted[first : first + ADOPTED_AT_ONCE])
-        if self._changed:
-            self._retry()
 
     def _waits(self, key: PartitionKey) -> bool:
         """Returns True while the next leader of a planned move has time to read the log ahead."""
@@ -259,8 +273,8 @@ class LeadershipKeeper(MetadataListener):
 
     def _retry(self) -> None:
         if not self._retrying:
-            self._retrying = True
             self._wheel.add(self._wheel.now_ms + RETRY_MS, self._again)
+            self._retrying = True
 
     def _again(self) -> None:
         self._retrying = False
@@ -303,24 +317,25 @@ class LeadershipKeeper(MetadataListener):
                 self._read_ahead.discard(key)
                 self._log.release(key)
                 continue
-            self._led[key] = partition.topic, epoch
-            self.moves += 1
             self._read_ahead.hand_to(key, partition)
             shards = self._shards_of(partition.topic)
             if shards is not None:
                 shards.load(key.partition, epoch)
+            self._led[key] = partition.topic, epoch  # at last, so that an interrupted adoption is repeated
+            self.moves += 1
 
     def _give_up(self, key: PartitionKey) -> None:
         """Unloads the coordinator of a partition, and releases its log."""
-        topic, epoch = self._led.pop(key)
+        topic, epoch = self._led[key]
         self._releasing.pop(key, None)
-        self.moves += 1
         shards = self._shards_of(topic)
         if shards is not None:
             shards.unload(key.partition)
         self._on_given_up(key)
         self._partitions.resign(key)
         self._log.release(key)
+        del self._led[key]  # at last, so that an interrupted release is repeated
+        self.moves += 1
         logger.info("cluster: gave up %s-%d in epoch %d", topic, key.partition, epoch)
 
     def give_up_all(self) -> None:

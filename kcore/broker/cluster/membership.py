@@ -203,14 +203,25 @@ class Membership:
         if self.stopped or self.fenced:
             return
         self._schedule(self.timing.renew_ms, self._renew)
-        if self._renewing:
-            return
+        if not self._renewing:
+            try:
+                self._start_renewal()
+            except Exception as error:
+                # The next renewal is planned already: a timer that fails is repeated, and would plan a second one.
+                log_failure(logger, error, "cluster: node %d cannot begin a renewal of its lease", self.lease.holder)
+
+    def _start_renewal(self) -> None:
         leases = [self.lease] if self.controller is None else [self.lease, self.controller]
         sent_ms = self._clock.monotonic_ms()
         self._renewing = True
-        self.run(
-            lambda: self._store.renew(leases, self.timing.ttl_ms), lambda result: self._renewed(result, leases, sent_ms)
-        )
+        try:
+            self.run(
+                lambda: self._store.renew(leases, self.timing.ttl_ms),
+                lambda result: self._renewed(result, leases, sent_ms),
+            )
+        except BaseException:
+            self._renewing = False  # the call was not started, for example because no thread could be
+            raise
 
     def _renewed(self, result: list[bool] | LogError, leases: list[Lease], sent_ms: int) -> None:
         self._renewing = False
@@ -253,7 +264,10 @@ class Membership:
             return
         self._schedule(self.timing.poll_ms, self.poll)
         if not self._polling:
-            self.look()
+            try:
+                self.look()
+            except Exception as error:  # as for a renewal
+                log_failure(logger, error, "cluster: node %d cannot look at the cluster", self.lease.holder)
 
     def look_soon(self) -> None:
         """Reads the cluster's state when the present work is done."""
@@ -270,9 +284,13 @@ class Membership:
         if self.stopped or self.fenced:
             return
         self._polling = True
-        storage = self._store.storage()
-        lapsed_until_ms = self._lapsed_until_ms
-        self.run(lambda: self._sight(storage), lambda result: self._seen(result, lapsed_until_ms))
+        try:
+            storage = self._store.storage()
+            lapsed_until_ms = self._lapsed_until_ms
+            self.run(lambda: self._sight(storage), lambda result: self._seen(result, lapsed_until_ms))
+        except BaseException:
+            self._polling = False
+            raise
 
     def _sight(self, storage: SharedStorage) -> tuple[ClusterSight, Lease | None]:
         """Reads the cluster's state; takes the controller's lease if it is free."""

@@ -62,9 +62,13 @@ class SharedProducerIds(ProducerIds):
         controller = self._cluster.controller_id
         if self._asking or controller < 0:
             return
-        self._asking = True
         request = AllocateProducerIdsRequest(broker_id=self._cluster.node_id, broker_epoch=self._epoch)
-        self._peers.send(controller, request, 0, self._arrived)
+        self._asking = True
+        try:
+            self._peers.send(controller, request, 0, self._arrived)
+        except BaseException:
+            self._asking = False  # no response will come
+            raise
 
     def _arrived(self, response: AllocateProducerIdsResponse | None) -> None:
         self._asking = False
