@@ -14,14 +14,14 @@ class Known(NamedTuple):
 
     Attributes:
         area: the name of the area that finds it.
-        call: the call of the last step.
+        call: the call of the last step; None: any, for records of the log.
         lines: a pattern that every line about the difference matches.
         described: words of the page that describe it.
         only_if: returns True for arguments of the last step with which it occurs; None: for all.
     """
 
     area: str
-    call: str
+    call: str | None
     lines: re.Pattern[str]
     described: str
     only_if: Callable[[dict[str, Any]], bool] | None = None
@@ -87,6 +87,15 @@ KNOWN: Final = (
         re.compile(r"\.responses\[0\]\.partitions\[0\]\.(records|acquired_records)\b.*"),
         "A ShareFetch delivers the records that its own acknowledgements release",
         _releases,
+    ),
+    Known(
+        "share",
+        None,
+        re.compile(
+            r"\.records\..*-g\[\d+\]\.value\.topic_partitions\[\d+\]: "
+            r"only Kafka \{\"topic_id\": \"[^\"]*\", \"partitions\": \[\]\}"
+        ),
+        "The target of a share group's member names only topics of which it gets partitions",
     ),
     Known(
         "share",
@@ -168,7 +177,9 @@ def described(area: str, last: Step, what: str) -> str | None:
         what: the lines about the difference.
     """
     for known in KNOWN:
-        if (known.area, known.call) != (area, last.call) or not _all_match(known.lines, what.splitlines()):
+        if known.area != area or known.call not in (None, last.call):
+            continue
+        if not _all_match(known.lines, what.splitlines()):
             continue
         if known.only_if is None or known.only_if(last.arguments):
             return known.described

@@ -34,6 +34,8 @@ LATEST: Final = -1
 OWNERS: Final = ("group_id", "group", "transactional_id")
 """Fields of keys that name the group or the transaction of a record."""
 MAX_BYTES: Final = 1 << 22
+SHARE_STATE: Final = dict.fromkeys(("ShareSnapshotKey", "ShareUpdateKey"), "share state")
+"""The types of the records of `__share_group_state`."""
 
 Ends = dict[TopicPartition, int]
 
@@ -144,8 +146,11 @@ def internal_records(side: Side, ends: Ends, name: str) -> dict[str, list[Any]]:
 
 
 def _in_fixed_order(rows: list[dict[str, Any]]) -> list[Any]:
-    """Sorts successive records of one type by their keys: Kafka takes members and topics from hash maps."""
-    runs = [list(run) for _, run in groupby(rows, lambda row: row.get("type"))]
+    """Sorts successive records of one type by their keys: Kafka takes members and topics from hash maps.
+
+    The records of share partitions are sorted by share partition: Kafka's persister writes each in its own time.
+    """
+    runs = [list(run) for _, run in groupby(rows, lambda row: SHARE_STATE.get(row.get("type"), row.get("type")))]
     return [row for run in runs for row in sorted(run, key=lambda row: json.dumps(row.get("key"), default=repr))]
 
 
