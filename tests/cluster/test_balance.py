@@ -36,6 +36,9 @@ class Image:
         node = self.topics[topic_id.decode()][partition]
         return None if node < 0 else Leader(node, 1)
 
+    def leading_nodes(self, topic_id: bytes) -> list[int]:
+        return list(self.topics[topic_id.decode()])
+
 
 def placement(racks: dict[int, str | None], topics: Topics) -> Placement:
     image: Any = Image(racks, topics)

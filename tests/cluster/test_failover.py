@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from kcore.broker.metadata.image import MetadataImage
 from kcore.log.errors import StoreUnavailableError, UnknownOutcomeError
 from kcore.protocol.error_codes import ErrorCode
 from tests.cluster.world import TIMING, Client, ClusterWorld, check, leaders_of
@@ -41,6 +42,24 @@ def test_the_controller_spreads_the_leaders(world: ClusterWorld) -> None:
     assert engine is not None
     leaders = [leader.node_id for leader in leaders_of(engine, "__consumer_offsets") if leader is not None]
     assert sorted(leaders) == [1, 1, 2, 2, 3, 3]
+
+
+def test_a_look_that_finds_nothing_to_do_visits_no_partition(
+    world: ClusterWorld, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller looks five times a second, and a cluster may have 100,000 partitions."""
+    engine = world.controller.engine
+    assert engine is not None
+    image = engine.topics.image
+    for topic in image.all():
+        leaders = [leader.node_id for leader in leaders_of(engine, topic.name) if leader is not None]
+        assert image.leading_nodes(topic.topic_id) == leaders
+    visited = []
+    leader = MetadataImage.leader
+    monkeypatch.setattr(MetadataImage, "leader", lambda image, *key: (visited.append(key), leader(image, *key))[1])
+    assert engine.controller._decide(world.open_store().nodes()) is None
+    assert not engine.controller.stop(1, engine.topics.image.brokers[1].epoch)
+    assert visited == []
 
 
 def test_metadata_names_all_nodes_and_leaders(world: ClusterWorld, client: Client) -> None:

@@ -44,7 +44,7 @@ class Placement:
         self.totals: Counter[int] = Counter(dict.fromkeys(self._targets, 0))
         self.leaders: dict[bytes, list[int]] = {}
         for topic in image.all():
-            leaders = self.leaders[topic.topic_id] = [self._current(topic, index) for index in range(topic.partitions)]
+            leaders = self.leaders[topic.topic_id] = image.leading_nodes(topic.topic_id)
             for index, successor in image.successors.get(topic.topic_id, {}).items():
                 if successor in self._targets:
                     leaders[index] = successor
@@ -91,11 +91,15 @@ class Placement:
 
     def homeless(self, alive: Collection[int]) -> Iterator[Move]:
         """Yields moves of the partitions whose leader is not alive. Without a target they get no leader."""
+        alive_nodes = set(alive)
         for topic in self._image.all():
-            for partition, planned in enumerate(self.leaders[topic.topic_id]):
-                leader = self._current(topic, partition)
-                if leader in alive:
+            leading = self._image.leading_nodes(topic.topic_id)
+            if alive_nodes.issuperset(leading):
+                continue
+            for partition, leader in enumerate(leading):
+                if leader in alive_nodes:
                     continue
+                planned = self.leaders[topic.topic_id][partition]
                 held = self._image.replicas[topic.topic_id][partition]
                 live = [node for node in held if node in self._targets]
                 target = live[0] if live and len(held) > 1 else self.best(topic)
@@ -119,9 +123,13 @@ class Placement:
         """Yields moves of partitions away from live nodes that may not get any, if there is a target."""
         if not self._targets:
             return
+        targets = {-1, *self._targets}
         for topic in self._image.all():
-            for partition, leader in enumerate(self.leaders[topic.topic_id]):
-                if leader >= 0 and leader not in self._targets:
+            leaders = self.leaders[topic.topic_id]
+            if targets.issuperset(leaders):
+                continue
+            for partition, leader in enumerate(leaders):
+                if leader not in targets:
                     yield self.move(topic, partition, self.best(topic))
 
     def evened(self) -> Iterator[Move]:
@@ -142,7 +150,7 @@ class Placement:
     def _even(self, topic: TopicInfo) -> Iterator[Move]:
         leaders = self.leaders[topic.topic_id]
         counts = Counter(dict.fromkeys(self._targets, 0))
-        counts.update(leader for leader in leaders if leader in counts)
+        counts.update({node: count for node, count in Counter(leaders).items() if node in counts})
         racks = self._in_racks(counts)
 
         def load(node: int) -> tuple[int, int, int, int]:

@@ -104,11 +104,7 @@ class Controller:
             self._membership.look_soon()
         image = self._shard.machine.image
         others = [node for node, broker in image.brokers.items() if not broker.fenced and self._may_lead(node)]
-        return not others or not any(
-            leader is not None and leader.node_id == node_id
-            for topic in image.all()
-            for leader in (image.leader(topic.topic_id, index) for index in range(topic.partitions))
-        )
+        return not others or not any(node_id in image.leading_nodes(topic.topic_id) for topic in image.all())
 
     def _may_lead(self, node_id: int) -> bool:
         """Returns True unless a node is draining or stops."""
@@ -224,12 +220,7 @@ class Controller:
 
 def _leading(image: MetadataImage) -> set[int]:
     """Returns the nodes that lead partitions."""
-    return {
-        leader.node_id
-        for topic in image.all()
-        for index in range(topic.partitions)
-        if (leader := image.leader(topic.topic_id, index)) is not None
-    }
+    return set().union(*(image.leading_nodes(topic.topic_id) for topic in image.all()))
 
 
 def _registration(node: RegisteredNode) -> BrokerRegistration:

@@ -120,6 +120,13 @@ class MetadataImage:
             return None
         return Leader(held[partition][0], 0)
 
+    def leading_nodes(self, topic_id: bytes) -> list[int]:
+        """Returns the node that leads each partition of a topic, -1 for none; much faster than a `leader` for each."""
+        nodes = [held[0] for held in self.replicas.get(topic_id, ())]
+        for partition, leader in self.leaders.get(topic_id, {}).items():
+            nodes[partition] = leader.node_id
+        return nodes
+
     def successor(self, topic_id: bytes, partition: int) -> int | None:
         """Returns the node to which the leadership of a partition moves; None if no move is planned."""
         planned = self.successors.get(topic_id)
