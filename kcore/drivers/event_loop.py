@@ -243,6 +243,7 @@ class AsyncDriver:
             return
         self._enter()
         try:
+            self._round = True  # the callbacks below send what the write completes: that needs no further turn
             served, self.round_clock.read = self.round_clock.read, False
             if self._written is not None:  # a lack of memory has interrupted `background_ended`
                 pipeline.finish_background(self._written)
@@ -254,6 +255,9 @@ class AsyncDriver:
                     self._offload_policy.served()
                 if self._times is not None:
                     self._times.passed()
+            self._round = False
+            if self.round_clock.read:
+                self.round_is_open()
             for callback in self._ends:
                 try:
                     callback()
@@ -267,6 +271,7 @@ class AsyncDriver:
             self._set_alarm()
             self._inside = False
         except BaseException as error:
+            self._round = False
             self._handle_engine_error(error)
             self._report_end()
             raise

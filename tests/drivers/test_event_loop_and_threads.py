@@ -191,6 +191,38 @@ async def test_an_end_of_round_that_raises_does_not_stop_the_loop(caplog: pytest
     driver.close()
 
 
+@pytest.mark.parametrize("begins_round", [False, True])
+async def test_a_response_that_a_write_completes_needs_no_further_turn(begins_round: bool) -> None:
+    """The end of the round sends it. Only a request that arrives meanwhile begins another round."""
+    engine, _ = faulty_engine(ManualClock())
+    driver = AsyncDriver(engine, asyncio.get_running_loop())
+    await Looped(driver).send(create("t"))
+    await turns_of_loop()
+    completed: list[Any] = []
+    at_ends: list[int] = []
+    driver.at_end_of_round(lambda: at_ends.append(len(completed)))
+
+    def arrived(response: Any) -> None:
+        completed.append(response)
+        driver.round_is_open()
+        if begins_round:
+            driver.begin_round()
+
+    request = commit("g", {("t", 0): 5})
+    driver.begin_round()
+    engine.submit(context(9), request).on_complete(arrived)
+    await turns_of_loop()
+    assert [response.topics[0].partitions[0].error_code for response in completed] == [0]
+    assert at_ends == ([1, 1] if begins_round else [1])
+    assert not driver.round_clock.read
+    driver.close()
+
+
+async def turns_of_loop() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
 # ---- closing
 
 
