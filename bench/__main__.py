@@ -1,6 +1,8 @@
 """`make bench`: runs the benchmarks, then writes build/bench/bench.json and build/bench/bench.md.
 
 python -m bench [--save-baseline] [PYTEST ARGUMENTS, such as bench/test_codec.py or -k heartbeat]
+
+Without a file or folder among the arguments, pytest collects all of bench/.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ def main() -> int:
     parser.add_argument("--save-baseline", action="store_true", help="later runs are compared with this one")
     parser.add_argument("--out", type=Path, default=OUT, help="where bench.json and bench.md go")
     options, rest = parser.parse_known_args()
-    chosen = rest if any(not argument.startswith("-") for argument in rest) else ["bench", *rest]
+    chosen = rest if any(Path(argument.partition("::")[0]).exists() for argument in rest) else ["bench", *rest]
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder) / "results.json"
         arguments = ["--benchmark-only", "--benchmark-quiet", "-q", f"--benchmark-json={results}"]

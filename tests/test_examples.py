@@ -137,7 +137,7 @@ def test_every_example_is_tested() -> None:
 
 
 def test_the_code_of_the_readme_runs(tmp_path: Path) -> None:
-    first, second = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    first, second, testing, queue = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
 
     def output(block: str) -> str:
         done = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -150,3 +150,5 @@ def test_the_code_of_the_readme_runs(tmp_path: Path) -> None:
         assert assigned.startswith("Assigned(partitions=(TopicPartition(topic='jobs', partition=0)")
         assert record.endswith("b'a key' b'a record'")
         assert revoked.startswith("Revoked(partitions=(TopicPartition(topic='jobs', partition=0)")
+    assert output(f"import kcore\n{queue}") == "b'a record'\n"  # the first job: the second block appended it
+    assert "@pytest.mark.kcore" in testing

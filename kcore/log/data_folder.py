@@ -120,7 +120,8 @@ class DataFolder:
                 gc.collect()
             if not self._try_lock():
                 self._close_lock()
-                whose = "this process" if holder == str(os.getpid()) else f"process {holder}"
+                here = holder == str(os.getpid())
+                whose = "this process" if here else f"process {holder}; a server is reached with --bootstrap HOST:PORT"
                 raise DataFolderError(self.path, f"in use by {whose}", LOCK_NAME)
         self._closed_cleanly = os.pread(self._lock_fd, 100, 0) == self._closing_line()
         try:

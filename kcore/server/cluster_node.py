@@ -139,11 +139,14 @@ class ClusterNode:
     async def _opened(self, store: ClusterStore, lease: Lease, taken_ms: int) -> ClusterEngine:
         """Opens the engine; waits while no controller has prepared the cluster."""
         clock = SystemClock()
+        warned = False
         while True:
             try:
                 return ClusterEngine(store, lease, taken_ms, self.config, clock, timing=self._timing)
             except StoreUnavailableError as error:
-                logger.warning("cluster: node %d waits for the store: %s", self.config.node_id, error)
+                if not warned:
+                    logger.warning("cluster: node %d waits for the store: %s", self.config.node_id, error)
+                    warned = True
             await asyncio.sleep(RETRY_S)
             sent_ms = clock.monotonic_ms()
             try:

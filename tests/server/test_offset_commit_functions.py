@@ -1,0 +1,60 @@
+"""The Python functions that an OffsetCommit passes on a server are those of the table in docs/architecture.md."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from pathlib import Path
+from types import FrameType
+
+from kcore.clock import ManualClock
+from kcore.drivers.offload import CommitOffloadPolicy
+from kcore.log.lmdb_engine import LmdbLogEngine
+from tests.kit import commit, create
+from tests.server.live import LiveServer
+
+ROOT = Path(__file__).resolve().parents[2]
+LEFT_OUT = {
+    "AsyncDriver._set_alarm",
+    "AsyncDriver._writes_on_thread",
+    "CommitOffloadPolicy.wrote",
+    "Engine.next_deadline_ms",
+    "ManualClock.monotonic_ms",
+    "ManualClock.wall_ms",
+    "ResponseMemory.end_round",
+    "Server._after_flush",
+    "Slices.__len__",
+    "StagedLogEngine._require_open",
+    "WriteSet.__init__",
+    "WriteSet.empty",
+}
+"""Helpers for limits, timers and statistics, and the clock of this test."""
+
+
+def functions_of_the_table() -> list[str]:
+    text = (ROOT / "docs" / "architecture.md").read_text().partition("**The functions of an OffsetCommit.**")[2]
+    rows = re.findall(r"^\| [^|]*\| `[^`]+\.py` \| (.+) \|$", text.partition("**Generic path.**")[0], re.MULTILINE)
+    return [name for names in rows for name in re.findall(r"`([\w.]+)`", names)]
+
+
+def test_an_offset_commit_passes_the_functions_of_the_table(tmp_path: Path) -> None:
+    called: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event == "call" and Path(code.co_filename).is_relative_to(ROOT / "kcore"):
+            called.append(code.co_qualname)
+
+    request = commit("g", {("t", 0): 5})
+    with LiveServer(log=LmdbLogEngine(tmp_path / "data"), clock=ManualClock()) as live, live.raw() as raw:
+        for earlier, version in [(create("t"), 7), (request, 9), (request, 9)]:
+            raw.send(raw.request(earlier, version))
+            raw.receive(earlier, version)
+        live.driver._offload_policy = CommitOffloadPolicy(math.inf)  # the commit is inline
+        live.call(lambda: sys.setprofile(note))
+        raw.send(raw.request(request, 9))
+        _, response = raw.receive(request, 9)
+        live.call(lambda: sys.setprofile(None))
+    assert [part.error_code for topic in response.topics for part in topic.partitions] == [0]
+    assert [name for name in dict.fromkeys(called) if name not in LEFT_OUT] == functions_of_the_table()
