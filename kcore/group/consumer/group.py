@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 from kcore.group.consumer import leave
 from kcore.group.consumer.assignment import NO_PARTITIONS, NO_TARGET, CurrentAssignment, Target
 from kcore.group.consumer.member import ConsumerMember, MemberMetadata
-from kcore.group.consumer.owners import PartitionOwners
 from kcore.group.consumer.records import group_tombstones
 from kcore.group.consumer.regex import resolution_is_due
 from kcore.group.consumer.states import STABLE, UNREVOKED, GroupState
@@ -21,6 +20,7 @@ from kcore.process_logging import fields
 from kcore.protocol.consumer_protocol import PROTOCOL_TYPE
 from kcore.protocol.error_codes import NO_ERROR, ErrorCode
 from kcore.runtime.machine import Outcome
+from kcore_ext.group.consumer_assignment import PartitionOwners
 
 if TYPE_CHECKING:
     from kcore.assignors import GroupAssignment

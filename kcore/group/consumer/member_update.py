@@ -15,6 +15,7 @@ from kcore.group.consumer.assignment import NO_TARGET, CurrentAssignment, Report
 from kcore.group.consumer.reconcile import reconcile
 from kcore.group.consumer.regex import check_regex, schedule_resolution
 from kcore.protocol.error_codes import ErrorCode
+from kcore_ext.group.consumer_assignment import SubscribedTopics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -191,12 +192,7 @@ class MemberChange:
         current = self.current
         if not self.subscription_changed and current.member_epoch == target_epoch and not current.state:
             return  # already reconciled
-        topics, by_id = group.subscriptions.topics_of(self.metadata), group.shard.topics.by_id
-
-        def subscribed(topic_id: bytes) -> bool:
-            topic = by_id(topic_id)
-            return topic is not None and topic.name in topics
-
+        topics = group.subscriptions.topics_of(self.metadata)
         by_name = group.shard.topics.by_name
         self.after = reconcile(
             current,
@@ -204,7 +200,7 @@ class MemberChange:
             target or NO_TARGET,
             owners=group.owners,
             reported=reported,
-            subscribed=subscribed,
+            subscribed=SubscribedTopics(group.shard.topics.by_id, topics, group.shard.consumer.known_topics(topics)),
             subscribes_to_something=lambda: any(by_name(name) is not None for name in topics),
             changed=self.subscription_changed,
         )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kcore.errors import KafkaError
-from kcore.group.consumer.assignment import NO_PARTITIONS, CurrentAssignment, Owned, Reported, Target, merged, overlaps
+from kcore.group.consumer.assignment import CurrentAssignment, Reported, Target, merged, overlaps
 from kcore.group.consumer.states import (
     FENCE,
     KEEP,
@@ -23,9 +23,10 @@ from kcore.group.consumer.states import (
     UNREVOKED,
 )
 from kcore.protocol.error_codes import ErrorCode
+from kcore_ext.group.consumer_assignment import next_partitions, with_granted
 
 if TYPE_CHECKING:
-    from kcore.group.consumer.owners import PartitionOwners
+    from kcore_ext.group.consumer_assignment import PartitionOwners
 
 
 def reconcile(
@@ -86,48 +87,13 @@ def _next(
     reported: Reported | None,
     subscribed: Callable[[bytes], bool],
 ) -> CurrentAssignment:
-    kept: Owned = {}
-    revoking: Owned = {}
-    granted: dict[bytes, list[int]] = {}
-    waits = False
-    for topic_id, partitions in current.assigned.items():
-        if not (topic_id in target and subscribed(topic_id)):
-            revoking[topic_id] = partitions
-            continue
-        target_partitions = target[topic_id]
-        if len(target_partitions) == len(partitions) and all(map(partitions.__contains__, target_partitions)):
-            kept[topic_id] = partitions  # most heartbeats leave most topics unchanged: keep the same object
-            continue
-        target_set = set(target_partitions)
-        stay = {partition: epoch for partition, epoch in partitions.items() if partition in target_set}
-        if stay:
-            kept[topic_id] = stay
-        if len(stay) < len(partitions):
-            revoking[topic_id] = {
-                partition: epoch for partition, epoch in partitions.items() if partition not in target_set
-            }
-    for topic_id, target_partitions in target.items():
-        if not subscribed(topic_id):
-            continue
-        has = kept.get(topic_id, NO_PARTITIONS)
-        if len(has) == len(target_partitions):
-            continue
-        taken, own = owners.of(topic_id), current.revoking.get(topic_id, NO_PARTITIONS)
-        free = []
-        for partition in target_partitions:
-            if partition in has:
-                continue
-            if partition in taken and partition not in own:
-                waits = True
-            else:
-                free.append(partition)
-        if free:
-            granted[topic_id] = free
+    kept, revoking, granted, waits = next_partitions(
+        current.assigned, current.revoking, target, target_epoch, owners, subscribed
+    )
     if revoking and overlaps(reported, revoking):
         return CurrentAssignment(base_epoch, current.member_epoch, UNREVOKED, kept, revoking)
-    for topic_id, free in granted.items():
-        kept[topic_id] = {**kept.get(topic_id, NO_PARTITIONS), **dict.fromkeys(free, target_epoch)}
-    return CurrentAssignment(target_epoch, current.member_epoch, UNRELEASED if waits else STABLE, kept)
+    assigned = with_granted(kept, granted)
+    return CurrentAssignment(target_epoch, current.member_epoch, UNRELEASED if waits else STABLE, assigned)
 
 
 def _shrunk(

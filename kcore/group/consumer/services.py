@@ -75,11 +75,13 @@ class KeptTopics(NamedTuple):
         names: the names in the subscriptions, each once.
         infos: the topic of each name, None if it did not exist.
         topics: the existing topics, in the form that the assignor takes.
+        changes: `TopicMetadata.changes`; while it is the same, no topic has changed. -1: a topic may have changed.
     """
 
     names: tuple[str, ...]
     infos: list[TopicInfo | None]
     topics: Topics
+    changes: int = -1
 
 
 class ConsumerServices(SettingsCache[ConsumerSettings]):
@@ -219,6 +221,8 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
         if kept is None and self._long_topics is not None and self._long_topics[0] == subscriptions:
             kept = self._long_topics[1]
         if kept is not None and kept.infos == [by_name(name) for name in kept.names]:
+            if self._long_topics is not None and self._long_topics[1] is kept:
+                self._long_topics = (subscriptions, kept._replace(changes=self.metadata.changes))
             return kept.topics
         if kept is not None:
             names = kept.names
@@ -226,6 +230,7 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
             names = subscriptions[0]  # type: ignore[assignment]
         else:
             names = tuple(dict.fromkeys(chain.from_iterable(subscriptions)))  # type: ignore[arg-type]
+        changes = self.metadata.changes
         infos: list[TopicInfo | None] = []
         partitions: dict[bytes, int] = {}
         ids: dict[str, bytes] = {}
@@ -244,8 +249,22 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
                 self._make_room(len(names))
             self._topics[subscriptions] = KeptTopics(names, infos, built)
         else:
-            self._long_topics = (subscriptions, KeptTopics(names, infos, built))
+            unchanged = changes == self.metadata.changes
+            self._long_topics = (subscriptions, KeptTopics(names, infos, built, changes if unchanged else -1))
         return built
+
+    def known_topics(self, names: frozenset[str]) -> Topics | None:
+        """Returns the existing topics among `names`, if `topics` has built them and no topic has changed since.
+
+        Only many topics are kept in this way. Returns None otherwise.
+        """
+        if len(names) <= MAX_KEPT_NAMES or self._long_topics is None:
+            return None
+        subscriptions, kept = self._long_topics
+        ordered = self._long_sets.get(names)
+        if kept.changes != self.metadata.changes or len(subscriptions) != 1 or ordered is None:
+            return None
+        return kept.topics if ordered[1] == subscriptions[0] else None
 
     def _make_room(self, count: int) -> None:
         """Clears the caches if `count` more names would exceed the limit; sets that are in use stay valid."""

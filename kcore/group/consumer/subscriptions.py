@@ -67,13 +67,16 @@ class Subscriptions:
     )
 
     def __init__(
-        self, on_topic: Callable[[str, bool], None], on_topics: Callable[[Iterable[str]], None] | None = None
+        self,
+        on_topic: Callable[[str, bool], None],
+        on_topics: Callable[[Iterable[str], bool], None] | None = None,
     ) -> None:
         """Sets the callbacks.
 
         Args:
             on_topic: called with (name, subscribed) when a topic gets its first or loses its last subscriber.
-            on_topics: called in place of `on_topic` when many topics get their first subscriber together; None: never.
+            on_topics: called with (names, subscribed) in place of `on_topic` when many topics get their first or lose
+                their last subscriber together; None: never.
         """
         self._on_topic = on_topic
         self._on_topics = on_topics
@@ -138,7 +141,11 @@ class Subscriptions:
         if not (old or matched or names) and self._on_topics is not None:
             # The first pattern of a group may match 100,000 topics, and its record is replayed in one piece.
             matched.update(dict.fromkeys(new, 1))
-            self._on_topics(new)
+            self._on_topics(new, True)
+            return
+        if not (new or self.resolved or names) and self._on_topics is not None:
+            matched.clear()  # the last pattern of a group without other subscriptions
+            self._on_topics(old, False)
             return
         for name in new - old if old else new:
             count = matched.get(name)

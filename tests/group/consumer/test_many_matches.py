@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -217,8 +217,11 @@ def test_many_matches_are_registered_as_single_ones_are(
     def single(own: set[str]) -> Callable[[str, bool], None]:
         return lambda topic, subscribed: own.add(topic) if subscribed else own.discard(topic)
 
+    def several(topics: Iterable[str], subscribed: bool) -> None:
+        (readers[1].update if subscribed else readers[1].difference_update)(topics)
+
     reference = Subscriptions(single(readers[0]))
-    fast = Subscriptions(single(readers[1]), readers[1].update)
+    fast = Subscriptions(single(readers[1]), several)
     member = MemberMetadata(instance_id=None, rack_id=None, client_id="", client_host="", names=names)
     for subscriptions in (reference, fast):
         if names:
@@ -226,3 +229,23 @@ def test_many_matches_are_registered_as_single_ones_are(
         for pattern, topics in patterns:
             subscriptions.resolve(pattern, None if topics is None else ResolvedRegex(topics, 1, 1))
     assert (fast.matched, readers[1], set(fast)) == (reference.matched, readers[0], set(reference))
+
+
+def test_the_last_pattern_of_a_group_unregisters_all_of_its_matches(world: World) -> None:
+    """The topics of a group that another group reads as well stay registered for that group."""
+    for group in ("g", "h"):
+        world.call(beat(group, "m"), 1)
+        steps(world)
+    (shard,) = world.engine.groups
+    groups = [shard.machine.groups[group_id] for group_id in ("g", "h")]
+
+    def notified() -> list[bool]:
+        for group in groups:
+            group.topics_seen(group.group_epoch)
+        shard.machine.on_topic_changed("t003")
+        return [group.refresh_at_ms == 0 for group in groups]
+
+    assert notified() == [True, True]
+    world.call(beat("g", "m", epoch=-1), 1)
+    assert notified() == [False, True]
+    assert not shard.machine.groups["g"].subscriptions.matched

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from kcore.errors import KafkaError
 from kcore.group.consumer.assignment import NEW_MEMBER, CurrentAssignment, Owned, Target
-from kcore.group.consumer.owners import PartitionOwners
 from kcore.group.consumer.reconcile import reconcile
 from kcore.group.consumer.states import RECONCILIATION, EpochState, MemberState, Step
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.consumer_group_heartbeat import TopicPartitions
+from kcore_ext.group.consumer_assignment import PartitionOwners
 from tests.group.consumer.members import Owned as Reported
 from tests.group.consumer.members import reported
 

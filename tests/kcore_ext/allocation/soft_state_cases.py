@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from kcore.group.consumer.assignment import CurrentAssignment, heartbeat_assignment
+from kcore_ext.group.consumer_assignment import PartitionOwners, next_partitions, with_granted
 from kcore_ext.runtime.purgatory import DelayedOperation, Purgatory
 from kcore_ext.runtime.timer_wheel import TimerWheel
 from kcore_ext.share.states import ShareState, ShareStates
@@ -91,5 +93,30 @@ def share_states() -> Attempt:
         for key in keys:
             states.discard(key)
         assert (len(states), states.values()) == (0, [])
+
+    return Attempt(action, check)
+
+
+def member_step() -> Attempt:
+    """Computes the step of a member of a consumer group and stores the owners, on objects of its own."""
+    topics = [bytes([number]) * 16 for number in range(20)]
+    target = {topic_id: (0, 1) if number % 2 else (2, 3, 4) for number, topic_id in enumerate(topics)}
+    found: list[PartitionOwners] = []
+
+    def action() -> None:
+        owners = PartitionOwners()
+        _, _, granted, _ = next_partitions({}, {}, target, 5, owners, lambda _: True)
+        first = CurrentAssignment(5, 4, assigned=granted)
+        owners.replace(None, first)
+        second = CurrentAssignment(6, 5, assigned=with_granted(dict(granted), {topics[0]: {9: 6}}))
+        owners.replace(first, second)
+        heartbeat_assignment(second.assigned)
+        found.append(owners)
+
+    def check(succeeded: bool) -> None:
+        assert len(found) == succeeded
+        for owners in found:
+            assert owners.of(topics[0]) == {2: 6, 3: 6, 4: 6, 9: 6}
+            assert owners.of(topics[1]) == {0: 6, 1: 6}
 
     return Attempt(action, check)

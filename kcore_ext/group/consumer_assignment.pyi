@@ -1,0 +1,72 @@
+from collections.abc import Callable
+from typing import Any, final
+
+from kcore_ext.assign.model import Topics
+from kcore_ext.codec.fields import FieldLayout
+
+@final
+class SubscribedTopics:
+    """Tells whether a member subscribes to the topic of an id.
+
+    Args:
+        by_id: returns the topic of an id, or None.
+        names: the names of the member's topics.
+        known: topics that exist, and to all of which the member subscribes; None if they are not known.
+    """
+
+    def __init__(self, by_id: Callable[[bytes], Any], names: frozenset[str], known: Topics | None = None) -> None: ...
+    def __call__(self, topic_id: bytes) -> bool: ...
+
+@final
+class PartitionOwners:
+    """The member epochs of partition owners; partitions without an owner have no entry.
+
+    A member owns a partition while it may use it, and until it confirms the revocation.
+    """
+
+    def of(self, topic_id: bytes) -> dict[int, int]:
+        """Returns the owned partitions of a topic with their owners' epochs; callers must not change them."""
+
+    def replace(self, before: Any, after: Any) -> None:
+        """Replaces the partitions of a member whose `CurrentAssignment` changed; None if it has none.
+
+        Raises:
+            ValueError: another member owns a partition in the same epoch or a newer one; a partition must not have
+                two owners.
+        """
+
+def next_partitions(
+    assigned: dict[bytes, dict[int, int]],
+    revoking_before: dict[bytes, dict[int, int]],
+    target: dict[bytes, tuple[int, ...]],
+    epoch: int,
+    owners: PartitionOwners,
+    subscribed: Callable[[bytes], bool],
+) -> tuple[dict[bytes, dict[int, int]], dict[bytes, dict[int, int]], dict[bytes, dict[int, int]], bool]:
+    """Divides a member's partitions for its next step towards its target.
+
+    Args:
+        assigned: the partitions that it may use, with their assignment epochs.
+        revoking_before: the partitions that it had to revoke before this step.
+        target: its target.
+        epoch: the assignment epoch of new partitions.
+        owners: the owners of partitions.
+        subscribed: returns True if the member subscribes to the topic of that id; a `SubscribedTopics` is faster.
+
+    Returns:
+        The partitions that it keeps, those that it must revoke, those of its target that are free, and whether other
+        partitions of its target are not. Topics may share the dictionaries, which must not be changed.
+    """
+
+def with_granted(
+    kept: dict[bytes, dict[int, int]], granted: dict[bytes, dict[int, int]]
+) -> dict[bytes, dict[int, int]]:
+    """Returns both kinds of partitions of `next_partitions`; may change `kept`."""
+
+def topics_of(owned: dict[bytes, dict[int, int]], layout: FieldLayout) -> list[Any]:
+    """Returns the topics and their partitions as messages.
+
+    Args:
+        owned: the partitions by topic id.
+        layout: the class of a topic, with its fields for the id (0) and for the list of partitions (1).
+    """
