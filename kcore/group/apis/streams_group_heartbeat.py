@@ -15,6 +15,7 @@ from kcore.group.streams.heartbeat import JOIN, UNCHANGED, Decision, Stage, hear
 from kcore.group.streams.member import MemberMetadata, StreamsMember
 from kcore.group.streams.preparation import prepare
 from kcore.group.streams.services import StreamsSettings
+from kcore.group.streams.target import INLINE_MEMBERS
 from kcore.group.streams.topology import named_topics
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import CLUSTER_NAME, Operation, ResourceType
@@ -74,7 +75,8 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
         "tasks gets the status INCORRECTLY_PARTITIONED_TOPICS. While source topics are missing, members with an "
         "endpoint get all endpoints without partitions; Kafka returns UNKNOWN_SERVER_ERROR. "
         f"A response has endpoints with at most {MAX_ENDPOINT_TOPICS} topics and {MAX_ENDPOINT_PARTITIONS} partitions; "
-        "those of the members that joined last are left out."
+        f"those of the members that joined last are left out. Above {INLINE_MEMBERS} members, a target is computed in "
+        "slices, and a later heartbeat returns it; until then, the status is ASSIGNMENT_DELAYED."
     )
 
     __slots__ = ("_services", "fast", "fast_path")

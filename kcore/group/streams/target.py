@@ -9,7 +9,7 @@ empty.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kcore.assignors.streams_sticky import StickyTaskAssignor, Subtopology
 from kcore.assignors.streams_sticky import StreamsMember as AssignorMember
@@ -31,9 +31,17 @@ if TYPE_CHECKING:
 
 logger = limited_logger(__name__)
 
+Item = TypeVar("Item")
+
 TARGET_BYTES: Final = 128  # approximate size of one member's target besides its tasks
 PART_BYTES: Final = 16  # size of one subtopology in a target besides its id and partitions
 PARTITION_BYTES: Final = 4
+INLINE_MEMBERS: Final = 512
+"""Maximum number of members for which a heartbeat computes a due target itself, if long work runs in slices."""
+SLICE_RECORDS: Final = 256
+"""Number of members' targets that one slice writes."""
+MEMBERS_PER_SLICE: Final = 1_000
+"""Number of members whose targets one slice reads or compares."""
 
 IN_INITIAL_DELAY = TopicFault(
     Status.ASSIGNMENT_DELAYED,
@@ -63,6 +71,10 @@ def update(change: MemberChange) -> tuple[int, Tasks]:
     if group.target_job or _is_too_early(group):
         change.statuses.append(IN_ASSIGNMENT_INTERVAL)
         return group.assignment_epoch, group.target_of(member_id)
+    if _is_large(group):
+        _compute_in_slices(group)
+        change.statuses.append(IN_ASSIGNMENT_INTERVAL)
+        return group.assignment_epoch, group.target_of(member_id)
     processes = {member.member_id: member.metadata.process_id for member in group.members.values()}
     processes[member_id] = change.metadata.process_id
     targets = _compute(group, change.configured, processes, change.settings.num_standby_replicas)
@@ -83,15 +95,27 @@ def after_initial_delay(shard: GroupShard, group_id: str) -> Outcome | None:
     group = shard.groups.get(group_id)
     if not isinstance(group, StreamsGroup) or not group.members or group.configured is None:
         return None
-    if group.group_epoch <= group.assignment_epoch or _is_too_early(group):
+    if group.group_epoch <= group.assignment_epoch or group.target_job or _is_too_early(group):
+        return None
+    if _is_large(group):
+        _compute_in_slices(group)
         return None
     processes = {member.member_id: member.metadata.process_id for member in group.members.values()}
-    replicas = int(dict(group.assignment_configs).get(STANDBY_REPLICAS, "0"))
-    changed = _changed(group, _compute(group, group.configured, processes, replicas))
+    changed = _changed(group, _compute(group, group.configured, processes, _replicas(group)))
     if _bytes(changed) > shard.max_record_bytes // 2:
         _write_in_slices(group, changed, group.group_epoch)
         return None
     return Outcome(_records(group, changed, group.group_epoch))
+
+
+def _is_large(group: StreamsGroup) -> bool:
+    """Returns True if the target takes too long for one decision."""
+    return group.live and len(group.members) > INLINE_MEMBERS and group.shard.context.shard.slices.requests.enabled
+
+
+def _replicas(group: StreamsGroup) -> int:
+    """Returns the number of standby tasks for each stateful task, as of the last epoch."""
+    return int(dict(group.assignment_configs).get(STANDBY_REPLICAS, "0"))
 
 
 def _is_too_early(group: StreamsGroup) -> bool:
@@ -117,25 +141,31 @@ def _compute(
     """
     if not configured.is_ready or not configured.subtopologies:
         return dict.fromkeys(processes, NOTHING)
-    members = []
-    for member_id, process_id in processes.items():
-        previous = group.target_of(member_id)
-        members.append(AssignorMember(member_id, process_id, active=previous.active, standby=previous.standby))
-    parts = {name: Subtopology(part.tasks, part.stateful) for name, part in configured.subtopologies.items()}
+    members = [_view(group, member_id, process_id) for member_id, process_id in processes.items()]
+    assigned = _assign(group, configured, members, replicas)
+    return {member_id: _tasks(assigned, member_id) for member_id in processes}
+
+
+def _view(group: StreamsGroup, member_id: str, process_id: str) -> AssignorMember:
+    """Returns the assignor's view of a member."""
+    previous = group.target_of(member_id)
+    return AssignorMember(member_id, process_id, active=previous.active, standby=previous.standby)
+
+
+def _assign(group: StreamsGroup, configured: ConfiguredTopology, members: list[AssignorMember], replicas: int) -> Any:
+    """Runs the assignor.
+
+    Raises:
+        KafkaError: UNKNOWN_SERVER_ERROR if it failed.
+    """
+    parts = {name: Subtopology(part.tasks, part.stateful) for name, part in (configured.subtopologies or {}).items()}
     assignor = group.shard.streams.assignor
     try:
         result = assignor.assign(members, parts, num_standby_replicas=replicas)
-        targets = {
-            member_id: Tasks(
-                _partitions(result.active.get(member_id)),
-                _partitions(result.standby.get(member_id)),
-                _partitions(result.warmup.get(member_id)),
-            )
-            for member_id in processes
-        }
         if not isinstance(assignor, StickyTaskAssignor):
-            _validate(targets, processes, parts)
-        return targets
+            processes = {member.member_id: member.process_id for member in members}
+            _validate({member_id: _tasks(result, member_id) for member_id in processes}, processes, parts)
+        return result
     except Exception as error:
         logger.exception(
             "streams group %s: assignor %s failed; the group keeps its target, and the next heartbeat retries",
@@ -143,6 +173,60 @@ def _compute(
             assignor.name,
         )
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the assignor failed: {error}") from error
+
+
+def _tasks(result: Any, member_id: str) -> Tasks:
+    """Returns the target of a member in the assignor's result."""
+    return Tasks(
+        _partitions(result.active.get(member_id)),
+        _partitions(result.standby.get(member_id)),
+        _partitions(result.warmup.get(member_id)),
+    )
+
+
+def _compute_in_slices(group: StreamsGroup) -> None:
+    """Starts computing the target of a large group. Until it is written, no other target is computed."""
+    group.target_job = True
+    group.shard.context.in_slices(_computed(group))
+
+
+def _computed(group: StreamsGroup) -> Iterator[Outcome | None]:
+    """Computes and writes a target in slices, after the decision that found it due.
+
+    Members that join, leave or change meanwhile raise the group epoch, so that the next target includes the change.
+    """
+    shard = group.shard
+    try:
+        configured, epoch = group.configured, group.group_epoch
+        if shard.groups.get(group.group_id) is not group or configured is None or epoch <= group.assignment_epoch:
+            return
+        is_ready, replicas = configured.is_ready and bool(configured.subtopologies), _replicas(group)
+        members: list[AssignorMember] = []
+        for some in _in_parts(list(group.members.values())):
+            members += [_view(group, member.member_id, member.metadata.process_id) for member in some]
+            yield None
+        assigned = None
+        if is_ready:
+            try:
+                assigned = _assign(group, configured, members, replicas)
+            except KafkaError:
+                return  # it is logged
+            yield None
+        changed: dict[str, Tasks] = {}
+        for views in _in_parts(members):
+            for view in views:
+                tasks = NOTHING if assigned is None else _tasks(assigned, view.member_id)
+                if group.targets.get(view.member_id) != tasks:
+                    changed[view.member_id] = tasks
+            yield None
+        yield from _slices(group, changed, epoch)
+    finally:
+        group.target_job = False
+
+
+def _in_parts(items: list[Item]) -> Iterator[list[Item]]:
+    for first in range(0, len(items), MEMBERS_PER_SLICE):
+        yield items[first : first + MEMBERS_PER_SLICE]
 
 
 def _validate(targets: Mapping[str, Tasks], processes: Mapping[str, str], parts: Mapping[str, Subtopology]) -> None:
@@ -224,7 +308,7 @@ def _slices(group: StreamsGroup, changed: dict[str, Tasks], epoch: int) -> Itera
             pending.append(group_records.target_assignment(group_id, member_id, tasks))
             in_slice[member_id] = tasks
             size_bytes += _bytes({member_id: tasks})
-            if size_bytes > shard.max_record_bytes // 4:
+            if len(pending) >= SLICE_RECORDS or size_bytes > shard.max_record_bytes // 4:
                 yield Outcome(pending)
                 if not _are_stored(group, in_slice):
                     return
