@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kcore.protocol.records import TRANSACTION_STATE, UnknownRecord, decode_key
 from kcore.protocol.records.transaction_log import TransactionLogValue
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from kcore.runtime.topics import TopicImage
     from kcore.transaction.ending import TakeProducerId
     from kcore.transaction.markers import MarkerWriter, Results
+
+TIMERS_PER_SLICE: Final = 5_000
+"""Number of timers of open transactions that one slice arms after a load."""
 
 TOPIC_NAME = TRANSACTION_STATE
 """The internal topic whose partitions are transaction shards."""
@@ -111,18 +114,36 @@ class TransactionShard(TransactionShardCore):
         return typed, None if value is None else of_value(TransactionLogValue.decode_value(value))
 
     def on_loaded(self) -> None:
-        """Resumes the marker phase of prepared transactions, and arms the remaining timeout of open ones."""
+        """Resumes the marker phase of prepared transactions, and arms the remaining timeout of open ones.
+
+        If there are many open transactions, further timers are armed in slices.
+        """
         self.live = True
         prepared = False
+        ongoing: list[str] = []
         for transactional_id, transaction in self.transactions.items():
             if transaction.state is ONGOING:
-                self.timeouts.watch(transactional_id, transaction)
+                ongoing.append(transactional_id)
             elif transaction.state in COMPLETION:
                 self.await_markers(transactional_id)
                 prepared = True
         if prepared:
             self.context.in_slices(self._resume())
+        self._watch(ongoing[:TIMERS_PER_SLICE])
+        if len(ongoing) > TIMERS_PER_SLICE:
+            self.context.in_slices(self._watch_others(ongoing))
         ExpiryTimer(self).arm()
+
+    def _watch(self, transactional_ids: list[str]) -> None:
+        for transactional_id in transactional_ids:
+            transaction = self.transactions.get(transactional_id)
+            if transaction is not None and transaction.state is ONGOING:
+                self.timeouts.watch(transactional_id, transaction)
+
+    def _watch_others(self, transactional_ids: list[str]) -> Iterator[None]:
+        for first in range(TIMERS_PER_SLICE, len(transactional_ids), TIMERS_PER_SLICE):
+            self._watch(transactional_ids[first : first + TIMERS_PER_SLICE])
+            yield
 
     def _resume(self) -> Iterator[Outcome | None]:
         for transactional_id in self.take_prepared():

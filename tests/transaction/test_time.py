@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from kcore.protocol.error_codes import ErrorCode as E
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
-from tests.transaction.world import Identity, World
+from kcore.runtime.shard import ShardState
+from kcore.transaction import shard as shard_module
+from tests.transaction.world import Identity, World, end_request
 
 SCAN = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000}
 
@@ -65,6 +69,37 @@ def test_transactions_that_end_in_time_leave_one_timer_per_id() -> None:
     world.advance(10_000)
     assert sum(len(shard.machine.timeouts) for shard in shards) == 0
     assert world.state("a") == "CompleteCommit"
+
+
+def test_a_load_watches_many_open_transactions_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them times out at its own time; one that has ended meanwhile gets no timer."""
+    monkeypatch.setattr(shard_module, "TIMERS_PER_SLICE", 2)
+    world = World({**SCAN, "transaction.state.log.num.partitions": 1})
+    opened = {}
+    for number in range(7):
+        tid = f"x{number}"
+        opened[tid] = world.begin(tid, timeout_ms=5000 + 5000 * (number % 2))
+        world.add(tid, opened[tid], [("t", 0)])
+    shards = world.engine.transactions.shards
+    assert shards is not None
+    (shard,) = shards
+    shard.restart("test")
+    while shard.state is not ShardState.ACTIVE:
+        world.engine.slices.step()
+    armed = [len(shard.machine.timeouts)]
+    ended = world.start(end_request("x6", opened["x6"], True), 4)
+    while world.engine.slices:
+        world.engine.slices.step()
+        armed.append(len(shard.machine.timeouts))
+    world.settle()
+    assert ended.response.error_code == E.NONE
+    assert armed[0] == 2
+    assert armed[-1] == 6
+    assert max(after - before for before, after in pairwise(armed)) <= 2
+    world.advance(8000)
+    assert [world.state(tid) for tid in opened] == ["CompleteAbort", "Ongoing"] * 3 + ["CompleteCommit"]
+    world.advance(6000)
+    assert [world.state(tid) for tid in opened] == ["CompleteAbort"] * 6 + ["CompleteCommit"]
 
 
 def test_a_transaction_times_out_also_during_a_restart() -> None:
