@@ -41,7 +41,7 @@ class Row(NamedTuple):
 
 
 def calibrate() -> float:
-    """Returns the processor seconds that a fixed piece of pure Python takes on this machine now: the best of several runs.
+    """Returns the processor seconds that a fixed piece of pure Python takes here and now: the best of several runs.
 
     It is not the time on the wall: other processes on the machine would make the rows look faster than they are.
     """
