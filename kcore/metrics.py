@@ -46,6 +46,7 @@ class Metric(NamedTuple):
         collect: reads the values with their labels: samples of a counter or gauge, histograms of a histogram.
         labels: the labels; each has few values, known in advance (states, APIs, error codes, never client ids).
         kafka: the equivalent metric of Kafka; "" if there is none.
+        many: True if `collect` iterates over many samples and allows that its source changes meanwhile.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Metric(NamedTuple):
     collect: Callable[[Any], Iterable[tuple[tuple[str, ...], Any]]]
     labels: tuple[str, ...] = ()
     kafka: str = ""
+    many: bool = False
 
 
 class Histogram:
@@ -186,7 +188,7 @@ class RoundTimes:
         return since
 
 
-def exposition(metrics: Iterable[Metric], source: Any) -> Generator[None, None, str]:
+def exposition(metrics: Iterable[Metric], source: Any) -> Generator[None, None, list[bytes]]:
     """Makes the text of a scrape in slices.
 
     Args:
@@ -194,23 +196,30 @@ def exposition(metrics: Iterable[Metric], source: Any) -> Generator[None, None, 
         source: the argument of their `collect` functions.
 
     Returns:
-        The metrics in Prometheus' text format.
+        The metrics in Prometheus' text format, in pieces.
     """
+    pieces: list[bytes] = []
     lines: list[str] = []
-    pause_at = SLICE_LINES
     for metric in metrics:
         lines.append(f"# HELP {metric.name} {metric.doc}")
         lines.append(f"# TYPE {metric.name} {metric.kind.value}")
-        for values, value in list(metric.collect(source)):  # the source may change during a pause
+        samples = metric.collect(source)
+        for values, value in samples if metric.many else list(samples):  # the source may change during a pause
             labels = [f'{name}="{_escaped(text)}"' for name, text in zip(metric.labels, values, strict=True)]
             if metric.kind is MetricKind.HISTOGRAM:
                 lines += _histogram_lines(metric.name, labels, value)
             else:
                 lines.append(f"{metric.name}{_braced(labels)} {_number(value)}")
-            if len(lines) >= pause_at:
-                pause_at = len(lines) + SLICE_LINES
+            if len(lines) >= SLICE_LINES:
+                pieces.append(_encoded(lines))
+                lines = []
                 yield
-    return "\n".join(lines) + "\n"
+    pieces.append(_encoded(lines))
+    return pieces
+
+
+def _encoded(lines: list[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def _histogram_lines(name: str, labels: list[str], histogram: Histogram) -> Iterator[str]:

@@ -450,7 +450,8 @@ class StagedLogEngine(EngineCore, LogEngine):
         """Implements `LogEngine.stats`."""
         self._require_open()
         file_size_bytes, used_bytes = self._storage.sizes()
-        return EngineStats(file_size_bytes, used_bytes, self._tails.size_bytes, len(self.partitions()))
+        partition_count = sum(log._state == LIVE for log in self._logs.values())
+        return EngineStats(file_size_bytes, used_bytes, self._tails.size_bytes, partition_count)
 
     def close(self) -> None:
         """Implements `LogEngine.close`."""

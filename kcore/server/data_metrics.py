@@ -12,18 +12,15 @@ from typing import TYPE_CHECKING, Final
 
 from kcore.metrics import Metric, MetricKind, Sample
 from kcore.transaction.states import NAMES, TransactionStatus
-from kcore_ext.broker.topic_traffic import TopicTraffic
 
 if TYPE_CHECKING:
     from kcore.broker.data.partition import Partition
     from kcore.broker.data.partitions import TopicPartitions
     from kcore.engine import Engine
+    from kcore.server.data_totals import DataTotals
     from kcore.server.observe import Observer
 
 COUNTER, GAUGE, _ = MetricKind
-
-LATE_MS: Final = 300_000
-"""Time above `transaction.max.timeout.ms` after which an open transaction is late, as in Kafka."""
 
 STATES: Final = tuple(
     status
@@ -34,7 +31,10 @@ STATES: Final = tuple(
 
 
 def topics(engine: Engine) -> Iterator[TopicPartitions]:
-    """Iterates over the topics that have series of their own; internal topics have no client traffic."""
+    """Iterates over the topics that have series of their own; internal topics have no client traffic.
+
+    Topics and partitions may change between two items.
+    """
     own = (topic for topic in list(engine.partitions.names.values()) if not topic.internal)
     return islice(own, engine.config.kcore_metrics_max_partitions)
 
@@ -44,43 +44,11 @@ def partitions(engine: Engine) -> Iterator[Partition]:
     return islice(engine.partitions, engine.config.kcore_metrics_max_partitions)
 
 
-def omitted(engine: Engine) -> Iterator[Sample]:
+def omitted(observer: Observer) -> Iterator[Sample]:
     """Yields the number of topics and partitions without series of their own."""
-    limit = engine.config.kcore_metrics_max_partitions
-    names = engine.partitions.names.values()
-    for kind, count in (
-        ("topic", sum(not topic.internal for topic in names)),
-        ("partition", sum(len(topic.partitions) for topic in names)),
-    ):
-        yield (kind,), max(count - limit, 0)
-
-
-def total_traffic(engine: Engine) -> TopicTraffic:
-    """Sums the traffic of all topics, deleted ones included."""
-    total = TopicTraffic()
-    total.add(engine.partitions.deleted_traffic)
-    for topic in engine.partitions.names.values():
-        total.add(topic.traffic)
-    return total
-
-
-def late_partitions(engine: Engine) -> int:
-    """Counts the partitions with a transaction open for `LATE_MS` longer than `transaction.max.timeout.ms`."""
-    limit_ms = engine.clock.wall_ms() - engine.config.transaction_max_timeout_ms - LATE_MS
-    return sum(_has_open_since(partition, limit_ms) for partition in engine.partitions)
-
-
-def _has_open_since(partition: Partition, limit_ms: int) -> bool:
-    producers = partition.producers
-    for producer_id in producers.open_transactions:  # in the order of their first offsets
-        entry = producers.entries.get(producer_id)
-        return entry is not None and 0 <= entry.last_timestamp_ms < limit_ms
-    return False
-
-
-def open_transactions(engine: Engine) -> int:
-    """Counts the open transactions of all partitions, each once for each partition."""
-    return sum(len(partition.producers.open_transactions) for partition in engine.partitions)
+    limit = observer.engine.config.kcore_metrics_max_partitions
+    yield ("topic",), max(observer.data.topics - limit, 0)
+    yield ("partition",), max(observer.data.partitions - limit, 0)
 
 
 def transactional_ids(engine: Engine) -> Iterator[Sample]:
@@ -106,6 +74,10 @@ def _one(read: Callable[[Engine], float]) -> Callable[[Observer], Iterable[Sampl
     return lambda observer: (((), read(observer.engine)),)
 
 
+def _total(read: Callable[[DataTotals], float]) -> Callable[[Observer], Iterable[Sample]]:
+    return lambda observer: (((), read(observer.data)),)
+
+
 def _each(read: Callable[[Engine], Iterator[Sample]]) -> Callable[[Observer], Iterable[Sample]]:
     return lambda observer: read(observer.engine)
 
@@ -127,55 +99,55 @@ DATA_METRICS: Final[tuple[Metric, ...]] = (
     # ---- topics
     Metric(
         "kcore_received_records_total", COUNTER, "Records that producers appended, to all topics.",
-        _one(lambda e: total_traffic(e).received_records), (), "BrokerTopicMetrics: MessagesInPerSec",
+        _total(lambda data: data.traffic.received_records), (), "BrokerTopicMetrics: MessagesInPerSec",
     ),
     Metric(
         "kcore_received_record_bytes_total", COUNTER, "Bytes of the batches that producers appended, to all topics.",
-        _one(lambda e: total_traffic(e).received_bytes), (), "BrokerTopicMetrics: BytesInPerSec",
+        _total(lambda data: data.traffic.received_bytes), (), "BrokerTopicMetrics: BytesInPerSec",
     ),
     Metric(
         "kcore_sent_records_total", COUNTER, "Records in responses to Fetch and ShareFetch, of all topics.",
-        _one(lambda e: total_traffic(e).sent_records),
+        _total(lambda data: data.traffic.sent_records),
     ),
     Metric(
         "kcore_sent_record_bytes_total", COUNTER, "Bytes of batches in responses to Fetch and ShareFetch, all topics.",
-        _one(lambda e: total_traffic(e).sent_bytes), (), "BrokerTopicMetrics: BytesOutPerSec",
+        _total(lambda data: data.traffic.sent_bytes), (), "BrokerTopicMetrics: BytesOutPerSec",
     ),
     Metric(
         "kcore_topic_received_records_total", COUNTER, "Records that producers appended.",
-        _of_topics("received_records"), TOPIC, "BrokerTopicMetrics: MessagesInPerSec, by topic",
+        _of_topics("received_records"), TOPIC, "BrokerTopicMetrics: MessagesInPerSec, by topic", True,
     ),
     Metric(
         "kcore_topic_received_bytes_total", COUNTER, "Bytes of the batches that producers appended.",
-        _of_topics("received_bytes"), TOPIC, "BrokerTopicMetrics: BytesInPerSec, by topic",
+        _of_topics("received_bytes"), TOPIC, "BrokerTopicMetrics: BytesInPerSec, by topic", True,
     ),
     Metric(
         "kcore_topic_sent_records_total", COUNTER, "Records in responses to Fetch and ShareFetch.",
-        _of_topics("sent_records"), TOPIC,
+        _of_topics("sent_records"), TOPIC, "", True,
     ),
     Metric(
         "kcore_topic_sent_bytes_total", COUNTER, "Bytes of the batches in responses to Fetch and ShareFetch.",
-        _of_topics("sent_bytes"), TOPIC, "BrokerTopicMetrics: BytesOutPerSec, by topic",
+        _of_topics("sent_bytes"), TOPIC, "BrokerTopicMetrics: BytesOutPerSec, by topic", True,
     ),
     # ---- partitions
     Metric(
         "kcore_partition_log_start_offset", GAUGE, "First offset of the partition.",
-        _of_partitions(lambda partition: partition.log_start_offset), PARTITION, "Log: LogStartOffset",
+        _of_partitions(lambda partition: partition.log_start_offset), PARTITION, "Log: LogStartOffset", True,
     ),
     Metric(
         "kcore_partition_log_end_offset", GAUGE, "Committed end of the partition, its high watermark.",
-        _of_partitions(lambda partition: partition.high_watermark), PARTITION, "Log: LogEndOffset",
+        _of_partitions(lambda partition: partition.high_watermark), PARTITION, "Log: LogEndOffset", True,
     ),
     Metric(
         "kcore_partition_last_stable_offset_lag", GAUGE,
         "Offsets that read_committed consumers cannot read yet, because a transaction is open.",
         _of_partitions(lambda partition: partition.high_watermark - partition.last_stable_offset), PARTITION,
-        "Partition: LastStableOffsetLag",
+        "Partition: LastStableOffsetLag", True,
     ),
     Metric(
         "kcore_metrics_omitted", GAUGE,
         "Topics and partitions without series of their own, because of kcore.metrics.max.partitions.",
-        _each(omitted), ("kind",),
+        omitted, ("kind",),
     ),
     # ---- transactions
     Metric(
@@ -191,12 +163,12 @@ DATA_METRICS: Final[tuple[Metric, ...]] = (
     ),
     Metric(
         "kcore_open_transactions", GAUGE, "Open transactions, counted once for each of their partitions.",
-        _one(open_transactions),
+        _total(lambda data: data.open_transactions),
     ),
     Metric(
         "kcore_late_transaction_partitions", GAUGE,
         "Partitions with a transaction that should have ended 5 minutes ago: it blocks their read_committed consumers.",
-        _one(late_partitions), (), "ReplicaManager: PartitionsWithLateTransactionsCount",
+        _total(lambda data: data.late_partitions), (), "ReplicaManager: PartitionsWithLateTransactionsCount",
     ),
     # ---- fetch sessions
     Metric(

@@ -51,8 +51,11 @@ REASONS: Final = {
     503: "Service Unavailable",
 }
 
-Page = tuple[int, str, str]
-"""Status, content type, text."""
+WRITE_BYTES: Final = 1_048_576
+"""Bytes of a page that are passed to the socket in one turn of the event loop, or one piece of the page."""
+
+Page = tuple[int, str, str | list[bytes]]
+"""Status, content type, and the text, or its pieces."""
 
 BAD_QUERY: Final[Page] = (400, PLAIN, "the query is not valid\n")
 PATHS: Final = sorted({"/healthz", "/metrics", "/readyz", *DOCUMENTS, *STATIC})
@@ -146,8 +149,8 @@ class HttpServer:
 
     def metrics(self) -> Steps:
         """Makes the page of /metrics."""
-        text = yield from self.observer.scrape()
-        return 200, CONTENT_TYPE, text
+        pieces = yield from self.observer.scrape()
+        return 200, CONTENT_TYPE, pieces
 
     def document(self, make: Callable[[Observer, Query], Steps], query: Query) -> Steps:
         """Makes the page of a document of the console."""
@@ -292,19 +295,35 @@ class HttpConnection(asyncio.Protocol):
         """Sends a page and closes the connection."""
         self._responded = True
         status, content_type, text = page
-        body = text.encode()
+        body = [text.encode()] if isinstance(text, str) else text
         head = [
             f"HTTP/1.1 {status} {REASONS[status]}",
             f"Content-Type: {content_type}",
-            f"Content-Length: {len(body)}",
+            f"Content-Length: {sum(map(len, body))}",
             *(["Allow: GET, HEAD"] if status == 405 else []),
             *SECURITY_HEADERS,
             "Connection: close",
             "",
             "",
         ]
-        self._transport.write("\r\n".join(head).encode() + (b"" if method == "HEAD" else body))
-        self._transport.close()
+        pieces = deque([] if method == "HEAD" else body)
+        pieces.appendleft("\r\n".join(head).encode() + (pieces.popleft() if pieces else b""))
+        self._write(pieces)
+
+    def _write(self, pieces: deque[bytes]) -> None:
+        """Sends the pieces of a page, some in each turn of the event loop, and closes the connection."""
+        size = 0
+        while pieces and size < WRITE_BYTES:
+            size += len(pieces[0])
+            self._transport.write(pieces.popleft())
+        if pieces:
+            asyncio.get_running_loop().call_soon(self._write_rest, pieces)
+        else:
+            self._transport.close()
+
+    def _write_rest(self, pieces: deque[bytes]) -> None:
+        if not self._transport.is_closing():
+            self._write(pieces)
 
     def abort(self) -> None:
         """Closes the connection immediately."""

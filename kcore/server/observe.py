@@ -22,6 +22,7 @@ from kcore.protocol.api_keys import ApiKey
 from kcore.runtime import ShardState
 from kcore.server.cluster_metrics import CLUSTER_METRICS
 from kcore.server.data_metrics import DATA_METRICS
+from kcore.server.data_totals import DataTotals, count_data
 from kcore.server.errors import error_name
 from kcore_ext.server.api_times import BOUNDS_S
 
@@ -94,6 +95,10 @@ class Observer:
         engine: the node's engine.
         driver: the engine's driver; its rounds are measured from now on.
         server: the node's server; the error codes of its responses are counted from now on.
+
+    Attributes:
+        data: the sums over all topics and partitions, as of the last scrape.
+        log_stats: the sizes of the log, as of the last scrape.
     """
 
     def __init__(self, engine: Engine, driver: AsyncDriver, server: Server) -> None:
@@ -105,6 +110,8 @@ class Observer:
         self.load_time = Histogram()
         self.started_s = time.time()
         self._earlier = ShardTotals()
+        self.data = DataTotals()
+        self.log_stats = engine.log.stats()
         server.dispatch.count_errors()
         for shard in engine.groups:
             if shard.state is ShardState.ACTIVE:
@@ -153,11 +160,14 @@ class Observer:
         if self.round_is_open:
             self.engine.commit()
 
-    def scrape(self) -> Generator[None, None, str]:
+    def scrape(self) -> Generator[None, None, list[bytes]]:
         """Renders all metrics in Prometheus' text format, in slices; measures the times of requests for a while."""
         if self._record_until_s < 0:
             self.server.dispatch.time_requests(True)
         self._record_until_s = self.driver.loop.time() + RECORDING_S
+        self.data = yield from count_data(self.engine)
+        self.log_stats = self.engine.log.stats()
+        yield
         return (yield from exposition(METRICS, self))
 
     def not_ready(self) -> dict[tuple[str, str], int]:
@@ -520,19 +530,19 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
     # ---- the log
     Metric(
-        "kcore_log_file_bytes", GAUGE, "Size of the log file.", lambda o: _one(o.engine.log.stats().file_size_bytes),
+        "kcore_log_file_bytes", GAUGE, "Size of the log file.", lambda o: _one(o.log_stats.file_size_bytes),
     ),
     Metric(
         "kcore_log_used_bytes", GAUGE, "Upper bound of the used bytes in the log file.",
-        lambda o: _one(o.engine.log.stats().used_bytes), (), "Log: Size, over all partitions",
+        lambda o: _one(o.log_stats.used_bytes), (), "Log: Size, over all partitions",
     ),
     Metric(
         "kcore_log_tail_bytes", GAUGE, "Bytes of the newest batches, kept in memory for readers.",
-        lambda o: _one(o.engine.log.stats().tail_size_bytes),
+        lambda o: _one(o.log_stats.tail_size_bytes),
     ),
     Metric(
         "kcore_log_partitions", GAUGE, "Partitions in the log, including internal ones.",
-        lambda o: _one(o.engine.log.stats().partition_count), (), "ReplicaManager: PartitionCount",
+        lambda o: _one(o.log_stats.partition_count), (), "ReplicaManager: PartitionCount",
     ),
     # ---- topics, partitions, transactions, compaction, quotas, authentication
     *DATA_METRICS,

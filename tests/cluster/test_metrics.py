@@ -90,7 +90,7 @@ def test_a_scrape_has_the_calls_of_the_store_and_the_loads_of_new_shards() -> No
             try:
                 next(scrape)
             except StopIteration as done:
-                text = done.value
+                text = b"".join(done.value).decode()
                 break
             await asyncio.sleep(0)
         assert "kcore_cluster_store_call_duration_seconds_count " in text

@@ -24,7 +24,16 @@ from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.runtime import RequestContext
 from kcore.server.console import DOCUMENTS, STATIC, Query
-from kcore.server.console.paging import MAX_SHOWN, PAGE_ROWS, SLICE_NAMES
+from kcore.server.console.paging import (
+    MAX_SHOWN,
+    PAGE_ROWS,
+    SLICE_CHARACTERS,
+    SLICE_NAMES,
+    Page,
+    batches,
+    contains,
+    find,
+)
 from kcore.server.http import SECURITY_HEADERS, HttpConnection
 from tests.kit import (
     COMMIT_VERSION,
@@ -318,6 +327,25 @@ def test_a_list_of_ten_thousand_groups_never_holds_the_loop(node: Watched) -> No
         }
         assert count >= 10_000 // SLICE_NAMES
     assert node.live.call(lambda: slices(search="-0777"))[1]["total"] == 10
+
+
+def test_a_slice_looks_at_a_bounded_number_of_characters() -> None:
+    """Clients choose names of up to 32,767 characters, so 2,000 names may take long to search."""
+    names = [f"{number:04}" + "n" * 30_000 for number in range(1_000)]
+    runs = list(batches(names))
+    assert [name for run in runs for name in run] == names
+    assert max(sum(map(len, run)) for run in runs) <= SLICE_CHARACTERS
+    assert [len(run) for run in batches(["n"] * 5_000)] == [SLICE_NAMES, SLICE_NAMES, 1_000]
+    work, count = find(runs, contains("N"), 20), 0
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            found = done.value
+            break
+        count += 1
+    assert found == (Page(1_000, 20, 20), names[950:])
+    assert count >= 2 * sum(map(len, names)) // SLICE_CHARACTERS - 1, "it searches and merges in slices"
 
 
 def test_documents_take_turns_and_requests_come_between() -> None:

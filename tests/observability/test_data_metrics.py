@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,19 +15,35 @@ from kcore.config.node import Config
 from kcore.metrics import SLICE_LINES
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kcore.runtime.api import RequestContext
-from kcore.server.data_metrics import DATA_METRICS, late_partitions
+from kcore.server import data_totals
+from kcore.server.data_metrics import DATA_METRICS
+from kcore.server.data_totals import DataTotals, count_data
 from tests.kit import batch, fetch, make_topic, produce
 from tests.observability.watched import watched
 from tests.transaction.world import World
 
 PRODUCE_VERSION = 9
 FETCH_VERSION = 12
+OF_TOTALS = frozenset({"kcore_open_transactions", "kcore_metrics_omitted"})
 
 
 def read(name: str, engine: Any) -> dict[tuple[str, ...], float]:
     """Reads one metric of an engine without a server."""
     (metric,) = [each for each in DATA_METRICS if each.name == name]
-    return dict(metric.collect(SimpleNamespace(engine=engine)))
+    return dict(metric.collect(SimpleNamespace(engine=engine, data=totals(engine) if name in OF_TOTALS else None)))
+
+
+def totals(engine: Any, pause: Callable[[int], None] = lambda _: None) -> DataTotals:
+    """Counts the topics and partitions of an engine; calls `pause` with the number of each pause."""
+    work, count = count_data(engine), 0
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            found: DataTotals = done.value
+            return found
+        count += 1
+        pause(count)
 
 
 def test_records_and_bytes_are_counted_by_topic() -> None:
@@ -126,15 +143,38 @@ def test_a_scrape_with_many_series_is_made_in_slices() -> None:
                     next(work)
                 except StopIteration as done:
                     sizes.append(count)
-                    return str(done.value)
+                    return b"".join(done.value).decode()
                 count += 1
-                if count == 3:
+                if count == 4:
                     partitions = node.live.engine.partitions
                     partitions.on_topic_deleted(SimpleNamespace(topic_id=partitions.names["t"].topic_id, name="t"))  # type: ignore[arg-type]
 
         text = node.live.call(scrape)
         assert text.count("kcore_partition_log_start_offset{") == 903
         assert sizes[0] >= len(text.splitlines()) // SLICE_LINES - 1 >= 3
+
+
+def test_topics_are_counted_in_slices_and_once_if_they_are_deleted_in_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A total that counted a topic twice would decrease at the next scrape."""
+    monkeypatch.setattr(data_totals, "SLICE_ITEMS", 10)
+    with watched() as node, node.live.connect() as client:
+        for name in ("a", "b", "c"):
+            make_topic(client, name, 20)
+            client.send(produce(name, batch([b"one"])), PRODUCE_VERSION)
+        partitions = node.live.engine.partitions
+        pauses: list[int] = []
+
+        def pause(number: int) -> None:
+            pauses.append(number)
+            for name in ("b", "c") if number == 5 else ():
+                topic = SimpleNamespace(topic_id=partitions.names[name].topic_id, name=name)
+                partitions.on_topic_deleted(topic)  # type: ignore[arg-type]
+
+        before = node.live.call(lambda: totals(node.live.engine, pause))
+        after = node.live.call(lambda: totals(node.live.engine))
+    assert (before.topics, before.traffic.received_records) == (3, 3)
+    assert len(pauses) >= 6, "after ten partitions, or after the topic with the tenth"
+    assert (after.topics, after.partitions, after.traffic.received_records) == (1, 23, 3)
 
 
 def test_transactions_are_counted_by_state_and_result() -> None:
@@ -178,9 +218,9 @@ def test_a_transaction_without_coordinator_becomes_late() -> None:
     for shard in transactions:
         shard.unload()
     world.clock.advance(400_000)
-    assert late_partitions(world.engine) == 0
+    assert totals(world.engine).late_partitions == 0
     world.clock.advance(1)
-    assert late_partitions(world.engine) == 1
+    assert totals(world.engine).late_partitions == 1
 
 
 def test_fetch_sessions_and_evictions_are_counted() -> None:

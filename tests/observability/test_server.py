@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ from kcore.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from kcore.runtime import ShardState
+from kcore.server import http
 from kcore.server.cluster_metrics import CLUSTER_METRICS
 from kcore.server.http import MAX_CONNECTIONS, MAX_REQUEST_BYTES, HttpServer
 from kcore.server.observe import METRICS
@@ -245,6 +247,27 @@ def test_other_requests_are_refused(sent: bytes, status: bytes) -> None:
         while part := peer.recv(1 << 16):
             response += part
         assert response.split(b" ")[1] == status
+
+
+def test_a_long_page_is_sent_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One turn of the event loop passes a bounded part of it to the socket."""
+    monkeypatch.setattr(http, "WRITE_BYTES", 1)
+    with watched() as node, node.live.connect() as client:
+        make_topic(client, "t", 900)
+        writes: list[int] = []
+        write = http.HttpConnection._write
+
+        def counted(self: http.HttpConnection, pieces: deque[bytes]) -> None:
+            writes.append(len(pieces))
+            write(self, pieces)
+
+        monkeypatch.setattr(http.HttpConnection, "_write", counted)
+        status, text = node.get("/metrics")
+    assert status == 200
+    assert text.endswith("\n")
+    assert text.count("kcore_partition_log_start_offset{") == 903
+    assert writes == [*range(len(writes), 0, -1)]
+    assert len(writes) > 5
 
 
 def test_head_has_no_body(node: Watched) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from itertools import islice
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, Final
 
 from kcore.server.console.groups import list_groups, show_group
 from kcore.server.console.paging import PAGE_ROWS, Query, Steps, batches, contains, find, name_fields, page_of, shown
-from kcore.server.data_metrics import late_partitions, total_traffic, transactional_ids
+from kcore.server.data_metrics import transactional_ids
+from kcore.server.data_totals import count_data
 from kcore.transaction.states import NAMES
 from kcore.version import VERSION
 
@@ -35,8 +36,8 @@ def show_node(observer: Observer, query: Query) -> Steps:
     for (kind, state), count in observer.group_counts().items():
         counts.setdefault(kind, {})[state] = count
     yield
-    traffic = total_traffic(engine)
-    topics = engine.partitions.names.values()
+    data = yield from count_data(engine)
+    traffic = data.traffic
     return {
         "version": VERSION,
         "cluster_id": engine.cluster.cluster_id,
@@ -44,10 +45,10 @@ def show_node(observer: Observer, query: Query) -> Steps:
         "uptime_s": round(time.time() - observer.started_s, 3),
         "not_ready": sum(observer.not_ready().values()),
         "groups": counts,
-        "topics": sum(not topic.internal for topic in topics),
-        "partitions": sum(len(topic.partitions) for topic in topics),
+        "topics": data.topics,
+        "partitions": data.partitions,
         "transactional_ids": {state: count for (state,), count in transactional_ids(engine)},
-        "late_transaction_partitions": late_partitions(engine),
+        "late_transaction_partitions": data.late_partitions,
         "connections": len(observer.server.connections),
         "requests": sum(count for _, count in observer.server.dispatch.requests()),
         "commits": engine.pipeline.rounds,
@@ -139,7 +140,17 @@ def list_transactions(observer: Observer, query: Query) -> Steps:
         return transaction is not None and NAMES[transaction.state] == state
 
     page, chosen = yield from find(ids(), keep, query.page())
-    rows = [row for each in chosen if (row := _transaction(engine, each)) is not None]
+    rows = []
+    looked_at = 0
+    for each in chosen:
+        row = _transaction(engine, each)
+        if row is None:
+            continue
+        rows.append(row)
+        looked_at += row["partitions"]
+        if looked_at > SLICE_PARTITIONS:
+            looked_at = 0
+            yield
     return page.document(rows)
 
 
@@ -157,7 +168,7 @@ def _transaction(engine: Engine, transactional_id: str) -> dict[str, Any] | None
         "timeout_ms": transaction.timeout_ms,
         "age_ms": max(engine.clock.wall_ms() - transaction.start_ms, 0) if is_open else None,
         "partitions": sum(map(len, partitions.values())),
-        "topics": [shown(name) for name in islice(sorted(partitions), MAX_TOPICS)],
+        "topics": [shown(name) for name in nsmallest(MAX_TOPICS, partitions)],
     }
 
 

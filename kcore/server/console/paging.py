@@ -21,6 +21,9 @@ MAX_FIELDS: Final = 8
 SLICE_NAMES: Final = 2_000
 """Number of names that one slice looks at."""
 
+SLICE_CHARACTERS: Final = 2_000_000
+"""Number of characters of names that one slice looks at."""
+
 SLICE_OFFSETS: Final = 2_000
 """Number of offsets of a group, or of assigned partitions, that one slice looks at."""
 
@@ -100,7 +103,14 @@ def batches(names: Iterable[str]) -> Iterator[list[str]]:
     """Yields names in batches that fit into a slice."""
     names = list(names)
     for first in range(0, len(names), SLICE_NAMES):
-        yield names[first : first + SLICE_NAMES]
+        batch = names[first : first + SLICE_NAMES]
+        characters = sum(map(len, batch))
+        if characters <= SLICE_CHARACTERS:
+            yield batch
+            continue
+        count = max(1, SLICE_CHARACTERS * len(batch) // characters)
+        for start in range(0, len(batch), count):
+            yield batch[start : start + count]
 
 
 def find(names: Iterable[list[str]], keep: Callable[[str], bool], number: int) -> Steps:
@@ -120,12 +130,15 @@ def find(names: Iterable[list[str]], keep: Callable[[str], bool], number: int) -
         yield
     page = page_of(sum(map(len, runs)), number)
     chosen = []
+    characters = 0
     for index, name in enumerate(merge(*runs)):
         if index >= page.first + PAGE_ROWS:
             break
         if index >= page.first:
             chosen.append(name)
-        if index % SLICE_NAMES == SLICE_NAMES - 1:
+        characters += len(name)
+        if index % SLICE_NAMES == SLICE_NAMES - 1 or characters > SLICE_CHARACTERS:
+            characters = 0
             yield
     return page, chosen
 
