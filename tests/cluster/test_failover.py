@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from kcore.broker.cluster.leadership import ADOPTED_AT_ONCE, LeadershipKeeper
 from kcore.broker.metadata.image import MetadataImage
 from kcore.log.errors import StoreUnavailableError, UnknownOutcomeError
 from kcore.protocol.error_codes import ErrorCode
@@ -60,6 +61,27 @@ def test_a_look_that_finds_nothing_to_do_visits_no_partition(
     assert engine.controller._decide(world.open_store().nodes()) is None
     assert not engine.controller.stop(1, engine.topics.image.brokers[1].epoch)
     assert visited == []
+
+
+def test_a_node_takes_many_partitions_in_steps(
+    world: ClusterWorld, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two steps, the node serves requests."""
+    steps = []
+    apply = LeadershipKeeper.apply
+
+    def counted(keeper: LeadershipKeeper) -> None:
+        before = keeper.moves
+        apply(keeper)
+        steps.append(keeper.moves - before)
+
+    monkeypatch.setattr(LeadershipKeeper, "apply", counted)
+    client.create("wide", len(world.nodes) * 3 * ADOPTED_AT_ONCE)
+    assert max(steps) == ADOPTED_AT_ONCE
+    for node in world.up:
+        assert node.engine is not None
+        assert sum(topic == "wide" for topic, _ in node.engine.leadership.led.values()) == 3 * ADOPTED_AT_ONCE
+    check(world)
 
 
 def test_metadata_names_all_nodes_and_leaders(world: ClusterWorld, client: Client) -> None:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_MS = 100
-ADOPTED_AT_ONCE = 500
-"""Maximum number of partitions that are read from the store together."""
+ADOPTED_AT_ONCE = 200
+"""Maximum number of partitions that this node takes in one step, and reads from the store together."""
 
 
 class LeadershipKeeper(MetadataListener):
@@ -240,8 +240,11 @@ class LeadershipKeeper(MetadataListener):
             elif key not in self._led:
                 adopted.append(Leadership(key, leader.epoch))
         self._releases.report()
-        for first in range(0, len(adopted), ADOPTED_AT_ONCE):
-            self._adopt(adopted[first : first + ADOPTED_AT_ONCE])
+        later = adopted[ADOPTED_AT_ONCE:]
+        if later:  # in steps, between which the node serves requests
+            self._changed.update(dict.fromkeys(partition.key for partition in later))
+            self._wheel.add(self._wheel.now_ms, self.apply)
+        self._adopt(adopted[:ADOPTED_AT_ONCE])
 
     def _waits(self, key: PartitionKey) -> bool:
         """Returns True while the next leader of a planned move has time to read the log ahead."""
