@@ -28,6 +28,8 @@ API_VERSIONS_VERSION = 3  # the first to name the client's software (KIP-511); o
 SOFTWARE_NAME, SOFTWARE_VERSION = "kcore", VERSION
 RECEIVE_BYTES = 1 << 20
 """The largest single read from the socket."""
+MAX_VARINT_BITS = 28
+"""The position of the last seven bits in an unsigned varint of the protocol."""
 
 
 class Connection:
@@ -233,3 +235,5 @@ def _uvarint(frame: bytes | memoryview, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, position
         shift += 7
+        if shift > MAX_VARINT_BITS:  # a longer number would take time with the square of its length
+            raise ValueError("an unsigned varint has more than 5 bytes")

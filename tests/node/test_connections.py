@@ -13,6 +13,7 @@ import pytest
 from kcore.client.aio.broker import Broker
 from kcore.client.aio.cluster import AsyncCluster
 from kcore.client.aio.connection import AsyncConnection
+from kcore.client.connection import end_of_tags
 from kcore.errors import ConnectionClosedError, UnsupportedVersionError
 from kcore.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
@@ -351,3 +352,12 @@ async def test_a_started_request_whose_task_never_began_lets_later_ones_pass() -
         while len(errors) < 2:
             await asyncio.sleep(0)
         assert errors[1] is None
+
+
+def test_an_endless_number_in_a_response_header_is_refused_at_once() -> None:
+    """The time to read such a number grows with the square of its length, which the server chooses."""
+    with pytest.raises(ValueError, match="more than 5 bytes"):
+        end_of_tags(b"\xff" * 1_000, 0)
+    with pytest.raises(ValueError, match="more than 5 bytes"):
+        end_of_tags(b"\x01\x00" + b"\xff" * 1_000, 0)
+    assert end_of_tags(b"\x01\xff\xff\xff\xff\x0f\x01x rest", 0) == 8
