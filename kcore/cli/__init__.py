@@ -78,6 +78,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of the output closed the pipe: no error now, nor when the interpreter flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # of a file: a full disk, missing permissions
+        print(f"kcore: {clean(str(error))}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
     return status

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -66,6 +67,8 @@ def run(options: argparse.Namespace) -> int:
     if options.from_offset < 0 or (options.to_offset is not None and options.to_offset < options.from_offset):
         to = "" if options.to_offset is None else f" --to {options.to_offset}"
         raise ConfigError(f"--from {options.from_offset}{to}: not a range of offsets")
+    if not 0 <= options.interval <= threading.TIMEOUT_MAX:
+        raise ConfigError(f"--interval {options.interval}: not a time in seconds")
     if options.follow and options.data:
         raise ConfigError("--follow needs --bootstrap or --cluster: a closed data folder does not grow")
     if not options.follow:

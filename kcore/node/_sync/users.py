@@ -7,8 +7,10 @@ import secrets
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from kcore.client.sasl import MAX_ITERATIONS
 from kcore.errors import KafkaError
 from kcore.node._sync.calls import Calls
+from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -56,8 +58,11 @@ class Users:
 
         Raises:
             ValueError: a mechanism does not exist.
-            UnacceptableCredentialError: the server refuses the name or the number of iterations.
+            UnacceptableCredentialError: the server refuses the name or the number of iterations, or the number is above
+                1,000,000, so that this program would compute for minutes.
         """
+        if iterations > MAX_ITERATIONS:
+            raise KafkaError.of(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"{iterations} iterations are too many")
         for mechanism in _mechanisms(mechanisms):
             salt = secrets.token_bytes(NEW_SALT_BYTES)
             salted = mechanism.salted_password(password.encode(), salt, max(iterations, 1))
