@@ -39,7 +39,7 @@ def read_properties(path: Path) -> dict[str, tuple[str, str]]:
         source = f"{path}:{number}"
         separator = _SEPARATOR.match(line)
         if separator is None:
-            raise ConfigError(f"{source}: {line!r} is no setting; valid: name=value")
+            raise ConfigError(f"{source}: {line!r} is not a setting; valid: name=value")
         name = _unescaped(separator[0].rstrip(_BLANKS), source)
         found[name] = (_unescaped(_stripped(line[separator.end() + 1 :]), source), source)
     return found

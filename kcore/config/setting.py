@@ -130,12 +130,12 @@ class Setting(NamedTuple):
             try:
                 return int(text)
             except ValueError:
-                raise self._refuse(text, "is no whole number") from None
+                raise self._refuse(text, "is not a whole number") from None
         if kind is SettingType.DOUBLE:
             try:
                 return float(text)
             except ValueError:
-                raise self._refuse(text, "is no number") from None
+                raise self._refuse(text, "is not a number") from None
         if kind is SettingType.LIST:
             return tuple(part.strip() for part in text.split(",") if part.strip())
         return text

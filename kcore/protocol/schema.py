@@ -141,7 +141,7 @@ def parse_span(text: str) -> tuple[int, int]:
         return MAX_VERSION + 1, -1
     match = _SPAN.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no version range")
+        raise ValueError(f"{text!r} is not a version range")
     low = int(match[1])
     high = MAX_VERSION if match[2] else int(match[3]) if match[3] else low
     if low > high:
@@ -154,7 +154,7 @@ def _wire_type(annotation: Any) -> tuple[str, str | None, Any, bool]:
     if get_origin(annotation) in (Union, UnionType):
         inner = [arm for arm in get_args(annotation) if arm is not NoneType]
         if len(inner) != 1:
-            raise TypeError(f"{annotation!r} is no wire type")
+            raise TypeError(f"{annotation!r} is not a wire type")
         kind, item, struct, _ = _wire_type(inner[0])
         return kind, item, struct, True
     if get_origin(annotation) is Annotated:
@@ -165,7 +165,7 @@ def _wire_type(annotation: Any) -> tuple[str, str | None, Any, bool]:
         return "array", item, struct, False
     if isinstance(annotation, StructMeta):
         return "struct", None, annotation, False
-    raise TypeError(f"{annotation!r} is no wire type")
+    raise TypeError(f"{annotation!r} is not a wire type")
 
 
 _SCALARS: Final = {

@@ -51,9 +51,9 @@ def from_text(text: str) -> bytes:
     try:
         raw = binascii.a2b_base64(text.rstrip("=").translate(_TO_PLAIN) + "==", strict_mode=True)
     except (binascii.Error, ValueError) as error:
-        raise ValueError(f"{text!r} is no uuid: {error}") from None
+        raise ValueError(f"{text!r} is not a uuid: {error}") from None
     if len(raw) != 16:
-        raise ValueError(f"{text!r} is no uuid: it has {len(raw)} bytes")
+        raise ValueError(f"{text!r} is not a uuid: it has {len(raw)} bytes")
     return raw
 
 

@@ -59,7 +59,7 @@ NO_TLS: Final = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNSUPPORTED_PROTOCOL",
 
 REFUSED: Final = {
     FirstMessage.COSTLY: "it demands a key exchange in a finite field (FFDHE); it should offer an elliptic curve",
-    FirstMessage.UNCLEAR: "its first TLS record is no complete ClientHello",
+    FirstMessage.UNCLEAR: "its first TLS record is not a complete ClientHello",
 }
 """First messages with which no handshake begins, and the reason."""
 

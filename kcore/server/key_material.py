@@ -150,7 +150,7 @@ def _pkcs12(location: str, password: str | None) -> tuple[Any, list[Any]]:
     try:
         store = load_pkcs12(data, (password or "").encode() or None)
     except ValueError:
-        raise ConfigError(f"{location} is no PKCS12 file, or its password is wrong") from None
+        raise ConfigError(f"{location} is not a PKCS12 file, or its password is wrong") from None
     certificates = [] if store.cert is None else [store.cert.certificate]
     return store.key, certificates + [one.certificate for one in store.additional_certs]
 

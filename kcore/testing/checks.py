@@ -111,7 +111,7 @@ class Checks:
         check_type("offsets", offsets, Mapping)
         for partition in offsets:
             if not isinstance(partition, tuple) or [type(each) for each in partition] != [str, int]:
-                raise TypeError(f"{partition!r} is no partition: use (topic, partition), such as ('jobs', 0)")
+                raise TypeError(f"{partition!r} is not a partition: use (topic, partition), such as ('jobs', 0)")
         actual = broker.committed(group)
         expected = {TopicPartition(*partition): offset for partition, offset in offsets.items()}
         wrong = [

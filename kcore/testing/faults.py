@@ -129,7 +129,9 @@ class Fault:
             if self.error is None:
                 raise ValueError("fail() needs an error, such as error='NOT_COORDINATOR'")
             if not error_code(self.error):
-                raise ValueError(f"fail() with error={self.error!r}, which is no error: clients would see a success")
+                raise ValueError(
+                    f"fail() with error={self.error!r}, which is not an error: clients would see a success"
+                )
 
     def concerns(self, key: int) -> bool:
         """Returns True if the fault is about an API."""

@@ -114,7 +114,7 @@ class History(Sequence[Event]):
         """
         for kind in kinds:
             if kind not in KINDS:
-                raise ValueError(f"{kind!r} is no kind of events; valid: {', '.join(KINDS)}")
+                raise ValueError(f"{kind!r} is not a kind of events; valid: {', '.join(KINDS)}")
         return [event for event in self._events if event.kind in kinds]
 
     def commits(self, partition: tuple[str, int]) -> list[int]:

@@ -83,7 +83,7 @@ def _epoch_ms(at: datetime | str | float) -> int:
     try:
         moment = datetime.fromisoformat(at) if isinstance(at, str) else at
     except ValueError:
-        raise ValueError(f"at={at!r} is no time in ISO 8601, such as 2026-01-31T12:00:00+00:00") from None
+        raise ValueError(f"at={at!r} is not a time in ISO 8601, such as 2026-01-31T12:00:00+00:00") from None
     if moment.tzinfo is None:
         raise ValueError(f"at={at} has no time zone; use for example datetime(..., tzinfo=timezone.utc)")
     return round(moment.timestamp() * 1000)

@@ -41,7 +41,7 @@ def api_key(name: str) -> ApiKey:
     key = _KEYS.get(name.replace("_", "").lower())
     if key is None:
         hint = like(name, map(api_name, ApiKey)) or "; valid: names such as Produce, Fetch, JoinGroup, OffsetCommit"
-        raise ValueError(f"{name!r} is no API of Kafka{hint}")
+        raise ValueError(f"{name!r} is not an API of Kafka{hint}")
     return key
 
 
@@ -66,7 +66,7 @@ def error_code(error: str | int | type[KafkaError]) -> ErrorCode:
     except (AttributeError, KeyError, ValueError):
         names = [code.name for code in ErrorCode]
         hint = (like(error, names) if isinstance(error, str) else "") or "; valid: names such as NOT_COORDINATOR"
-        raise ValueError(f"{error!r} is no error of Kafka{hint}") from None
+        raise ValueError(f"{error!r} is not an error of Kafka{hint}") from None
 
 
 def groups_of(request: Any) -> Iterator[str]:

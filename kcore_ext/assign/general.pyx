@@ -1,12 +1,13 @@
-"""Sticky with unequal subscriptions: keep, fill the least loaded, then move while it helps (KIP-54, KIP-341).
+"""The sticky assignor for unequal subscriptions: keeps partitions, fills the least loaded members, and then moves
+partitions while that improves the balance (KIP-54, KIP-341).
 
 Kafka tests before every partition whether the whole assignment is balanced. That test only ends a sweep early: a
 partition that can move proves that the assignment is not balanced. It is therefore left out here. The least loaded
 subscriber comes from a tournament tree instead of a walk over a sorted set.
 
-Kafka's loop may never end: a move may give back another partition of the topic, which takes from a third member. A
-sweep that ends in an earlier state would repeat forever. This code detects the repetition (Brent's method) and then
-uses the least unbalanced assignment with the fewest moves.
+Kafka's loop may never end. In place of a partition it may move another one of the topic back, and so take it from a
+third member. A sweep that ends in an earlier state would then repeat forever. This code detects the repetition (Brent's
+method) and then uses the least unbalanced assignment with the fewest moves.
 """
 
 

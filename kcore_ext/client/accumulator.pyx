@@ -227,7 +227,7 @@ cdef class Accumulator:
         monotonic, clock_ms=None,
     ):
         if not issubclass(delivery_type, DeliveryBase) or delivery_type.__basicsize__ != DeliveryBase.__basicsize__:
-            raise TypeError(f"{delivery_type.__name__} is no subclass of DeliveryBase without attributes")
+            raise TypeError(f"{delivery_type.__name__} is not a subclass of DeliveryBase without attributes")
         self.delivery_class = delivery_type
         self.delivery_type = <PyTypeObject*>delivery_type
         self.partition_type = partition_type

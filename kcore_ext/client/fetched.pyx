@@ -76,7 +76,7 @@ cdef class FetchedRecords:
     def __cinit__(self, type record_type not None, str topic not None, partition):
         if not issubclass(record_type, tuple) or record_type.__itemsize__ != tuple.__itemsize__ or \
                 len(record_type._fields) != FIELDS or record_type.__basicsize__ != tuple.__basicsize__:
-            raise TypeError(f"{record_type.__name__} is no NamedTuple of {FIELDS} fields")
+            raise TypeError(f"{record_type.__name__} is not a NamedTuple of {FIELDS} fields")
         self.record_type = record_type
         self.topic = topic
         self.partition = partition

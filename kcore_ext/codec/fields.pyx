@@ -30,11 +30,11 @@ cdef class FieldLayout:
         if cls is None:
             return
         if not isinstance(cls, type):
-            raise TypeError(f"{cls!r} is no class")
+            raise TypeError(f"{cls!r} is not a class")
         self.cls = cls
         self.schema = schema_of(<PyTypeObject*>cls)
         if self.schema.n > MAX_FIELDS:
-            raise TypeError(f"{cls.__name__} has {self.schema.n} fields, and not {MAX_FIELDS} at most")
+            raise TypeError(f"{cls.__name__} has {self.schema.n} fields; the maximum is {MAX_FIELDS}")
         declared = [<str>self.schema.names[i] for i in range(self.schema.n)]
         for name in names:
             if name not in declared:

@@ -169,7 +169,7 @@ cdef class Schema:
             else:
                 self.offsets[i] = slot_offset(cls.__dict__[spec.name])
             if self.offsets[i] < 0:
-                raise TypeError(f"{cls.__name__}.{spec.name} is no slot")
+                raise TypeError(f"{cls.__name__}.{spec.name} is not a slot")
 
     def __dealloc__(self):
         _forget(self)
@@ -273,7 +273,7 @@ cdef Schema schema_of(PyTypeObject* cls):
         return <Schema>_cached_schema[at]
     schema = (<object>cls).__dict__.get("__schema__")
     if schema is None:
-        raise TypeError(f"{(<object>cls).__name__} is no declared message")
+        raise TypeError(f"{(<object>cls).__name__} is not a declared message")
     _cached_class[at] = cls
     _cached_schema[at] = <PyObject*>schema
     return <Schema>schema

@@ -268,7 +268,7 @@ cdef class ConsumerRecords:
 
     cdef int member(self, object metadata) except -1:
         if metadata.classic is not None:
-            raise ValueError("a member that speaks the classic protocol has a reference record")
+            raise ValueError("a member of the classic protocol needs the reference record")
         self.text(metadata.instance_id)
         self.text(metadata.rack_id)
         self.text(<str?>metadata.client_id)

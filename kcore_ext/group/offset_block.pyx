@@ -270,7 +270,7 @@ cdef class OffsetBlock:
             code = 0
             if codes is not None:
                 if place >= PyList_GET_SIZE(codes):
-                    raise ValueError(f"a topic's partitions are more than the {PyList_GET_SIZE(codes)} they were")
+                    raise ValueError(f"a topic has more than the {PyList_GET_SIZE(codes)} partitions that were checked")
                 code = codes[place]
             place += 1
             if code == 0:
@@ -422,7 +422,9 @@ cdef class OffsetBlock:
                     partitions = <dict?>found
             offset = <OffsetAndMetadata>entry.offset
             if offset.record_offset != -1:
-                raise ValueError(f"its record already stands at {offset.record_offset}, and not at {first_offset + i}")
+                raise ValueError(
+                    f"the offset already has a record, at {offset.record_offset}, not at {first_offset + i}"
+                )
             offset.record_offset = first_offset + i
             before = PyDict_Size(partitions)
             PyDict_SetItem(partitions, <object>entry.index, offset)

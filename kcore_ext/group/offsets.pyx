@@ -96,7 +96,7 @@ cdef class OffsetAndMetadata:
 
     def place(self, int64_t record_offset):
         if self.record_offset != -1:
-            raise ValueError(f"its record already stands at {self.record_offset}, and not at {record_offset}")
+            raise ValueError(f"the offset already has a record, at {self.record_offset}, not at {record_offset}")
         self.record_offset = record_offset
         return self
 

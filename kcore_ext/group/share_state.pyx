@@ -67,7 +67,8 @@ cdef int put_topics(Buffer* buffer, dict topics) except -1:
 
 
 cdef int put_name(Buffer* buffer, bytes topic_id, str name, Py_ssize_t more) except -1:
-    """Writes the id and the name of a topic, and reserves its rest with `more` bytes of partitions."""
+    """Writes the id and the name of a topic, and reserves memory for what follows: `more` bytes of partitions, and the
+    end."""
     cdef Py_ssize_t size
     cdef const char* text
     if topic_id is None or len(topic_id) != TOPIC_ID_BYTES:

@@ -19,14 +19,14 @@ cdef class SlotLayout:
         cdef Py_ssize_t at
         cdef int i
         if not isinstance(cls, type):
-            raise TypeError(f"{cls!r} is no class")
+            raise TypeError(f"{cls!r} is not a class")
         if len(names) > MAX_SLOTS:
-            raise TypeError(f"{len(names)} slots, and not {MAX_SLOTS} at most")
+            raise TypeError(f"{len(names)} slots; the maximum is {MAX_SLOTS}")
         names_in_order = names_by_index(names)
         for i, name in enumerate(names_in_order):
             at = slot_offset(getattr(cls, name, None))
             if at < 0:
-                raise TypeError(f"{cls.__name__}.{name} is no slot")
+                raise TypeError(f"{cls.__name__}.{name} is not a slot")
             self.at[i] = at
         self.cls = cls
         self.names = names_in_order

@@ -135,7 +135,7 @@ def test_unequal_values_of_node_id_and_broker_id_are_refused(tmp_path: Path) -> 
     [
         ("num.io.thread", "8", "unknown setting 'num.io.thread'"),
         ("num.io.threads", "0", "num.io.threads='0' is out of range"),
-        ("num.io.threads", "x", "num.io.threads='x' is no whole number"),
+        ("num.io.threads", "x", "num.io.threads='x' is not a whole number"),
         ("log.dirs", "/a,/b", "log.dirs=/a,/b: kcore keeps its data in one folder; name one"),
         (
             "process.roles",

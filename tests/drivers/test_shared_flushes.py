@@ -251,7 +251,7 @@ def test_an_interrupt_of_a_waiting_thread_leaves_no_other_waiting(place: int) ->
     returned.set()
     releaser.join()
     results = calls.end()
-    # The round of all fails if the main thread wrote it when it was interrupted.
+    # If the interrupt hit the main thread while it wrote the round, the calls of all threads fail.
     assert set(results.values()) <= {NONE, NOT_COORDINATOR, EngineInterruptedError}
     try:
         node.send(commit("g", {("t", 0): 1}), 9)

@@ -211,7 +211,7 @@ def test_bad_declarations_are_refused() -> None:
         class HiddenNull(Struct):
             name: String = field(default=None)
 
-    with pytest.raises(TypeError, match="no wire type"):
+    with pytest.raises(TypeError, match="not a wire type"):
 
         class Unknown(Struct):
             name: dict[str, str] = field(default=None)

@@ -231,10 +231,9 @@ def test_an_inline_commit_after_a_failed_background_commit_reports_the_failure()
     assert bench.stored() == []
 
 
-def test_rounds_that_are_not_committed_in_the_background() -> None:
-    """At most one at a time; none without writes, none with a participant whose state is read at any time, and none
-    that
-    will be aborted.
+def test_some_rounds_are_not_committed_in_the_background() -> None:
+    """No background commit starts during another one, without writes, with a participant whose state is read at any
+    time, or for a round that will be aborted.
     """
     bench = TwoShards()
     assert bench.pipeline.start_background(threading.Lock()) is None

@@ -150,9 +150,9 @@ def test_unreadable_key_stores_are_refused(authority: Authority, issued: Path, t
     store = {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": str(pkcs12(issued, tmp_path / "s.p12"))}
     trust = str(java_truststore(authority, tmp_path / "t.p12"))
     wrong: list[tuple[dict[str, str], str]] = [
-        (store, "is no PKCS12 file, or its password is wrong"),
-        (store | {"ssl.keystore.password": "not-" + STORE_PASSWORD}, "is no PKCS12 file, or its password is wrong"),
-        (store | {"ssl.keystore.location": str(issued)}, "is no PKCS12 file"),
+        (store, "is not a PKCS12 file, or its password is wrong"),
+        (store | {"ssl.keystore.password": "not-" + STORE_PASSWORD}, "is not a PKCS12 file, or its password is wrong"),
+        (store | {"ssl.keystore.location": str(issued)}, "is not a PKCS12 file"),
         (store | {"ssl.keystore.location": str(tmp_path / "no.p12")}, "No such file"),
         (store | {"ssl.keystore.location": trust, "ssl.keystore.password": STORE_PASSWORD}, "has no private key"),
         (store | {"ssl.keystore.key": "k"}, "need ssl.keystore.type=PEM"),
@@ -258,7 +258,7 @@ def test_bad_keys_are_refused_with_the_reason(rotated: Rotated, authority: Autho
     for changes, reason in [
         ([(LOCATION, SET, missing)], f"listener SSL: ssl.keystore.location={missing}: No such file or directory"),
         ([(LOCATION, SET, str(tmp_path / "noise.pem"))], "noise.pem: "),
-        ([("listener.name.ssl.ssl.keystore.type", SET, "PKCS12")], "is no PKCS12 file, or its password is wrong"),
+        ([("listener.name.ssl.ssl.keystore.type", SET, "PKCS12")], "is not a PKCS12 file, or its password is wrong"),
         ([("listener.name.ssl.ssl.keystore.type", SET, "JKS")], "valid: one of 'PEM', 'PKCS12'"),
         ([("listener.name.ssl.ssl.keystore.key", SET, "secret-key")], "must be set together"),
         ([("ssl.keystore.location", SET, missing)], "for one listener only: listener.name.NAME.ssl.keystore.location"),

@@ -65,7 +65,7 @@ def test_a_client_that_demands_a_finite_field_is_closed(tls: MakeTls, peers: Exi
         "it demands a key exchange in a finite field (FFDHE); it should offer an elliptic curve"
     )
     assert [line.rpartition(": ")[2] for line in log_lines[1:]] == 2 * [
-        "its first TLS record is no complete ClientHello"
+        "its first TLS record is not a complete ClientHello"
     ]
 
 

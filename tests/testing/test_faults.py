@@ -160,13 +160,19 @@ def test_aiokafka_repeats_a_retriable_error(kcore_broker: Broker) -> None:
 @pytest.mark.parametrize(
     ("api", "error", "which", "kind", "message"),
     [
-        ("OffsetComit", 3, {}, ValueError, "'OffsetComit' is no API of Kafka; did you mean 'OffsetCommit'?"),
-        ("offset_commits", 3, {}, ValueError, "'offset_commits' is no API of Kafka; did you mean 'OffsetCommit'?"),
-        ("Zzz", 3, {}, ValueError, "'Zzz' is no API of Kafka; valid: names such as Produce, Fetch"),
-        ("Fetch", "NOT_COORDINATR", {}, ValueError, "'NOT_COORDINATR' is no error of Kafka; did you mean 'NOT_COORDIN"),
-        ("Fetch", "NotCoordinatorError", {}, ValueError, "is no error of Kafka; did you mean 'NOT_COORDINATOR'?"),
-        ("Fetch", 9999, {}, ValueError, "9999 is no error of Kafka; valid: names such as NOT_COORDINATOR"),
-        ("Fetch", KafkaError, {}, ValueError, "is no error of Kafka; valid: names such as NOT_COORDINATOR"),
+        ("OffsetComit", 3, {}, ValueError, "'OffsetComit' is not an API of Kafka; did you mean 'OffsetCommit'?"),
+        ("offset_commits", 3, {}, ValueError, "'offset_commits' is not an API of Kafka; did you mean 'OffsetCommit'?"),
+        ("Zzz", 3, {}, ValueError, "'Zzz' is not an API of Kafka; valid: names such as Produce, Fetch"),
+        (
+            "Fetch",
+            "NOT_COORDINATR",
+            {},
+            ValueError,
+            "'NOT_COORDINATR' is not an error of Kafka; did you mean 'NOT_COORDIN",
+        ),
+        ("Fetch", "NotCoordinatorError", {}, ValueError, "is not an error of Kafka; did you mean 'NOT_COORDINATOR'?"),
+        ("Fetch", 9999, {}, ValueError, "9999 is not an error of Kafka; valid: names such as NOT_COORDINATOR"),
+        ("Fetch", KafkaError, {}, ValueError, "is not an error of Kafka; valid: names such as NOT_COORDINATOR"),
         ("Fetch", 3, {"topics": "t"}, TypeError, "fail() has no argument 'topics'; did you mean 'topic'?"),
         (
             "Fetch",

@@ -103,7 +103,7 @@ def ask(broker: Broker) -> int:
         (lambda: RandomFaults("seven"), TypeError, "seed='seven'"),
         (lambda: RandomFaults(probability="0.1"), TypeError, "probability='0.1'"),
         (lambda: RandomFaults(probability=float("nan")), ValueError, "probability=nan"),
-        (lambda: RandomFaults(apis="Prduce"), ValueError, "'Prduce' is no API of Kafka"),
+        (lambda: RandomFaults(apis="Prduce"), ValueError, "'Prduce' is not an API of Kafka"),
         (lambda: RandomFaults(faults=["fail"]), TypeError, "a fault='fail'"),
         (lambda: Filter(where="group"), TypeError, "where='group': must be a function"),
         (lambda: Fault("explode", ("Fetch",)), ValueError, "action='explode': valid are fail, delay"),
@@ -122,11 +122,11 @@ def test_a_wrong_value_is_refused_before_anything_starts(
 @pytest.mark.parametrize(
     ("act", "error", "message"),
     [
-        (lambda b: b.fail("Prduce", "NOT_COORDINATOR"), ValueError, "'Prduce' is no API"),
+        (lambda b: b.fail("Prduce", "NOT_COORDINATOR"), ValueError, "'Prduce' is not an API"),
         (lambda b: b.fail([], "NOT_COORDINATOR"), ValueError, "needs the name of an API"),
         (lambda b: b.fail(3, "NOT_COORDINATOR"), TypeError, "api=3: must be str"),
         (lambda b: b.fail([b"Fetch"], "NOT_COORDINATOR"), TypeError, "api=b'Fetch'"),
-        (lambda b: b.fail("Fetch", "NOPE"), ValueError, "'NOPE' is no error"),
+        (lambda b: b.fail("Fetch", "NOPE"), ValueError, "'NOPE' is not an error"),
         (lambda b: b.fail("Fetch", None), ValueError, "needs an error"),
         (lambda b: b.fail("Fetch", "NONE"), ValueError, "clients would see a success"),
         (lambda b: b.fail("Fetch", 0), ValueError, "clients would see a success"),
@@ -153,7 +153,7 @@ def test_a_wrong_value_is_refused_before_anything_starts(
         (lambda b: b.inject("Fetch"), TypeError, "a fault='Fetch'"),
         (lambda b: b.script(faults.disconnect("Fetch"), None), TypeError, "a fault=None"),
         (lambda b: b.script(faults.hold("Fetch"), faults.hold("Fetch")), ValueError, "only the last fault"),
-        (lambda b: b.random_faults(apis=["Nope"]), ValueError, "'Nope' is no API"),
+        (lambda b: b.random_faults(apis=["Nope"]), ValueError, "'Nope' is not an API"),
         (lambda b: b.clear_faults("Fetch"), TypeError, "fault='Fetch'"),
         (lambda b: b.release(group=3), TypeError, "group=3"),
         (lambda b: b.release(keep_holding="no"), TypeError, "keep_holding='no'"),
@@ -167,7 +167,7 @@ def test_a_wrong_value_is_refused_before_anything_starts(
         (lambda b: b.clock.step_wall(-1e11), ValueError, "before 1970"),
         (lambda b: b.groups[3], TypeError, "group_id=3"),
         (lambda b: b.history(None), TypeError, "group_id=None"),
-        (lambda b: b.history("g").of("rebalanced"), ValueError, "'rebalanced' is no kind of events; valid: joined"),
+        (lambda b: b.history("g").of("rebalanced"), ValueError, "'rebalanced' is not a kind of events; valid: joined"),
         (lambda b: b.groups["g"].rebalance(), LookupError, "group g does not exist"),
         (lambda b: b.groups["g"].expire("m"), LookupError, "group g does not exist"),
         (lambda b: b.groups["g"].member("c"), LookupError, "0 members"),
@@ -205,7 +205,7 @@ def test_a_setting_may_be_a_bool(kcore_broker: Broker) -> None:
     ("inject", "message"),
     [
         (lambda b: b.fail("Metadata", 3, where=lambda request: request.nothing), r"'where' .*AttributeError"),
-        (lambda b: b.fail("Metadata", lambda request: "NOPE"), r"'error' .*'NOPE' is no error"),
+        (lambda b: b.fail("Metadata", lambda request: "NOPE"), r"'error' .*'NOPE' is not an error"),
         (lambda b: b.fail("Metadata", lambda request: b.committed("g")), r"'error' .*ReentrantCallError"),
         (
             lambda b: b.random_faults(

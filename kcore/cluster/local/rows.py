@@ -188,7 +188,7 @@ class Rows:
         """
         for new in changes.created:
             if new.key not in changes.removed and self.leader(new.key) is not None:
-                raise CorruptLogError(new.key, None, "the partition exists in the store")
+                raise CorruptLogError(new.key, None, "a new partition already exists in the store")
         created = {new.key for new in changes.created}
         for change in changes.moved:
             row = self.leader(change.key)

@@ -433,7 +433,7 @@ class Queue:
         Args:
             link: the session.
             request: the request.
-            implicit: True if the program did not call for the acceptances of the request, and gets no error.
+            implicit: True if the acceptances of the request are implicit, so that the program gets no error.
         """
         try:
             response = self._calls.transport.send(request, broker=link.broker, channel=self._channel)

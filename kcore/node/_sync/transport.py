@@ -62,7 +62,7 @@ class Transport(Protocol):
         channel: str = "",
         timeout_s: float | None = None,
     ) -> None:
-        """Sends a request after those that were started before. Any thread may give `on_done` the result."""
+        """Sends a request after those that were started before. `on_done` may be called on any thread."""
         ...
 
     def newest(self, request_type: Any, at_most: int | None = None) -> int:

@@ -33,8 +33,8 @@ class TopicProduceData(Struct):
 
 
 class ProduceRequest(Request["ProduceResponse"], api_key=0, versions="3-13", flexible="9+"):
-    """Batches to append; v10 lets the response name the current leader (KIP-951), v12 implicit transaction membership
-    (KIP-890), v13 topic ids.
+    """Batches to append. From v10 the response may name the current leader (KIP-951). v12 adds partitions to the
+    transaction implicitly (KIP-890), and v13 has topic ids.
     """
 
     transactional_id: NullableString = None

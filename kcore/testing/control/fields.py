@@ -151,7 +151,7 @@ def check_object(fields: Sequence[Field], value: Any, path: str = "") -> dict[st
     for name, each in value.items():
         if name not in known:
             valid = ", ".join(known) or "none"
-            raise InvalidRequestError(f"{prefix}{name[:100]!r} is no field of this request; valid: {valid}")
+            raise InvalidRequestError(f"{prefix}{name[:100]!r} is not a field of this request; valid: {valid}")
         known[name].check(each, prefix + name)
     for field in fields:
         if field.required and field.name not in value:

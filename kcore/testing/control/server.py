@@ -219,7 +219,7 @@ def parse_body(body: bytes) -> Any:
     """
 
     def refuse(name: str) -> None:
-        raise ValueError(f"{name} is no number of JSON")
+        raise ValueError(f"{name} is not a JSON number")
 
     if not body.strip():
         return {}

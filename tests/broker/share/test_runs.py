@@ -34,7 +34,7 @@ def log_batch(base_offset: int, records: int, offsets: int | None = None) -> byt
 
 
 class Runs(ShareRuns):
-    """The compiled state, with the writes of its expired locks."""
+    """The compiled state of a share partition, which also collects the writes of expired locks."""
 
     def __init__(self) -> None:
         self.expired: list[tuple[int, int, int, int]] = []

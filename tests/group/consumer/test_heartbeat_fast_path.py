@@ -350,11 +350,11 @@ def test_slot_layout_refuses_names_without_a_slot():
     assert SlotLayout(ConsumerMember, {0: "timer", 1: "reply"}).names == ("timer", "reply")
     assert SlotLayout(ConsumerGroup, {0: "group_id"}).cls is ConsumerGroup, "a slot of its base"
     for name in ("is_classic", "set_metadata", "nothing"):
-        with pytest.raises(TypeError, match=f"ConsumerMember.{name} is no slot"):
+        with pytest.raises(TypeError, match=f"ConsumerMember.{name} is not a slot"):
             SlotLayout(ConsumerMember, {0: name})
-    with pytest.raises(TypeError, match="is no class"):
+    with pytest.raises(TypeError, match="is not a class"):
         SlotLayout("ConsumerMember", {0: "timer"})  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="9 slots, and not 8 at most"):
+    with pytest.raises(TypeError, match="9 slots; the maximum is 8"):
         SlotLayout(ConsumerMember, dict.fromkeys(range(9), "timer"))
     with pytest.raises(TypeError, match="indices must be 0 to 1, each once"):
         SlotLayout(ConsumerMember, {0: "timer", 2: "reply"})

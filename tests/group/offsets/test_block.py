@@ -140,7 +140,7 @@ def test_a_block_is_stored_once():
     block, _ = make("g", 0, -1, 10, [("t", bytes(16), [(OffsetCommitRequestPartition(), 0)], False)])
     store = OffsetStore()
     reference.put_block(store, "g", 5, block)
-    with pytest.raises(ValueError, match="already stands at 5, and not at 6"):
+    with pytest.raises(ValueError, match="already has a record, at 5, not at 6"):
         reference.put_block(store, "g", 6, block)
 
 
@@ -190,7 +190,7 @@ def test_a_wrong_length_is_handled(said):
         (entry.partition_index, code) for entry, code in zip(entries, codes, strict=True)
     ]
     assert [record.value.committed_offset for record in block] == [0, 1, 2, 3] * 50
-    with pytest.raises(ValueError, match="more than the 3 they were"):
+    with pytest.raises(ValueError, match="more than the 3 partitions that were checked"):
         OffsetBlock("g", 0, -1, 10, Record).add("t", bytes(16), entries, [0, 0, 3], answer, {})
 
 
