@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kcore.drivers.alarm import Alarm
 from kcore.drivers.forks import refuse_in_child
 from kcore.drivers.log_threads import JournalMover, Writer, WriteTask
 from kcore.drivers.offload import MAX_BLOCKED_REQUESTS, CommitOffloadPolicy, Gathering, call_on_thread
@@ -72,8 +73,7 @@ class AsyncDriver:
         self._pauses: list[Callable[[bool], None]] = []
         self._round = False
         self.round_clock = RoundClock(engine.now, self.round_is_open)
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_ms = -1
+        self._alarm = Alarm(loop, engine, self._ring)
         self._timers = LateTimers(loop, engine.clock, engine.now, self._fire_timers)
         self._slicing = False
         self._closed = False
@@ -268,7 +268,7 @@ class AsyncDriver:
             if self.engine.slices and not self._slicing:
                 self.loop.call_soon(self._slice)
                 self._slicing = True
-            self._set_alarm()
+            self._alarm.set()
             self._inside = False
         except BaseException as error:
             self._round = False
@@ -441,22 +441,7 @@ class AsyncDriver:
             self.loop.call_soon(self._slice)
             self._slicing = True
 
-    def _set_alarm(self) -> None:
-        deadline_ms = self.engine.next_deadline_ms()
-        if deadline_ms == self._alarm_ms:
-            return
-        alarm = None
-        if deadline_ms >= 0:
-            delay_s = max(0, deadline_ms - self.engine.now.now_ms) / 1000
-            alarm = self.loop.call_later(delay_s, self._ring)
-        previous, self._alarm = self._alarm, alarm
-        self._alarm_ms = deadline_ms
-        if previous is not None:
-            previous.cancel()
-
     def _ring(self) -> None:
-        self._alarm = None
-        self._alarm_ms = -1
         if not (self._closed or self._broken):
             self._timers.ring()
 
@@ -609,8 +594,7 @@ class AsyncDriver:
             self._closed = True
             self._inside = False
             self._fail_waiting(EngineClosedError("the engine was closed while this request was parked"))
-            if self._alarm is not None:
-                self._alarm.cancel()
+            self._alarm.cancel()
             if self._writer is not None:
                 self._writer.stop()
             self._mover.stop()

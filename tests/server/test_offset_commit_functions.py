@@ -16,7 +16,7 @@ from tests.server.live import LiveServer
 
 ROOT = Path(__file__).resolve().parents[2]
 LEFT_OUT = {
-    "AsyncDriver._set_alarm",
+    "Alarm.set",
     "AsyncDriver._writes_on_thread",
     "CommitOffloadPolicy.wrote",
     "Engine.next_deadline_ms",

@@ -1,0 +1,54 @@
+"""The timer of an event loop that fires at the next deadline of an engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from kcore.engine import Engine
+
+
+class Alarm:
+    """A timer of the loop for the earliest deadline of the engine's timers.
+
+    Args:
+        loop: the event loop.
+        engine: the engine.
+        ring: is called at the deadline.
+    """
+
+    __slots__ = ("_deadline_ms", "_engine", "_loop", "_ring", "_timer")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, engine: Engine, ring: Callable[[], None]) -> None:
+        self._loop = loop
+        self._engine = engine
+        self._ring = ring
+        self._timer: asyncio.TimerHandle | None = None
+        self._deadline_ms = -1  # -1: the timer does not run
+
+    def set(self) -> None:
+        """Follows a change of the engine's deadlines. If this raises, the earlier timer is still set."""
+        deadline_ms = self._engine.next_deadline_ms()
+        if deadline_ms == self._deadline_ms:
+            return
+        timer = None
+        if deadline_ms >= 0:
+            delay_s = max(0, deadline_ms - self._engine.now.now_ms) / 1000
+            timer = self._loop.call_later(delay_s, self._fire)
+        previous, self._timer = self._timer, timer
+        self._deadline_ms = deadline_ms
+        if previous is not None:
+            previous.cancel()
+
+    def cancel(self) -> None:
+        """Stops the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _fire(self) -> None:
+        self._timer = None
+        self._deadline_ms = -1
+        self._ring()
