@@ -50,7 +50,9 @@ def distinguished_name(certificate: Mapping[str, Any]) -> str:
 def _attribute(name: str, value: str) -> str:
     if name == _EMAIL:
         encoded = value.encode()
-        size = bytes((len(encoded),)) if len(encoded) < 128 else bytes((0x81, len(encoded)))
+        size = len(encoded).to_bytes((len(encoded).bit_length() + 7) // 8 or 1, "big")
+        if len(encoded) >= 128:
+            size = bytes((0x80 + len(size),)) + size  # DER, long form
         return f"1.2.840.113549.1.9.1=#{(bytes((0x16,)) + size + encoded).hex()}"
     return f"{_KEYWORDS.get(name, name)}={_escaped(value)}"
 

@@ -147,6 +147,8 @@ def test_passwords_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
         ([("commonName", 'a,b+"c\\<>;')], 'CN=a\\,b\\+\\"c\\\\\\<\\>\\;'),
         ([("commonName", "#x ")], "CN=\\#x\\ "),
         ([("emailAddress", "a@b"), ("commonName", "w")], "CN=w,1.2.840.113549.1.9.1=#1603614062"),
+        ([("emailAddress", "a" * 200)], "1.2.840.113549.1.9.1=#1681c8" + "61" * 200),
+        ([("emailAddress", "a" * 300)], "1.2.840.113549.1.9.1=#1682012c" + "61" * 300),
         ([], ""),
     ],
 )
