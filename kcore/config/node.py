@@ -309,7 +309,9 @@ class Config(ConfigValues):
         low=1,
     )
     connections_max_idle_ms: int = setting(
-        600_000, "Time after which an idle connection is closed; -1: never.", kind=LONG
+        600_000,
+        "Time after which a connection is closed that is idle, or whose client has not authenticated; -1: never.",
+        kind=LONG,
     )
     max_connections: int = setting(
         INT_MAX,

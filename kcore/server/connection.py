@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from kcore.errors import CloseConnectionError
+from kcore.process_logging import limited_logger, log_failure
 from kcore.protocol import DecodeError
 from kcore.runtime import RequestContext
 from kcore.runtime.peers import NODE_PREFIX
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from kcore_ext.server.api_entry import ApiEntry
     from kcore_ext.server.request_queue import ResponseSlot
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 SHORTEST_WATCH_S = 0.001  # the clock may not move in a shorter time, so such a timer could fire repeatedly
 
@@ -242,8 +243,8 @@ class Connection(ConnectionCore, asyncio.Protocol):
 
     def _flush_failed(self, error: Exception) -> None:
         """Closes the connection, because sending its responses raised `error`."""
-        logger.error("connection from %s: cannot send responses, closing it", self.client_host, exc_info=error)
         self.abort()
+        log_failure(logger, error, "connection from %s: cannot send responses, closing it", self.client_host)
 
     # ---- called by the request queue (Owner)
 
@@ -457,12 +458,17 @@ class Connection(ConnectionCore, asyncio.Protocol):
         if unsent_bytes != self._unsent_bytes:
             self._unsent_bytes = unsent_bytes
             self._last_byte_s = now_s  # the peer reads, even if slowly
-        left_s = self._last_byte_s + limit_ms / 1000 - now_s
+        since_s, reason = self._idle_since()
+        left_s = since_s + limit_ms / 1000 - now_s
         if left_s <= 0:
             self.server.client_log.log(
-                logging.INFO, self.client_host, "connection from %s closed: no traffic for %d ms", self.client_host,
+                logging.INFO, self.client_host, "connection from %s closed: %s for %d ms", self.client_host, reason,
                 limit_ms,
             )  # fmt: skip
             self.abort()
             return
         self._idle = self.server.loop.call_later(max(left_s, SHORTEST_WATCH_S), self._watch_idle)
+
+    def _idle_since(self) -> tuple[float, str]:
+        """Returns the time since which the connection is idle, and the reason for the log."""
+        return self._last_byte_s, "no traffic"

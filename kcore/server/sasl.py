@@ -51,7 +51,7 @@ class SaslConnection(SecureConnection):
     Slow mechanisms (key derivation, a user's validator) run on another thread; only this connection waits.
     """
 
-    __slots__ = ("_authenticated", "_exchange", "_login", "_token_bytes")
+    __slots__ = ("_authenticated", "_exchange", "_login", "_opened_s", "_token_bytes")
 
     def __init__(self, server: Server, security: ListenerSecurity, connection_id: int) -> None:
         super().__init__(server, security, connection_id)
@@ -59,6 +59,7 @@ class SaslConnection(SecureConnection):
         self._login: Login | None = None  # the token that another thread evaluates
         self._token_bytes = 0  # the length of that token
         self._authenticated = False  # True after the first successful authentication
+        self._opened_s = server.loop.time()
         self._queue.gate = self._at_gate
         self._queue.accept(security.settings.sasl_server_max_receive_size)
 
@@ -67,6 +68,13 @@ class SaslConnection(SecureConnection):
         super().data_received(data)
         if not (self._authenticated or self._closing):
             self.server.unauthenticated.claim(self, len(self._queue) + self._token_bytes)
+
+    def _idle_since(self) -> tuple[float, str]:
+        """Returns the beginning of the connection until its client authenticates.
+
+        Otherwise a client without credentials could keep it open for ever with a byte now and then.
+        """
+        return super()._idle_since() if self._authenticated else (self._opened_s, "no authentication")
 
     def close_unauthenticated(self) -> None:
         """Closes the connection, because clients that have not authenticated hold too much memory."""

@@ -17,6 +17,7 @@ from kcore.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kcore.security.plain import Plain
 from kcore.server import login_queue, unauthenticated
 from kcore.server.login_queue import Login, LoginQueue
+from kcore.server.sasl import SaslConnection
 from tests.kit import wait_until
 from tests.nodes import node_of
 from tests.server.live import LiveServer, Raw
@@ -208,3 +209,32 @@ def test_the_token_of_a_waiting_login_counts(serve: Callable[..., LiveServer], m
         turn.set()
         assert error_of(raw) == 0
         assert live.call(lambda: live.server.unauthenticated.held_bytes) == 0
+
+
+def test_a_client_that_does_not_authenticate_is_idle_whatever_it_sends(
+    serve: Callable[..., LiveServer], log_lines: list[str]
+) -> None:
+    """The test sets the beginning of the connections back instead of waiting."""
+    live = serve({**SASL, "connections.max.idle.ms": "60000"})
+    with live.connect() as connection:
+        node_of(connection).users.set_password("alice", "secret")
+    live.wait_for_connections(0)
+
+    def pass_s(seconds: float) -> int:
+        """Returns the number of connections that are open after their next check."""
+        for each in list(live.server.connections):
+            assert isinstance(each, SaslConnection)
+            each._opened_s -= seconds
+            each._watch_idle()
+        return sum(not each._closing for each in live.server.connections)
+
+    with log_in(live, "alice") as alice, Raw(live.server.addresses["SASL"][1]) as stranger:
+        assert error_of(alice) == 0
+        for count, still_open in ((1, 2), (2, 2), (3, 1)):
+            stranger.send(b"\0")
+            wait_until(lambda count=count: live.server.unauthenticated.held_bytes == count, "its byte")  # type: ignore[misc]
+            assert live.call(lambda: pass_s(29)) == still_open
+        assert stranger.closed
+        alice.send(alice.request(HeartbeatRequest(group_id="g", member_id="m"), 4))
+        assert alice.receive(HeartbeatRequest(), 4)[1].error_code == 25
+    assert log_lines == ["connection from /127.0.0.1 closed: no authentication for 60000 ms"]
