@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import socket
 from typing import TYPE_CHECKING, Final
 
+from kcore.process_logging import limited_logger
 from kcore.server.log_limits import QuietLog
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kcore.server.handshake import Handshakes
     from kcore.server.log_limits import ClientLog
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 BACKLOG: Final = 1_024
 """Connections that the operating system queues until the server accepts them."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
-import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kcore.metrics import CONTENT_TYPE
+from kcore.process_logging import limited_logger
 from kcore.server.console import DOCUMENTS, STATIC, BadQueryError, Query, read_static
 from kcore.server.listeners import format_address, parse_address
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kcore.server.console.paging import Steps
     from kcore.server.observe import Observer
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 MAX_REQUEST_BYTES: Final = 8_192
 MAX_CONNECTIONS: Final = 32
