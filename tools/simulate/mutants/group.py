@@ -8,17 +8,34 @@ from kcore.broker.share import share_partition
 from kcore.client.consumer_coordinator import classic, consumer
 from kcore.group import shard as group_shard
 from kcore.group.classic import rebalance
-from kcore.group.consumer import owners
+from kcore.group.consumer import group as consumer_group
+from kcore.group.consumer import reconcile
 from kcore.share import local
+from kcore_ext.group.consumer_assignment import PartitionOwners
 from tools.simulate.mutants.mutant import Mutant, Patch
 
 _ = rebalance
 
 
+class _NoOwners:
+    """Knows no owner of any partition."""
+
+    def of(self, topic_id: bytes) -> dict[int, int]:
+        return {}
+
+    def replace(self, before: Any, after: Any) -> None: ...
+
+
 def _two_owners() -> list[Patch]:
+    original = reconcile.next_partitions
+    nobody = PartitionOwners()
+
+    def next_partitions(assigned: Any, revoking: Any, target: Any, epoch: int, owners: Any, subscribed: Any) -> Any:
+        return original(assigned, revoking, target, epoch, nobody, subscribed)
+
     return [
-        (owners.PartitionOwners, "of", lambda self, topic_id: {}),
-        (owners.PartitionOwners, "_add", lambda self, owned, member_epoch: None),
+        (consumer_group, "PartitionOwners", _NoOwners),
+        (reconcile, "next_partitions", next_partitions),
     ]
 
 
