@@ -164,7 +164,7 @@ class MemoryCluster:
         """
         for new in changes.created:
             if new.key in self.rows and new.key not in changes.removed:
-                raise CorruptLogError(new.key, None, "the partition exists in the store")
+                raise CorruptLogError(new.key, None, "a new partition already exists in the store")
         created = {new.key for new in changes.created}
         for change in changes.moved:
             row = self.rows.get(change.key)

@@ -60,7 +60,7 @@ class LongResponse(NamedTuple):
             self.slot.complete(frame)
 
     def _frame(self, response: Any) -> Generator[None, None, bytes]:
-        """Encodes the response; shortens messages that are too long to be encoded."""
+        """Encodes the response; shortens its error messages if they are too long to be encoded."""
         try:
             frame = yield from self._steps(response)
         except EncodeError as error:

@@ -115,7 +115,8 @@ def within(span: tuple[int, int], version: int) -> bool:
 
 
 def at_version(value: Struct, version: int) -> Any:
-    """Returns a copy that a version can encode: unsupported fields have their default, and so have forbidden nulls."""
+    """Returns a copy that a version can encode. Fields that the version lacks, and nulls that it forbids, have the
+    default."""
     kept = {}
     for spec in value.FIELDS:
         if not within(spec.versions, version):

@@ -67,7 +67,7 @@ def test_gather_of_complete_parts_is_the_response() -> None:
 
 
 class Step(Pending):
-    """A response that needs another one, whose arrival raises."""
+    """A response that depends on another one, and raises when the other one arrives."""
 
     def arrived(self, response: object) -> None:
         raise ValueError("a bug")

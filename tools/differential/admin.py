@@ -113,7 +113,7 @@ def _describe(
 
 
 def _entity_name(kind: str, name: str | None) -> str | None:
-    """Returns the name of an entity; of an IP address, one that belongs to the program alone."""
+    """Returns the name of an entity. For an IP address, the name is an address that only this program uses."""
     if kind != "ip" or name is None:
         return name
     return "127." + ".".join(str(byte) for byte in crc32(name.encode()).to_bytes(4, "big")[1:])

@@ -258,7 +258,7 @@ class Frames(Target):
             except FrameError:
                 return [*frames, None]
             if line.claim_bytes > self.limit_bytes + 4 + len(piece):
-                raise BugError(f"it holds {line.claim_bytes} bytes")
+                raise BugError(f"the queue holds {line.claim_bytes} bytes, above its limit")
         return frames
 
 

@@ -80,4 +80,4 @@ def partition_error(codes: Mapping[TopicPartition, int]) -> Exception:
         raise_partition_errors("commit", codes, len(codes))
     except (KafkaError, PartitionErrors) as error:
         return error
-    raise AssertionError("a partition has an error code")
+    raise AssertionError("no partition of the response has an error code")

@@ -70,7 +70,7 @@ class CompactionMachine(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([1, 5_000, 5_000]))
     def compact(self, ms: int) -> None:
-        """Runs a whole pass, usually after every horizon."""
+        """Runs a whole pass. Before most passes, all delete horizons of the log have ended."""
         self.world.commit()
         while self.world.step():
             pass

@@ -511,7 +511,7 @@ def test_a_producer_has_one_outstanding_verification() -> None:
     )
     assert [pending.done for pending in (first, second, third, fourth)] == [True, False, False, False]
     assert first.response.responses[0].partition_responses[0].error_code == ErrorCode.NOT_ENOUGH_REPLICAS
-    coordinator.respond(ErrorCode.NONE)  # to the first: it comes too late
+    coordinator.respond(ErrorCode.NONE)  # the result for the first request, which was superseded
     for code in (ErrorCode.PRODUCER_FENCED, ErrorCode.NONE, ErrorCode.PRODUCER_FENCED):
         coordinator.respond(code)
     plane.commit()

@@ -27,7 +27,7 @@ class _NoShards:
 
 
 class EngineView:
-    """The parts of an engine that checkers read, of the whole cluster."""
+    """The state of the whole cluster, in the form of the parts of an engine that checkers read."""
 
     share = _NoShards()
 
