@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import CancelledError
 from functools import partial
 from typing import Any, TypeVar
 
@@ -46,27 +47,43 @@ class Cluster:
         self._thread = threading.Thread(target=self._loop.run_forever, name="kcore-connections", daemon=True)
         self._thread.start()
         self._closed = False
+        self._passing = threading.Lock()  # held while work is passed to the loop, so that none comes after `_end`
+        self._closing = threading.Lock()
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        if self._closed:
-            coroutine.close()
-            raise ConnectionClosedError("the node is closed")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        with self._passing:
+            if self._closed:
+                coroutine.close()
+                raise ConnectionClosedError("the node is closed")
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
-        except BaseException:
+        except BaseException as error:
             future.cancel()  # an interrupted caller takes its request back
+            if isinstance(error, CancelledError) and self._closed:
+                raise ConnectionClosedError("the node is closed") from None
             raise
 
     def close(self) -> None:
-        """Closes every connection and ends the thread."""
-        if self._closed:
-            return
-        self._run(self._cluster.close())
-        self._closed = True
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        """Closes every connection and ends the thread; calls of other threads fail. Can be repeated."""
+        with self._closing:
+            if self._loop.is_closed():
+                return
+            with self._passing:
+                self._closed = True
+            if self._thread.is_alive():
+                asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+                self._loop.call_soon_threadsafe(self._loop.stop)
+                self._thread.join()
+            self._loop.close()
+
+    async def _end(self) -> None:
+        """Closes the connections, and waits until every task has ended: a thread waits for its result."""
+        await self._cluster.close()
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in others:
+                task.cancel()
+            await asyncio.wait(others)
 
     def send(
         self,
@@ -96,9 +113,11 @@ class Cluster:
         """Sends a request after those that were started before; the loop's thread calls `on_done` with the result."""
         options: dict[str, Any] = {"at_most": at_most, "broker": broker, "channel": channel, "timeout_s": timeout_s}
         start = partial(self._cluster.start, request, on_done, **options)
-        try:
-            self._loop.call_soon_threadsafe(start)
-        except RuntimeError:  # the loop is closed
+        with self._passing:
+            closed = self._closed
+            if not closed:
+                self._loop.call_soon_threadsafe(start)
+        if closed:
             on_done(None, ConnectionClosedError("the node is closed"))
 
     def newest(self, request_type: Any, at_most: int | None = None) -> int:
@@ -135,10 +154,13 @@ class Cluster:
 
     def forget(self, request: Any) -> None:
         """Forgets the broker of a request, after an error that says that it moved."""
-        if not self._closed:
-            self._loop.call_soon_threadsafe(self._cluster.forget, request)
+        self._call_soon(self._cluster.forget, request)
 
     def close_channel(self, channel: str) -> None:
         """Closes the connections of a channel that is no longer used."""
-        if not self._closed:
-            self._loop.call_soon_threadsafe(self._cluster.close_channel, channel)
+        self._call_soon(self._cluster.close_channel, channel)
+
+    def _call_soon(self, function: Callable[[T], object], argument: T) -> None:
+        with self._passing:
+            if not self._closed:
+                self._loop.call_soon_threadsafe(function, argument)
