@@ -64,7 +64,7 @@ def with_granted(
     """Returns both kinds of partitions of `next_partitions`; may change `kept`."""
 
 def topics_of(owned: dict[bytes, dict[int, int]], layout: FieldLayout) -> list[Any]:
-    """Returns the topics and their partitions as messages.
+    """Returns the topics and their partitions as messages; topics may share a list, which must not be changed.
 
     Args:
         owned: the partitions by topic id.

@@ -265,9 +265,11 @@ def with_granted(dict kept not None, dict granted not None):
 def topics_of(dict owned not None, FieldLayout layout not None):
     cdef PyObject* values[2]
     cdef list topics = []
-    cdef list listed
+    cdef list listed = None
+    last_partitions = None  # topics with equal partitions share the list
     for topic_id, partitions in owned.items():
-        listed = list(partitions)
+        if partitions is not last_partitions:
+            last_partitions, listed = partitions, list(partitions)
         values[TOPIC_ID], values[PARTITIONS] = <PyObject*>topic_id, <PyObject*>listed
         topics.append(layout.make(values))
     return topics

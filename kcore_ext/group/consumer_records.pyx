@@ -285,33 +285,54 @@ cdef class ConsumerRecords:
         return self.number(0, 1)
 
     cdef int target(self, dict target) except -1:
+        cdef Py_ssize_t at = 0, size = 0
+        last = None  # topics with equal partitions share their object
         self.count(len(target))
         for topic_id, partitions in target.items():
             self.topic_id(topic_id)
+            if partitions is last:
+                self.again(at, size)
+                continue
+            last, at = partitions, self.buffer.used
             self.numbers(partitions)
             self.number(0, 1)
+            size = self.buffer.used - at
         return 0
 
     cdef int owned(self, dict owned) except -1:
         """Writes partitions, and their assignment epochs as tagged field 0."""
         cdef dict partitions
-        cdef uint32_t count, prefix
+        cdef Py_ssize_t at = 0, size = 0
+        last = None
         self.count(len(owned))
         for topic_id, of_topic in owned.items():
             partitions = of_topic
             self.topic_id(topic_id)
-            self.numbers(partitions)
-            count = <uint32_t>len(partitions)
-            if not count:
-                self.number(0, 1)
+            if partitions is last:
+                self.again(at, size)
                 continue
-            self.number(1, 1)
-            self.number(0, 1)
-            prefix = 1
-            while (count + 1) >> (7 * prefix):
-                prefix += 1
-            self.count(<Py_ssize_t>(4 * count + prefix) - 1)
-            self.numbers(partitions.values())
+            last, at = partitions, self.buffer.used
+            self.owned_partitions(partitions)
+            size = self.buffer.used - at
+        return 0
+
+    cdef int owned_partitions(self, dict partitions) except -1:
+        cdef uint32_t count = <uint32_t>len(partitions), prefix = 1
+        self.numbers(partitions)
+        if not count:
+            return self.number(0, 1)
+        self.number(1, 1)
+        self.number(0, 1)
+        while (count + 1) >> (7 * prefix):
+            prefix += 1
+        self.count(<Py_ssize_t>(4 * count + prefix) - 1)
+        return self.numbers(partitions.values())
+
+    cdef int again(self, Py_ssize_t at, Py_ssize_t size) except -1:
+        """Writes bytes of the buffer once more."""
+        reserve(&self.buffer, size)
+        memcpy(self.buffer.start + self.buffer.used, self.buffer.start + at, size)
+        self.buffer.used += size
         return 0
 
     cdef int topic_id(self, object topic_id) except -1:

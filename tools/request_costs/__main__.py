@@ -27,6 +27,7 @@ from kcore.server.listeners import parse_listeners
 from kcore.server.server import Server
 from kcore_ext.codec.frames import encode_request
 from tools.request_costs.cases import Case, Cases
+from tools.request_costs.large_group_cases import LargeGroupCases
 from tools.request_costs.share_cases import ShareCases
 from tools.request_costs.state import State
 from tools.request_costs.streams_cases import StreamsCases
@@ -216,7 +217,7 @@ def main() -> int:
     print("| API | request | response | CPU | longest slice | memory: peak, left |\n|---|---|---|---|---|---|")
     above = 0
     covered = set()
-    for case in chain(Cases(state), ShareCases(state), StreamsCases(state)):
+    for case in chain(Cases(state), ShareCases(state), StreamsCases(state), LargeGroupCases(state)):
         name = case.key.name.replace("_", " ").title().replace(" ", "")
         covered.add(int(case.key))
         if arguments.api and arguments.api.lower() not in name.lower():

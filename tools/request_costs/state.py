@@ -18,6 +18,7 @@ from kcore.protocol.messages.incremental_alter_configs import (
 )
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from kcore.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Subtopology, Topology
 from kcore.runtime import Pending, RequestContext
 from tests.kit import batch, commit, create, join, produce, sync
 
@@ -30,6 +31,7 @@ TRANSACTIONS = 10_000
 PRODUCERS = 10_000
 BLOB = 900_000
 SHARE_MEMBERS = 199
+STREAMS_MEMBERS = 5_000
 SUBSCRIBERS_OF_ALL = 20
 LOCKED_RECORDS = 4_000
 HOUR_MS = "3600000"
@@ -42,6 +44,11 @@ SETTINGS = {
     "group.share.max.session.timeout.ms": HOUR_MS,  # sessions last as long as the measurement
     "group.share.session.timeout.ms": HOUR_MS,
     "group.share.assignment.interval.ms": "0",
+    "group.consumer.assignment.interval.ms": "0",
+    "group.streams.max.size": "10000",
+    "group.streams.max.session.timeout.ms": HOUR_MS,
+    "group.streams.session.timeout.ms": HOUR_MS,
+    "group.streams.max.assignment.interval.ms": HOUR_MS,
     "group.streams.assignment.interval.ms": "0",
     "group.streams.initial.rebalance.delay.ms": "0",
 }
@@ -59,6 +66,7 @@ class State:
         share_group: a share group with one place left, whose members subscribe to the topics "wide" and "data".
         share_group_of_all: a share group whose members subscribe to all topics.
         idle_share_group: a share group without members that has state for the partitions of all topics.
+        streams_group: a streams group with `STREAMS_MEMBERS` members, whose next target waits for an hour.
     """
 
     def __init__(self) -> None:
@@ -83,8 +91,10 @@ class State:
         self.producer: Any = None
         self.big_group = "big"
         self.share_group, self.share_group_of_all, self.idle_share_group = "share", "share-all", "share-idle"
+        self.streams_group = "streams"
         self._fill()
         self._fill_share_groups()
+        self._fill_streams_group()
         for _ in self.engine.apis.make_all():  # as a server does soon after its start
             pass
 
@@ -162,3 +172,26 @@ class State:
             )
         )
         assert not joined.error_code, joined
+
+    def _fill_streams_group(self) -> None:
+        interval = AlterableConfig(name="streams.assignment.interval.ms", config_operation=0, value=HOUR_MS)
+        resource = AlterConfigsResource(resource_type=32, resource_name=self.streams_group, configs=[interval])
+        self.send(IncrementalAlterConfigsRequest(resources=[resource]))
+        for number in range(STREAMS_MEMBERS):
+            joined = self.send(streams_join(self.streams_group, number))
+            assert not joined.error_code, joined
+
+
+def streams_join(group_id: str, number: int) -> StreamsGroupHeartbeatRequest:
+    """Returns the join of a member of a streams group that reads the topic "wide"."""
+    return StreamsGroupHeartbeatRequest(
+        group_id=group_id,
+        member_id=f"m{number:021}",
+        member_epoch=0,
+        rebalance_timeout_ms=10_000,
+        topology=Topology(subtopologies=[Subtopology(subtopology_id="0", source_topics=["wide"])]),
+        active_tasks=[],
+        standby_tasks=[],
+        warmup_tasks=[],
+        process_id=f"p{number}",
+    )

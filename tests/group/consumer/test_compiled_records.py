@@ -27,8 +27,18 @@ MAYBE = st.none() | TEXT
 TOPIC_IDS = st.binary(min_size=16, max_size=16)
 PARTITIONS = st.integers(0, (1 << 31) - 1)
 SHARES = st.sets(PARTITIONS, min_size=1, max_size=40).map(lambda some: tuple(sorted(some)))
-TARGETS = st.dictionaries(TOPIC_IDS, SHARES, max_size=3)
-OWNED = st.dictionaries(TOPIC_IDS, st.dictionaries(PARTITIONS, st.integers(0, (1 << 31) - 1), max_size=40), max_size=3)
+HELD = st.dictionaries(PARTITIONS, st.integers(0, (1 << 31) - 1), max_size=40)
+
+
+def of_topics(partitions: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[bytes, Any]]:
+    """Makes partitions of topics, which have objects of their own or share one."""
+    return st.dictionaries(TOPIC_IDS, partitions, max_size=3) | st.builds(
+        dict.fromkeys, st.lists(TOPIC_IDS, max_size=3), partitions
+    )
+
+
+TARGETS = of_topics(SHARES)
+OWNED = of_topics(HELD)
 METADATA = st.builds(
     MemberMetadata,
     instance_id=MAYBE,
