@@ -243,6 +243,8 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
                 if topic is not None:
                     partitions[topic.topic_id] = topic.partitions
                     ids[topic.name] = topic.topic_id
+        if len(names) > NAMES_PER_SLICE:
+            yield
         built = Topics(partitions, names=ids)
         if _is_small(names):
             if kept is None:
