@@ -170,6 +170,7 @@ class Engine:
             config.max_incremental_fetch_session_cache_slots,
             lambda: int.from_bytes(self.new_uuid()) % (2**31 - 1) + 1,
             config.kcore_max_fetch_session_partitions,
+            config.kcore_max_request_elements,
         )
         self.client_quotas = ClientQuotas(self.topics, self.now, config)
         self.log_dirs = self._make_log_dirs()

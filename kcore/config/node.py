@@ -295,7 +295,7 @@ class Config(ConfigValues):
         500_000,
         "Maximum number of partitions of all fetch sessions together. A client whose session would exceed it gets no "
         "session and names its partitions in each request, as if max.incremental.fetch.session.cache.slots were used "
-        "up.",
+        "up. One session has at most kcore.max.request.elements partitions.",
         low=0,
     )
     max_request_partition_size_limit: int = setting(

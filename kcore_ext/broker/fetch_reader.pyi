@@ -146,12 +146,25 @@ class FetchReader:
         """
 
     def current(
-        self, members: Iterable[SessionPartition], find: Callable[[SessionPartition], None]
+        self,
+        members: Iterable[SessionPartition],
+        find: Callable[[SessionPartition], None],
+        may_read: Callable[[str], bool] | None,
     ) -> list[SessionPartition]:
-        """Returns the partitions of a session, in the session's order. `find` looks up missing and closed ones."""
+        """Returns the partitions of a session, in the session's order.
+
+        Args:
+            members: the session's partitions.
+            find: looks up a missing or closed partition.
+            may_read: decides if the client may read a topic; None: it may read all.
+        """
 
     def read(self, items: list[Any], params: FetchParams, sparse: bool) -> Reading:
         """Reads all partitions.
+
+        After 2,000 partitions with an error, the others with an error are like partitions that the size limit excludes.
+        A response of a session has at most 10,000 partitions with other offsets and no records. Later responses have
+        the remaining ones.
 
         Args:
             items: the partitions to read.

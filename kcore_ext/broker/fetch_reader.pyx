@@ -30,6 +30,8 @@ cdef enum:
     MAX_READS = 1_000           # of logs in one request; each takes up to 10 µs
     MAX_BATCHES = 15_000        # in one response, exceeded by those of one read; each takes up to 1 µs
     MAX_ABORTED = 5_000         # aborted transactions in one response, exceeded by those of one partition
+    MAX_FAILURES = 2_000        # of reads in one response; each takes up to 10 µs
+    MAX_NEWS = 10_000           # of partitions without records in a session's response; each takes about 1 µs
     LENGTH_AT = 8               # of a record batch, which has the base offset and the length before it
     BATCH_OVERHEAD = 12
 
@@ -191,12 +193,20 @@ cdef class FetchReader:
                 items.append(item)
         return items
 
-    def current(self, members, find):
+    def current(self, members, find, may_read):
         cdef list items = list(members)
         cdef SessionPartition member
+        cdef object topic = None
+        cdef bint readable = True
         for member in items:
             if member.partition is None or member.partition.closed:
                 find(member)
+            if may_read is not None and member.topic is not None:
+                if member.topic is not topic:
+                    topic = member.topic
+                    readable = may_read(topic)
+                if not readable:
+                    member.partition, member.error = None, self._denied
         return items
 
     # ---- reading
@@ -225,6 +235,7 @@ cdef class FetchReader:
         cdef int64_t limit = partition.last_stable_offset if params.read_committed else committed
         cdef int64_t offset = item.fetch_offset
         cdef int64_t start, end, most
+        cdef bint deferred
         cdef PyObject* values[6]
         if isinstance(log, LogCore):
             start, end = (<LogCore>log).log_start_offset, (<LogCore>log).end_offset
@@ -232,24 +243,28 @@ cdef class FetchReader:
             start, end = log.log_start_offset, log.end_offset
         if end != committed:
             reading.dirty = True
+        if partition.recovering or partition.closed or (
+            params.read_committed
+            and offset < limit
+            and any_aborted(partition.producers)
+            and not (reading.is_long() and not first)   # no records: no aborted transactions either
+        ):
+            return self._read_in_full(item, params, budget, first, reading)
+        deferred = False
         if (
             item.last_fetched_epoch >= 0
             or offset < start
             or offset > end
             or (item.current_leader_epoch >= 0 and item.current_leader_epoch != partition.leader_epoch)
-            or partition.recovering
-            or partition.closed
-            or (
-                params.read_committed
-                and offset < limit
-                and any_aborted(partition.producers)
-                and not (reading.is_long() and not first)   # no records: no aborted transactions either
-            )
         ):
-            return self._read_in_full(item, params, budget, first, reading)
+            if reading.failures < MAX_FAILURES:
+                return self._read_in_full(item, params, budget, first, reading)
+            if sparse:
+                return None
+            deferred = True  # like a partition that the response's size limit excludes
         records = b""
         aborted = () if params.read_committed else None
-        if offset < limit:
+        if offset < limit and not deferred:
             most = min(item.partition_max_bytes, budget)
             if first or (most > 0 and not reading.is_long()):
                 batches = log.read(offset, most, limit, first)
@@ -260,8 +275,10 @@ cdef class FetchReader:
                     reading.size_bytes += len(records)
                 else:
                     aborted = None  # as in Kafka, which looks for no aborted transactions if no batch fits
-        if sparse and not records and _heard(<SessionPartition>item, committed, start):
-            return None
+        if sparse and not records:
+            if reading.news >= MAX_NEWS or _heard(<SessionPartition>item, committed, start):
+                return None
+            reading.news += 1
         index = item.index
         high_watermark = committed
         stable = partition.last_stable_offset
@@ -285,6 +302,7 @@ cdef class FetchReader:
                 reading.aborted += len(data.aborted_transactions)
         elif data.error_code or (item.last_fetched_epoch >= 0 and data.diverging_epoch.epoch >= 0):
             reading.failed = True
+            reading.failures += 1
         return data
 
     def pending_appends(self, list items not None, bint hungry):

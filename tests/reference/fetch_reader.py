@@ -65,12 +65,17 @@ class ReferenceReader:
         return items
 
     def current(
-        self, members: Iterable[SessionPartition], find: Callable[[SessionPartition], None]
+        self,
+        members: Iterable[SessionPartition],
+        find: Callable[[SessionPartition], None],
+        may_read: Callable[[str], bool] | None,
     ) -> list[SessionPartition]:
         """Looks up the partitions of a session, in the session's order."""
         items = list(members)
         for member in items:
             find(member)
+            if may_read is not None and member.topic is not None and not may_read(member.topic):
+                member.partition, member.error = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return items
 
     def read(self, items: list[FetchItem], params: FetchParams, sparse: bool) -> ReferenceReading:

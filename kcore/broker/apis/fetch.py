@@ -201,13 +201,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
     def _session_items(self, session: FetchSession, may_read: Callable[[str], bool] | None) -> list[SessionPartition]:
         """Looks up all partitions of a session, in the session's order."""
         members, find = session.partitions.values(), self._find_by_id if session.uses_topic_ids else self._find_by_name
-        if may_read is None:
-            return self.reader.current(members, find)
-        for member in members:
-            find(member)
-            if member.topic is not None and not may_read(member.topic):
-                member.partition, member.error = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return list(members)
+        return self.reader.current(members, find, may_read)
 
     def _find_by_id(self, member: SessionPartition) -> None:
         """Looks up a session's partition by topic id, for this request."""

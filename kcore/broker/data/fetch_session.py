@@ -122,12 +122,14 @@ class FetchSession:
 
 
 class FetchSessions:
-    """All sessions of a node: at most `max_slots`, with at most `max_partitions` partitions in total.
+    """All sessions of a node: at most `max_slots`, with limits of partitions for each and for all together.
 
     Args:
         max_slots: `max.incremental.fetch.session.cache.slots`; 0 disables sessions.
         random_id: returns a number in 1 to 2^31 - 1.
         max_partitions: `kcore.max.fetch.session.partitions`.
+        max_session_partitions: the largest number of partitions of one session, `kcore.max.request.elements`. A client
+            with more of them could not name them in the request that follows the loss of its session.
 
     Attributes:
         partitions: the number of partitions in all sessions.
@@ -140,13 +142,21 @@ class FetchSessions:
         "_sessions",
         "evictions",
         "max_partitions",
+        "max_session_partitions",
         "max_slots",
         "partitions",
     )
 
-    def __init__(self, max_slots: int, random_id: Callable[[], int], max_partitions: int = MAX_PARTITIONS) -> None:
+    def __init__(
+        self,
+        max_slots: int,
+        random_id: Callable[[], int],
+        max_partitions: int = MAX_PARTITIONS,
+        max_session_partitions: int = MAX_PARTITIONS,
+    ) -> None:
         self.max_slots = max_slots
         self.max_partitions = max_partitions
+        self.max_session_partitions = max_session_partitions
         self.evictions = 0
         self.partitions = 0
         self._random_id = random_id
@@ -195,14 +205,15 @@ class FetchSessions:
         """Changes the partitions of a session by an incremental request.
 
         Returns:
-            False if the session was closed: a topic's name is too long, or all sessions together have more partitions
-            than allowed.
+            False if the session was closed: a topic's name is too long, or the session or all sessions together have
+            more partitions than allowed.
         """
         before = len(session.partitions)
         legal = session.update(request, partitions)
         after = len(session.partitions)
         self.partitions += after - before
-        if legal and (after <= before or self.partitions <= self.max_partitions):
+        most = self.max_session_partitions
+        if legal and (after <= before or (after <= most and self.partitions <= self.max_partitions)):
             return True
         self.close(session.session_id)
         return False
@@ -217,7 +228,7 @@ class FetchSessions:
     ) -> int:
         """Creates a session if there is capacity, or if another can be evicted; returns its id, else 0."""
         size = len(partitions)
-        if size > self.max_partitions:
+        if size > min(self.max_partitions, self.max_session_partitions):
             return NO_SESSION
         while len(self._sessions) >= self.max_slots or self.partitions + size > self.max_partitions:
             if not self._evict(size, now_ms):

@@ -74,6 +74,7 @@ class DataPlane:
             self.config.max_incremental_fetch_session_cache_slots,
             lambda: next(session_ids),
             self.config.kcore_max_fetch_session_partitions,
+            self.config.kcore_max_request_elements,
         )
         self.partition_verifier = PartitionVerifier(self.verifier, self.wheel, self.now)
         self.apis = ServedApis(apis_of(self))  # type: ignore[arg-type] - it has what the tested APIs use

@@ -9,15 +9,19 @@ import pytest
 
 from kcore.broker.data.fetch_session import EVICTION_MS, MAX_UNREADABLE, FetchSessions, SessionPartition
 from kcore.broker.metadata.names import MAX_NAME_LENGTH
+from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from tests.broker.data.context import DataPlane
+from kcore_ext.broker.fetch_reader import FetchParams
+from tests.broker.data.context import DataPlane, batch_of
 from tests.broker.data.test_fetch import entry, fetch, plane_with
 from tests.kit import create, wait_until
 from tests.server.live import LiveServer
 
 LOST = FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 FIRST_ID = 1001
+MAX_FAILURES = 2_000
+MAX_NEWS = 10_000
 
 
 def found(*topics: FetchTopic, epoch: int = 0, session_id: int = 0) -> FetchRequest:
@@ -78,6 +82,49 @@ def test_the_partitions_of_all_sessions_are_limited() -> None:
     assert plane.call(found(topic_of("t", 1, 3), epoch=1, session_id=first), 12) == LOST
     assert (len(plane.fetch_sessions), plane.fetch_sessions.partitions) == (1, 2)
     assert plane.call(found(topic_of("t", 6)), 12).session_id == 0
+
+
+def test_the_partitions_of_one_session_are_limited() -> None:
+    """A session has no more partitions than its client can name again in one request."""
+    plane = DataPlane(config={"kcore.max.request.elements": "1000"})
+    plane.topic("t", 1_001)
+    first = plane.call(found(topic_of("t", 1_000)), 12).session_id
+    assert first != 0
+    assert plane.call(found(topic_of("t", 2), epoch=1, session_id=first), 12).error_code == 0
+    assert plane.call(found(topic_of("t", 1, 1_000), epoch=2, session_id=first), 12) == LOST
+    assert plane.call(found(topic_of("t", 1_001)), 12).session_id == 0
+    assert (len(plane.fetch_sessions), plane.fetch_sessions.partitions) == (0, 0)
+
+
+def read(members: list[SessionPartition], sparse: bool) -> list[Any]:
+    """Reads partition 0 of a topic with one record for each of the members."""
+    plane = plane_with(batch_of(b"v"))
+    for member in members:
+        member.partition = plane.partition("t")
+    params = FetchParams(12, False, 1 << 20, 0, 0, 1)
+    fetches = plane.apis[ApiKey.FETCH]
+    return list(fetches.reader.read(members, params, sparse).results)
+
+
+def test_a_response_has_a_bounded_number_of_errors() -> None:
+    """The others follow in later responses: the client changes positions with errors, or reads the metadata again."""
+    for fields in ({"fetch_offset": 7}, {"current_leader_epoch": 9}, {"fetch_offset": 5, "last_fetched_epoch": 0}):
+        requested = FetchPartition(**fields)
+        items = [SessionPartition("t", bytes(16), requested) for _ in range(MAX_FAILURES + 2)]
+        whole = read(items, sparse=False)
+        failed = [bool(data.error_code or data.diverging_epoch.epoch >= 0) for data in whole]
+        assert failed == [True] * MAX_FAILURES + [False] * 2, fields
+        assert [(data.high_watermark, data.records) for data in whole[-2:]] == [(1, b"")] * 2
+        assert [data is not None for data in read(items, sparse=True)] == failed
+
+
+def test_a_response_of_a_session_has_a_bounded_number_of_partitions_without_records() -> None:
+    items = [SessionPartition("t", bytes(16), FetchPartition(fetch_offset=1)) for _ in range(MAX_NEWS + 2)]
+    results = read(items, sparse=True)
+    assert [data is not None for data in results] == [True] * MAX_NEWS + [False] * 2
+    for item, data in zip(items[:MAX_NEWS], results, strict=False):
+        item.update(data)
+    assert [data is not None for data in read(items, sparse=True)] == [False] * MAX_NEWS + [True] * 2
 
 
 def test_sessions_are_evicted_until_there_is_room() -> None:
