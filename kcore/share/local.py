@@ -8,6 +8,7 @@ from kcore.process_logging import limited_logger, log_failure
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.records.share_update import ShareUpdateKey
 from kcore.runtime.api import RequestContext
+from kcore.runtime.partitioner import partition_for
 from kcore.runtime.pending import Pending
 from kcore.share import apis
 from kcore.share.batches import combine
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from kcore.share.apis.base import ShareStateApi
     from kcore.share.coordinator import ShareCoordinator
     from kcore_ext.runtime.timer_wheel import TimerWheel
+    from kcore_ext.share.states import ShareState
 
 logger = limited_logger(__name__)
 
@@ -121,6 +123,14 @@ class LocalPersister:
     def read(self, request: ReadShareGroupStateRequest) -> ReadShareGroupStateResponse | Pending:
         """Implements `Persister.read`."""
         return self._run("ReadShareGroupStateApi", request)
+
+    def stored(self, group_id: str, topic_id: bytes, partition: int) -> ShareState | None:
+        """Implements `Persister.stored`."""
+        shards = self._coordinator.shards
+        if shards is None:
+            return None
+        shard = shards.get(partition_for(share_key(group_id, topic_id, partition), shards.partitions))
+        return None if shard is None else shard.machine.states.get(SharePartitionKey(group_id, topic_id, partition))
 
     def write(
         self, request: WriteShareGroupStateRequest, repeats: Callable[[], bool] | None = None

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         WriteShareGroupStateResponse,
     )
     from kcore_ext.share.state_update import StateWriter
+    from kcore_ext.share.states import ShareState
 
 
 def share_key(group_id: str, topic_id: bytes, partition: int) -> str:
@@ -66,6 +67,10 @@ class Persister(Protocol):
 
     def read(self, request: ReadShareGroupStateRequest) -> ReadShareGroupStateResponse | Pending:
         """Returns the delivery state to a partition leader, and fences leaders with a lower leader epoch."""
+        ...
+
+    def stored(self, group_id: str, topic_id: bytes, partition: int) -> ShareState | None:
+        """Returns the state that this node stores; None if there is none, or if another node may have it."""
         ...
 
     def write(

@@ -66,8 +66,11 @@ RECORD_LIMIT: Final = 1
 MAX_LOADS: Final = 500
 """Maximum number of share partitions that one request begins to load; further requests load the others.
 
-Each takes about 50 µs.
+Each takes about 50 µs. One with many state batches, or with a search by time for its start offset, counts as several.
 """
+
+LOAD_BATCHES: Final = 25
+"""The number of state batches whose load takes as long as that of a share partition without any."""
 
 MAX_WASTED_BYTES: Final = 8 << 20
 """The size of the log batches that a request reads without a record for the member, and its other work in bytes."""
@@ -332,10 +335,10 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
             return self._respond(run, {})
         if request.is_renew_ack:
             return self._respond(run, {})
-        loads = self._look_up(run, session)
+        postponed = self._look_up(run, session)
         waiting = list(run.share_partitions.values())
         min_bytes = min(request.min_bytes, request.max_bytes, MAX_AWAITED_BYTES)
-        if run.refused or not waiting or request.max_wait_ms <= 0 or loads > MAX_LOADS or enough(waiting, min_bytes):
+        if run.refused or not waiting or request.max_wait_ms <= 0 or postponed or enough(waiting, min_bytes):
             return self._acquire(run)
         keys = [*dict.fromkeys(share_partition.partition for share_partition in waiting), *waiting]
         shares = self.share_partitions
@@ -354,13 +357,13 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
             raise
         return pending
 
-    def _look_up(self, run: _Run, session: ShareSession) -> int:
-        """Finds the session's share partitions, and begins to load `MAX_LOADS` of those that are not loaded.
+    def _look_up(self, run: _Run, session: ShareSession) -> bool:
+        """Finds the session's share partitions, and begins to load some of those that are not loaded.
 
         Returns:
-            The number of share partitions that were not loaded.
+            True if the next request has to load others.
         """
-        loads, group_id = 0, run.key.group_id
+        loads, postponed, group_id = 0, False, run.key.group_id
         topics: dict[bytes, TopicPartitions | ErrorCode] = {}
         for key in session.rotated(run.request.share_session_epoch):
             topic = topics.get(key.topic_id)
@@ -372,12 +375,24 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
                 continue
             share_partition = self.share_partitions.get(group_id, key)
             if share_partition is None:
-                loads += 1
-                if loads > MAX_LOADS:
+                if postponed:
                     continue
+                weight = self._load_weight(group_id, key)
+                postponed = loads > 0 and loads + weight > MAX_LOADS
+                if postponed:
+                    continue
+                loads += weight
                 share_partition = self.share_partitions.loaded(group_id, partition)
             run.share_partitions[key] = share_partition
-        return loads
+        return postponed
+
+    def _load_weight(self, group_id: str, key: TopicIdPartition) -> int:
+        """Returns the number of loads that the load of a share partition counts for."""
+        shares = self.share_partitions
+        state = shares.persister.stored(group_id, key.topic_id, key.partition)
+        if (state is None or state.start_offset == -1) and shares.settings_of(group_id).reset.startswith("by_duration"):
+            return MAX_LOADS  # the search may decompress 16 MB of records
+        return 1 if state is None else 1 + len(state.batches) // LOAD_BATCHES
 
     def _acquire(self, run: _Run) -> ShareFetchResponse:
         """Acquires records of each partition in turn, and makes the response."""
