@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kcore.broker.compaction.rewrite import emptied, mergeable, records_of, with_records
+from kcore.broker.compaction.rewrite import emptied, mergeable, records_of, repacked, with_records
 from kcore.broker.compaction.transactions import LastWritten, MarkersInUse
 from kcore.protocol.compression import decompress
 from kcore_ext.batch import parse_control, parse_header
@@ -244,6 +244,11 @@ class CompactionPass:
         yield
         return self._settle()
 
+    def _breathe(self) -> Generator[None, None, bool]:
+        """Ends a slice within the work for one batch. Returns False if the pass is over."""
+        yield
+        return self._settle()
+
     def _remove(self, at: int, stop: int, upto: int) -> Generator[None, None, int]:
         """Removes surveyed batches `at` to `stop` unread; returns the offset after them, -1 if the pass is over."""
         surveyed, cost = self._map, max(1, SLICE_RECORDS // SLICE_REMOVED)
@@ -271,14 +276,20 @@ class CompactionPass:
             while at < len(run):
                 at, position, self._work = self._sweep.sweep(run, at, position, self._work, decompress)
                 if self._work > 0 and at < len(run):
-                    position = self._special(position, run, at)
+                    position = yield from self._special(position, run, at)
+                    if position < 0:
+                        return -1
                     at += 1
                 if self._work <= 0 and not (yield from self._pause(position)):
                     return -1
         return position
 
-    def _special(self, position: int, run: Run, at: int) -> int:
-        """Compacts a batch that cannot be judged by its records alone; returns the offset after it."""
+    def _special(self, position: int, run: Run, at: int) -> Generator[None, None, int]:
+        """Compacts a batch that cannot be judged by its records alone.
+
+        Returns:
+            The offset after it, -1 if the pass is over.
+        """
         base, batch = run[at]
         header = parse_header(batch)
         self._work -= 1 + header.record_count
@@ -289,32 +300,48 @@ class CompactionPass:
             self._sweep.add(batch, False, False)
         elif header.is_control:
             self._control(header, batch)
-        else:
-            self._data(header, batch)
+        elif not (yield from self._data(header, batch)):
+            return -1
         return header.next_offset
 
-    def _data(self, header: BatchHeader, batch: bytes) -> None:
-        """Compacts a batch of records that is transactional, compressed or has a producer id."""
+    def _data(self, header: BatchHeader, batch: bytes) -> Generator[None, None, bool]:
+        """Compacts a batch of records that is transactional, compressed or has a producer id.
+
+        Pauses between the steps of a long compression. Returns False if the pass is over.
+        """
         sweep = self._sweep
         if header.is_transactional:
             self._in_use.saw_data(header.producer_id)
             if self._is_aborted(header):
                 self._empty(header, batch)
-                return
+                return True
+        is_large = header.record_count > self._rules.slice_records
+        if is_large and not (yield from self._breathe()):
+            return False
         kept, tombstones, stays = sweep.judge(batch, decompress)
         if not kept:
             self._empty(header, batch)
-            return
+            return True
         horizon_ms = sweep.horizon(header.delete_horizon_ms) if tombstones else -1
         if kept == header.record_count and horizon_ms == header.delete_horizon_ms:
             sweep.add(batch, False, mergeable(header))
-            return
+            return True
+        if is_large and not (yield from self._breathe()):
+            return False
         if header.compression:
-            kept_records = [record for record, stay in zip(records_of(batch), stays, strict=True) if stay]
-            changed = with_records(header, kept_records, horizon_ms)
+            work = repacked(header, batch, stays, horizon_ms)
+            while True:
+                try:
+                    next(work)
+                except StopIteration as end:
+                    changed = end.value
+                    break
+                if not (yield from self._breathe()):
+                    return False
         else:
             changed = filtered(batch, stays, horizon_ms)
         sweep.add(changed, True, mergeable(parse_header(changed)))
+        return True
 
     def _empty(self, header: BatchHeader, batch: bytes) -> None:
         """Removes a batch without remaining records, or empties it if it is one of its producer's last batches."""

@@ -8,21 +8,26 @@ through `kcore_ext.broker.compaction` instead.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Final
 
-from kcore.protocol.compression import compress, decompress
-from kcore_ext.batch import BatchBuilder, BatchHeader, Record, iter_records
+from kcore.protocol.compression import PIECE_BYTES, compress, compress_in_steps, decompress
+from kcore_ext.batch import DEFAULT_MAX_DECOMPRESSED_BYTES, BatchBuilder, BatchHeader, Record, iter_records
 from kcore_ext.batch.crc32c import crc32c
+from kcore_ext.broker.compaction import filtered
 
 MAX_BATCH_BYTES: Final = 2**31 - 1
 NO_TIMESTAMP: Final = -1
 
+HEADER_BYTES: Final = 61
+
+_LENGTH_AT, _LENGTH_OVERHEAD = 8, 12
 _CRC_AT, _CHECKED_FROM, _ATTRIBUTES_AT = 17, 21, 21
 _BASE_TIMESTAMP_AT, _MAX_TIMESTAMP_AT = 27, 35
 _CODEC = 0x07
 _DELETE_HORIZON = 0x40
 _UINT32 = struct.Struct(">I")
+_INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
 _INT64 = struct.Struct(">q")
 
@@ -70,6 +75,50 @@ def with_records(header: BatchHeader, records: Sequence[Record], horizon_ms: int
     _INT16.pack_into(batch, _ATTRIBUTES_AT, attributes | _DELETE_HORIZON)
     _INT64.pack_into(batch, _BASE_TIMESTAMP_AT, horizon_ms)
     return _seal(batch)
+
+
+def repacked(header: BatchHeader, batch: bytes, stays: bytes, horizon_ms: int) -> Generator[None, None, bytes]:
+    """Builds a compressed batch from some of its records, as `with_records`; compresses many records in steps.
+
+    Args:
+        header: the batch's header.
+        batch: the batch.
+        stays: a flag for each record: 1 if it remains. At least one remains.
+        horizon_ms: the time from which its tombstones may be removed; -1: it has none.
+
+    Yields:
+        None, after each step of the compression.
+    """
+    codec = header.compression
+    whole = bytearray(batch[:HEADER_BYTES])
+    whole += decompress(codec, memoryview(batch)[HEADER_BYTES:], DEFAULT_MAX_DECOMPRESSED_BYTES)
+    _set_codec(whole, 0)
+    kept = filtered(bytes(whole), stays, horizon_ms)
+    records = kept[HEADER_BYTES:]
+    if len(records) <= PIECE_BYTES:
+        packed = compress(codec, records)
+    else:
+        steps = compress_in_steps(codec, records)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                packed = end.value
+                break
+            yield
+    if len(packed) >= len(records):
+        return kept
+    changed = bytearray(kept[:HEADER_BYTES])
+    changed += packed
+    _set_codec(changed, codec)
+    return _seal(changed)
+
+
+def _set_codec(batch: bytearray, codec: int) -> None:
+    """Sets the codec and the length of a batch."""
+    attributes = _INT16.unpack_from(batch, _ATTRIBUTES_AT)[0]
+    _INT16.pack_into(batch, _ATTRIBUTES_AT, attributes & ~_CODEC | codec)
+    _INT32.pack_into(batch, _LENGTH_AT, len(batch) - _LENGTH_OVERHEAD)
 
 
 def _fill(builder: BatchBuilder, base_offset: int, records: Iterable[Record]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -602,24 +601,3 @@ def test_a_request_begins_a_bounded_number_of_loads(monkeypatch: pytest.MonkeyPa
     assert shown == [[0, 1], [2, 3]]
     assert world.acquire("m", 2, max_wait_ms=5000) == [(0, 0, 1)]
     assert len(world.engine.share_partitions) == 5
-
-
-@pytest.mark.parametrize("large", ["state batches", "search"])
-def test_large_loads_count_as_several(monkeypatch: pytest.MonkeyPatch, large: str) -> None:
-    """500 share partitions of 20,000 state batches each would be loaded in 20 s."""
-    monkeypatch.setattr(share_fetch, "MAX_LOADS", 10)
-    if large == "search":
-        world = World(partitions=4, group={"share_auto_offset_reset": "by_duration:PT1H"}, start_offset=-1)
-    else:
-        world = World(partitions=4)
-        monkeypatch.setattr(share_fetch, "LOAD_BATCHES", 1)
-        stored = SimpleNamespace(start_offset=0, batches=((0, 0, 0, 1),) * 6)
-        monkeypatch.setattr(type(world.engine.share_partitions.persister), "stored", lambda *_: stored)
-    shown = []
-    for partition in range(4):
-        world.produce(1, partition=partition)
-    for epoch in range(4):
-        response = world.fetch("m", epoch, () if epoch else range(4))
-        shown.append(len(world.engine.share_partitions))
-        assert response.error_code == ErrorCode.NONE
-    assert shown == [1, 2, 3, 4]
