@@ -26,7 +26,8 @@ class Case(NamedTuple):
         key: the API.
         what: a description of the request.
         version: the API version.
-        requests: the request, preceded by those that its connection must send first.
+        requests: the request, preceded by those that its connection must send first; or functions that make them from
+            the state shortly before they are sent.
         earlier_version: the version of those of other APIs; -1 for the newest.
     """
 

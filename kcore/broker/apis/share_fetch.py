@@ -134,7 +134,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
     differs: ClassVar[str] = (
         f"A request or session may have {MAX_PARTITIONS} partitions; "
         "more are INVALID_REQUEST or SHARE_SESSION_LIMIT_REACHED. "
-        f"A request loads at most {MAX_LOADS} of them; the next requests load the others. "
+        f"A request loads at most {MAX_LOADS} of them, or fewer with large states; the next requests load the others. "
         f"A response has at most {MOST_SHARED_BYTES >> 20} MiB of records, or one batch. "
         "If there are too many sessions, a new session replaces the oldest session of the client that has the most "
         "sessions (or partitions, if their limit is exceeded). If that is the new session's own client, it is refused. "
