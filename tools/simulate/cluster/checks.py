@@ -47,6 +47,7 @@ class ClusterChecks(Checks):
         super().__init__(world)
         self._cluster = world
         self._leaders: dict[tuple[PartitionKey, int], int] = {}  # partition and epoch -> the only leader
+        self._incarnations: dict[tuple[PartitionKey, int], int] = {}  # partition and epoch -> its leader's registration
         self._writer = -1
         self._broken: SimulationFailure | None = None  # found within a commit, which handles every exception
 
@@ -56,6 +57,7 @@ class ClusterChecks(Checks):
             raise self._broken
         super().regular()
         self._check_leaders()
+        self._check_incarnations()
 
     def replay(self) -> None:
         """Checks nothing: the nodes of a cluster replay the logs of other nodes all the time."""
@@ -79,6 +81,24 @@ class ClusterChecks(Checks):
                     f"node {node.node_id} leads {topic}-{key.partition} in epoch {epoch}, after {row.leader_epoch}",
                 )
                 self._note_leader(key, epoch, node.node_id)
+
+    def _check_incarnations(self) -> None:
+        """Checks that no incarnation of a node leads a partition in the epoch of an earlier incarnation."""
+        for node in self._cluster.nodes.values():
+            if not node.running or not node.engine.decides():
+                continue
+            image = node.engine.topics.image
+            for key in self._cluster.cluster.rows:
+                leader, epoch = (None if key == METADATA else image.leader(key.topic_id, key.partition)) or (-1, -1)
+                if leader < 0 or leader not in image.brokers:
+                    continue
+                registered = image.brokers[leader].epoch
+                known = self._incarnations.setdefault((key, epoch), registered)
+                self.require(
+                    known == registered,
+                    "leaders",
+                    f"node {leader} leads {key} in epoch {epoch} in its incarnations {known} and {registered}",
+                )
 
     def _note_leader(self, key: PartitionKey, epoch: int, node_id: int) -> None:
         known = self._leaders.setdefault((key, epoch), node_id)

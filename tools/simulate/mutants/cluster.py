@@ -48,10 +48,14 @@ def _no_failover() -> list[Patch]:
 
 
 def _early_registration() -> list[Patch]:
-    original = controller.Controller._joined
-    return [
-        (controller.Controller, "_joined", lambda self, machine, nodes, leading: original(self, machine, nodes, set()))
-    ]
+    original = controller.Controller._decide
+
+    def decide(self: Any, nodes: Any) -> Any:
+        machine = self._shard.machine
+        records = self._joined(machine, nodes, set())
+        return machine.outcome(records) if records else original(self, nodes)
+
+    return [(controller.Controller, "_decide", decide)]
 
 
 def _settled_as(durable: bool) -> list[Patch]:
