@@ -235,7 +235,8 @@ def test_a_folder_in_use_by_another_server_is_refused(tmp_path: Path) -> None:
         with pytest.raises(KcoreError, match="ended with status 1"):
             second.start()
         assert (tmp_path / "second.log").read_text() == (
-            f"kcore: {tmp_path / 'data'}: kcore.lock: in use by process {server.pid}\n"
+            f"kcore: {tmp_path / 'data'}: kcore.lock: in use by process {server.pid}; "
+            "a server is reached with --bootstrap HOST:PORT\n"
         )
 
 

@@ -108,7 +108,7 @@ def test_the_lock_of_a_killed_process_is_free_and_the_error_names_a_live_holder(
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"open\n"
-        with pytest.raises(DataFolderError, match=f"in use by process {holder.pid}$") as refused:
+        with pytest.raises(DataFolderError, match=f"in use by process {holder.pid};") as refused:
             LmdbLogEngine(folder)
         assert (refused.value.path, refused.value.where) == (folder, "kcore.lock")
     finally:

@@ -272,7 +272,7 @@ def test_a_forked_child_cannot_use_the_engine_and_does_not_keep_the_folder(folde
     os.waitpid(child, 0)
     assert messages[:4] == ["closed"] * 4
     assert messages[4] == f"the log engine was opened by the parent of process {child}: open it after the fork"
-    assert messages[5] == f"in use by process {os.getpid()}"
+    assert messages[5] == f"in use by process {os.getpid()}; a server is reached with --bootstrap HOST:PORT"
     fill(log, engine, 1)
     assert len(contents(log)) == 3
     # A child that lives on does not keep the folder locked when the parent has closed it.
