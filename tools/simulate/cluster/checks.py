@@ -83,14 +83,20 @@ class ClusterChecks(Checks):
                 self._note_leader(key, epoch, node.node_id)
 
     def _check_incarnations(self) -> None:
-        """Checks that no incarnation of a node leads a partition in the epoch of an earlier incarnation."""
+        """Checks that no incarnation of a node leads a partition in the epoch of an earlier incarnation.
+
+        The image of a controller counts only while everything in it is durable.
+        """
         for node in self._cluster.nodes.values():
             if not node.running or not node.engine.decides():
                 continue
+            pipeline = node.engine.pipeline
+            if pipeline.dirty or pipeline.committing or pipeline.uncertain:
+                continue
             image = node.engine.topics.image
-            for key in self._cluster.cluster.rows:
+            for key, row in self._cluster.cluster.rows.items():
                 leader, epoch = (None if key == METADATA else image.leader(key.topic_id, key.partition)) or (-1, -1)
-                if leader < 0 or leader not in image.brokers:
+                if leader not in image.brokers or (leader, epoch) != (row.leader, row.leader_epoch):
                     continue
                 registered = image.brokers[leader].epoch
                 known = self._incarnations.setdefault((key, epoch), registered)
