@@ -55,7 +55,7 @@ def _candidates(plan: Plan) -> Iterator[Plan]:
         yield replace(plan, weather=calm)
     if plan.background:
         yield replace(plan, background=0.0)
-    if plan.store != "memory":
+    if plan.store != "memory" and not plan.nodes:
         yield replace(plan, store="memory")
     if plan.round_ms > 1:
         yield replace(plan, round_ms=1)

@@ -1,1 +1,1 @@
-"""Checkers of the simulation. They have their own code: none of them calls the function that it checks."""
+"""Checkers of the simulation. Only `replay`, `log format` and `audit` run code of kcore, on a copy of the log."""

@@ -29,7 +29,10 @@ from tools.simulate.history import OffsetWrite
 
 
 class Admin(Client):
-    """Creates, changes and deletes topics and groups. Options: interval_ms, short_topic, topic, volatile."""
+    """Creates, changes and deletes topics and groups.
+
+    Options: interval_ms, short_topic, topic, and volatile, a topic that it deletes and creates again.
+    """
 
     def start(self) -> None:
         """Implements `Client.start`."""

@@ -24,7 +24,7 @@ class Client(ABC):
         world: the simulation.
         name: the client id; random numbers and record values derive from it.
         options: the settings of this kind of client.
-        life: the number of earlier processes with this name.
+        life: the number of earlier restarts of this client.
 
     Attributes:
         alive: False after the process has ended.

@@ -20,7 +20,10 @@ WAIT_MS = 500
 
 
 class ShareWorker(Client):
-    """A member of a share group that accepts, releases and rejects records. Options: group, topics, careless."""
+    """A member of a share group that accepts, releases and rejects records.
+
+    Options: group, topics, and careless, the probability that it holds or forgets acquired records.
+    """
 
     def start(self) -> None:
         """Implements `Client.start`."""

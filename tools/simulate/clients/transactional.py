@@ -73,7 +73,11 @@ class SimulatedCalls:
 
 
 class TransactionalClient(Client):
-    """Writes transactions. Options: topic, partitions, implicit, aborts, source (to copy from), group."""
+    """Writes transactions.
+
+    Options: topic, partitions, aborts, source (to copy from), group, and implicit: True if the broker adds partitions
+    to transactions (version 2).
+    """
 
     def start(self) -> None:
         """Implements `Client.start`."""

@@ -26,7 +26,7 @@ PEER_TIMEOUT_MS: Final = 10_000
 
 
 class _NodeLog:
-    """The part of a `Store` that a node of a cluster needs: its end closes the engine, the shared store stays."""
+    """The part of a `Store` that a node of a cluster needs. Closing it keeps the shared store open."""
 
     disturbed = True
     log = None

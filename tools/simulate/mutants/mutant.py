@@ -1,4 +1,4 @@
-"""One planted defect, and the seeds that find them (`found.json`)."""
+"""Planted defects, and the recorded seeds that find them (`found.json`)."""
 
 from __future__ import annotations
 
