@@ -61,7 +61,7 @@ def _has_crashed(error: BaseException | None) -> bool:
 
 
 class _Gate:
-    """The gate of a background commit. If the engine waits, the write happens at once; a crash in it ends the engine."""
+    """The gate of a background commit. If the engine waits, the write happens at once; a crash ends the engine."""
 
     def __init__(self) -> None:
         self.commit: BackgroundCommit | None = None
