@@ -10,10 +10,12 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from kcore.broker.apis.data import FEW_PARTITIONS, ReadApi
+from kcore.broker.data.decompression import BYTES_A_MICROSECOND, CountedDecompression
 from kcore.broker.data.fetch import READ_COMMITTED
-from kcore.broker.data.list_offsets import FIRST_VERSIONS, SearchedBytes, find_offset, searches_log
+from kcore.broker.data.list_offsets import FIRST_VERSIONS, find_offset, searches_log
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation
+from kcore.protocol.compression import decompress
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -147,7 +149,7 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
                 continue
             committed = isolation_level == READ_COMMITTED
             limit = partition.last_stable_offset if committed else partition.high_watermark
-            searched = SearchedBytes()
+            searched = CountedDecompression(decompress)
             found = find_offset(partition, entry.timestamp, limit, searched)
             result = ListOffsetsPartitionResponse(
                 partition_index=entry.partition_index,
@@ -156,7 +158,7 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
                 # Older versions do not have the field.
                 leader_epoch=found.leader_epoch if context.api_version >= 4 else -1,
             )
-            yield result, searched.cost
+            yield result, searched.size_bytes // BYTES_A_MICROSECOND
 
 
 def _refusal(partition: Partition | None, entry: ListOffsetsPartition, version: int, duplicate: bool) -> ErrorCode:

@@ -71,7 +71,7 @@ class CountedDecompression:
         unpack: decompresses records, as `kcore.protocol.compression.decompress`.
 
     Attributes:
-        size_bytes: the decompressed bytes.
+        size_bytes: the decompressed bytes; a caller may add those that it reads without decompressing them.
     """
 
     __slots__ = ("_unpack", "size_bytes")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kcore.broker.data.decompression import BYTES_A_MICROSECOND
+from kcore.broker.data.decompression import CountedDecompression
 from kcore.protocol.compression import decompress
 from kcore_ext.batch import parse_header
 from kcore_ext.batch.survey import find_by_timestamp
@@ -12,7 +12,6 @@ from kcore_ext.batch.survey import find_by_timestamp
 if TYPE_CHECKING:
     from kcore.broker.data.partition import Partition
     from kcore.log.interface import TimestampedBatch
-    from kcore.protocol.compression import Buffer
 
 LATEST = -1
 EARLIEST = -2
@@ -51,36 +50,14 @@ class FoundOffset(NamedTuple):
 NOT_FOUND = FoundOffset(-1)
 
 
-class SearchedBytes:
-    """Counts the bytes that searches by time read and decompress.
-
-    Attributes:
-        size_bytes: the counted bytes.
-    """
-
-    __slots__ = ("size_bytes",)
-
-    def __init__(self) -> None:
-        self.size_bytes = 0
-
-    @property
-    def cost(self) -> int:
-        """The cost of reading them, in microseconds."""
-        return self.size_bytes // BYTES_A_MICROSECOND
-
-    def decompress(self, codec: int, data: Buffer, max_size_bytes: int) -> bytes:
-        """Decompresses the records of a batch, as `kcore.protocol.compression.decompress`."""
-        records = decompress(codec, data, max_size_bytes)
-        self.size_bytes += len(records)
-        return records
-
-
 def searches_log(timestamp: int) -> bool:
     """Returns True if the offset for a timestamp is not known without the index of the log."""
     return timestamp >= 0 or timestamp == MAX_TIMESTAMP
 
 
-def find_offset(partition: Partition, timestamp: int, limit: int, searched: SearchedBytes | None = None) -> FoundOffset:
+def find_offset(
+    partition: Partition, timestamp: int, limit: int, searched: CountedDecompression | None = None
+) -> FoundOffset:
     """Finds the offset for a timestamp.
 
     Args:
@@ -89,7 +66,6 @@ def find_offset(partition: Partition, timestamp: int, limit: int, searched: Sear
         limit: the high watermark or the last stable offset, by the reader's isolation level.
         searched: counts the bytes that the search reads; None: the caller does not need them.
     """
-    searched = SearchedBytes() if searched is None else searched
     if timestamp == LATEST:
         return FoundOffset(limit, leader_epoch=partition.leader_epoch)
     if timestamp in {EARLIEST, EARLIEST_LOCAL}:
@@ -100,6 +76,8 @@ def find_offset(partition: Partition, timestamp: int, limit: int, searched: Sear
         return FoundOffset(start, leader_epoch=first.epoch if first.start_offset <= start else -1)
     if timestamp in {LATEST_TIERED, EARLIEST_PENDING_UPLOAD}:
         return NOT_FOUND
+    if searched is None:
+        searched = CountedDecompression(decompress)
     if timestamp == MAX_TIMESTAMP:
         found = _record_of_max_timestamp(partition, searched)
     else:
@@ -107,7 +85,7 @@ def find_offset(partition: Partition, timestamp: int, limit: int, searched: Sear
     return found if found.offset < limit else NOT_FOUND
 
 
-def _record_of_max_timestamp(partition: Partition, searched: SearchedBytes) -> FoundOffset:
+def _record_of_max_timestamp(partition: Partition, searched: CountedDecompression) -> FoundOffset:
     place = partition.log.max_timestamp_batch()
     # A log without timestamps has -1 in every batch, and no record with the largest timestamp.
     if place is None or place.max_timestamp_ms < 0:
@@ -119,7 +97,7 @@ def _record_of_max_timestamp(partition: Partition, searched: SearchedBytes) -> F
     return found
 
 
-def _first_record_at(partition: Partition, timestamp_ms: int, searched: SearchedBytes) -> FoundOffset:
+def _first_record_at(partition: Partition, timestamp_ms: int, searched: CountedDecompression) -> FoundOffset:
     place = partition.log.find_by_timestamp(timestamp_ms)
     if place is None:
         return NOT_FOUND
@@ -133,7 +111,7 @@ def _first_record_at(partition: Partition, timestamp_ms: int, searched: Searched
 
 
 def _record_in(
-    partition: Partition, place: TimestampedBatch, timestamp_ms: int, searched: SearchedBytes
+    partition: Partition, place: TimestampedBatch, timestamp_ms: int, searched: CountedDecompression
 ) -> FoundOffset:
     """Finds a batch's first record with at least this timestamp, not below the log's start."""
     start = partition.log_start_offset
@@ -145,5 +123,5 @@ def _record_in(
     if header.is_log_append_time:
         return FoundOffset(max(header.base_offset, start), header.max_timestamp_ms, epoch)
     searched.size_bytes += len(batches[0])
-    found = find_by_timestamp(batches[0], timestamp_ms, start, searched.decompress)
+    found = find_by_timestamp(batches[0], timestamp_ms, start, searched)
     return NOT_FOUND if found is None else FoundOffset(*found, epoch)

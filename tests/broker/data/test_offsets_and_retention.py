@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from kcore.broker.data import list_offsets
 from kcore.broker.data.decompression import BYTES_A_MICROSECOND
 from kcore.log import partition as log_partition
 from kcore.log import time_index
@@ -352,7 +351,7 @@ def test_a_search_that_decompresses_much_is_a_slice_of_its_own(monkeypatch: pyte
         unpacked.append(codec)
         return decompress(codec, data, limit)
 
-    monkeypatch.setattr(list_offsets, "decompress", counted)
+    monkeypatch.setattr("kcore.broker.apis.list_offsets.decompress", counted)
     plane.slices.requests.enabled = True
     entries = [ListOffsetsPartition(partition_index=index, timestamp=0) for index in range(3)]
     pending = plane.send(ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=entries)]), 11)
