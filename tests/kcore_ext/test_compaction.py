@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcore.broker.compaction.rewrite import with_records
 from kcore.protocol.compression import compress, decompress
 from kcore_ext.batch import BatchBuilder, build_control_batch, iter_records, parse_header, stamp, validate
 from kcore_ext.broker.compaction import Sweep, filtered, merged
 from kcore_ext.broker.compaction_map import ENTRY_BYTES, OffsetMap, Sizes, sizes
 from tests.reference import compaction as reference
+from tests.reference.compaction import with_records
 
 DAY_MS = 86_400_000
 KEYS = st.one_of(st.none(), st.binary(max_size=2), st.sampled_from([b"k", b"k" * 9_000]))

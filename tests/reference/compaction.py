@@ -5,10 +5,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterable, Sequence
 
-from kcore.broker.compaction.rewrite import emptied, mergeable, records_of, with_records
-from kcore_ext.batch import BatchBuilder, parse_header
+from kcore.broker.compaction.rewrite import MAX_BATCH_BYTES, emptied, mergeable
+from kcore.protocol.compression import compress, decompress
+from kcore_ext.batch import BatchBuilder, BatchHeader, Record, iter_records, parse_header
+from kcore_ext.batch.crc32c import crc32c
+
+
+def with_records(header: BatchHeader, records: Sequence[Record], horizon_ms: int = -1) -> bytes:
+    """Builds a batch from some of its records, with a horizon if it has tombstones or a marker.
+
+    Args:
+        header: the batch's header.
+        records: the remaining records, at least one.
+        horizon_ms: the time from which its tombstones or its marker may be removed (KIP-534); -1: it has neither.
+    """
+    append_time = header.is_log_append_time
+    base_timestamp_ms = records[0].timestamp_ms
+    if append_time:
+        base_timestamp_ms = header.max_timestamp_ms
+    elif horizon_ms >= 0:
+        base_timestamp_ms = horizon_ms  # the horizon is stored in the base timestamp's field
+    codec = header.compression
+    builder = BatchBuilder(
+        MAX_BATCH_BYTES,
+        base_timestamp_ms=base_timestamp_ms,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        transactional=header.is_transactional,
+        control=header.is_control,
+        compression=codec,
+        compress=compress if codec else None,
+        log_append_time=append_time,
+    )
+    _fill(builder, header.base_offset, records)
+    batch = builder.build_bytearray(
+        header.base_offset, header.partition_leader_epoch, last_offset_delta=header.last_offset_delta
+    )
+    if horizon_ms < 0:
+        return bytes(batch)
+    attributes = struct.unpack_from(">h", batch, 21)[0]
+    struct.pack_into(">h", batch, 21, attributes | 0x40)  # the base timestamp's field has the horizon
+    struct.pack_into(">q", batch, 27, horizon_ms)
+    struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
+    return bytes(batch)
+
+
+def _fill(builder: BatchBuilder, base_offset: int, records: Iterable[Record]) -> None:
+    for record in records:
+        taken = builder.append(
+            record.timestamp_ms, record.key, record.value, record.headers, offset_delta=record.offset - base_offset
+        )
+        assert taken, "the records of a batch fit into one batch"
+
+
+def records_of(batch: bytes) -> list[Record]:
+    """Reads the records of a batch of any codec."""
+    return list(iter_records(batch, decompress=decompress))
 
 
 def merged(batches: Sequence[bytes]) -> bytes:

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kcore.broker.compaction.rewrite import emptied, mergeable, records_of, repacked, with_records
+from kcore.broker.compaction.rewrite import emptied, mergeable, repacked
 from kcore.broker.compaction.transactions import LastWritten, MarkersInUse
 from kcore.protocol.compression import decompress
 from kcore_ext.batch import parse_control, parse_header
@@ -361,7 +361,7 @@ class CompactionPass:
                 self._gone_markers.add(header.base_offset)
                 return
             if not needed and header.delete_horizon_ms < 0:
-                changed = with_records(header, records_of(batch), sweep.horizon(-1))
+                changed = filtered(batch, b"\x01" * header.record_count, sweep.horizon(-1))
                 sweep.add(changed, True, False)
                 return
             if not needed:

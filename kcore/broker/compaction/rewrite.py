@@ -1,31 +1,29 @@
 """Rewriting of batches for compaction: with fewer records, without records, with a horizon.
 
 A rewritten batch keeps its base offset, last offset, producer and sequence. So offsets never change, and the remaining
-batch still identifies its producer (KIP-98). The callers choose the records. Uncompressed batches, the common case, go
-through `kcore_ext.broker.compaction` instead.
+batch still identifies its producer (KIP-98). The callers choose the records. Uncompressed batches, the common case, and
+markers go through `kcore_ext.broker.compaction` instead.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator
 from typing import Final
 
+from kcore.log.batch_header import HEADER_SIZE
 from kcore.protocol.compression import PIECE_BYTES, compress, compress_in_steps, decompress
-from kcore_ext.batch import DEFAULT_MAX_DECOMPRESSED_BYTES, BatchBuilder, BatchHeader, Record, iter_records
+from kcore_ext.batch import DEFAULT_MAX_DECOMPRESSED_BYTES, BatchBuilder, BatchHeader
 from kcore_ext.batch.crc32c import crc32c
 from kcore_ext.broker.compaction import filtered
 
 MAX_BATCH_BYTES: Final = 2**31 - 1
 NO_TIMESTAMP: Final = -1
 
-HEADER_BYTES: Final = 61
-
 _LENGTH_AT, _LENGTH_OVERHEAD = 8, 12
 _CRC_AT, _CHECKED_FROM, _ATTRIBUTES_AT = 17, 21, 21
-_BASE_TIMESTAMP_AT, _MAX_TIMESTAMP_AT = 27, 35
+_MAX_TIMESTAMP_AT = 35
 _CODEC = 0x07
-_DELETE_HORIZON = 0x40
 _UINT32 = struct.Struct(">I")
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
@@ -38,47 +36,8 @@ def _seal(batch: bytearray) -> bytes:
     return bytes(batch)
 
 
-def with_records(header: BatchHeader, records: Sequence[Record], horizon_ms: int = -1) -> bytes:
-    """Builds a batch from some of its records, with a horizon if it has tombstones or a marker.
-
-    Args:
-        header: the batch's header.
-        records: the remaining records, at least one.
-        horizon_ms: the time from which its tombstones or its marker may be removed (KIP-534); -1: it has neither.
-    """
-    append_time = header.is_log_append_time
-    base_timestamp_ms = records[0].timestamp_ms
-    if append_time:
-        base_timestamp_ms = header.max_timestamp_ms
-    elif horizon_ms >= 0:
-        base_timestamp_ms = horizon_ms  # the horizon is stored in the base timestamp's field
-    codec = header.compression
-    builder = BatchBuilder(
-        MAX_BATCH_BYTES,
-        base_timestamp_ms=base_timestamp_ms,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        transactional=header.is_transactional,
-        control=header.is_control,
-        compression=codec,
-        compress=compress if codec else None,
-        log_append_time=append_time,
-    )
-    _fill(builder, header.base_offset, records)
-    batch = builder.build_bytearray(
-        header.base_offset, header.partition_leader_epoch, last_offset_delta=header.last_offset_delta
-    )
-    if horizon_ms < 0:
-        return bytes(batch)
-    attributes = _INT16.unpack_from(batch, _ATTRIBUTES_AT)[0]
-    _INT16.pack_into(batch, _ATTRIBUTES_AT, attributes | _DELETE_HORIZON)
-    _INT64.pack_into(batch, _BASE_TIMESTAMP_AT, horizon_ms)
-    return _seal(batch)
-
-
-def repacked(header: BatchHeader, batch: bytes, stays: bytes, horizon_ms: int) -> Generator[None, None, bytes]:
-    """Builds a compressed batch from some of its records, as `with_records`; compresses many records in steps.
+def repacked(header: BatchHeader, batch: bytes, stays: bytes, horizon_ms: int) -> Generator[int, None, bytes]:
+    """Builds a compressed batch from some of its records; compresses many records in steps.
 
     Args:
         header: the batch's header.
@@ -87,28 +46,21 @@ def repacked(header: BatchHeader, batch: bytes, stays: bytes, horizon_ms: int) -
         horizon_ms: the time from which its tombstones may be removed; -1: it has none.
 
     Yields:
-        None, after each step of the compression.
+        The number of bytes that a step has compressed.
     """
     codec = header.compression
-    whole = bytearray(batch[:HEADER_BYTES])
-    whole += decompress(codec, memoryview(batch)[HEADER_BYTES:], DEFAULT_MAX_DECOMPRESSED_BYTES)
+    whole = bytearray(batch[:HEADER_SIZE])
+    whole += decompress(codec, memoryview(batch)[HEADER_SIZE:], DEFAULT_MAX_DECOMPRESSED_BYTES)
     _set_codec(whole, 0)
     kept = filtered(bytes(whole), stays, horizon_ms)
-    records = kept[HEADER_BYTES:]
+    records = kept[HEADER_SIZE:]
     if len(records) <= PIECE_BYTES:
         packed = compress(codec, records)
     else:
-        steps = compress_in_steps(codec, records)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                packed = end.value
-                break
-            yield
+        packed = yield from compress_in_steps(codec, records)
     if len(packed) >= len(records):
         return kept
-    changed = bytearray(kept[:HEADER_BYTES])
+    changed = bytearray(kept[:HEADER_SIZE])
     changed += packed
     _set_codec(changed, codec)
     return _seal(changed)
@@ -119,14 +71,6 @@ def _set_codec(batch: bytearray, codec: int) -> None:
     attributes = _INT16.unpack_from(batch, _ATTRIBUTES_AT)[0]
     _INT16.pack_into(batch, _ATTRIBUTES_AT, attributes & ~_CODEC | codec)
     _INT32.pack_into(batch, _LENGTH_AT, len(batch) - _LENGTH_OVERHEAD)
-
-
-def _fill(builder: BatchBuilder, base_offset: int, records: Iterable[Record]) -> None:
-    for record in records:
-        taken = builder.append(
-            record.timestamp_ms, record.key, record.value, record.headers, offset_delta=record.offset - base_offset
-        )
-        assert taken, "the records of a batch fit into one batch"
 
 
 def emptied(header: BatchHeader) -> bytes:
@@ -151,8 +95,3 @@ def emptied(header: BatchHeader) -> bytes:
 def mergeable(header: BatchHeader) -> bool:
     """Tests if a batch can be merged: it has no producer id, no codec and no other attribute bits."""
     return header.attributes == 0 and header.producer_id < 0
-
-
-def records_of(batch: bytes) -> list[Record]:
-    """Reads the records of a batch of any codec."""
-    return list(iter_records(batch, decompress=decompress))

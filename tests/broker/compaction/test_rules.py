@@ -14,6 +14,7 @@ from kcore.protocol import compression
 from kcore.protocol.compression import decompress
 from kcore_ext.batch import iter_records, parse_header, validate
 from tests.broker.compaction.world import RETENTION_MS, World, check, read_committed
+from tests.reference.compaction import with_records
 
 
 def batches(world: World) -> list[tuple[int, int, int]]:
@@ -204,7 +205,7 @@ def test_a_compressed_batch_is_rewritten_like_its_records(
     work = rewrite.repacked(header, packed, b"\x01\x00\x01", horizon_ms)
     with pytest.raises(StopIteration) as end:
         next(work)
-    assert end.value.value == rewrite.with_records(header, [records[0], records[2]], horizon_ms)
+    assert end.value.value == with_records(header, [records[0], records[2]], horizon_ms)
 
 
 def with_codec(batch: bytes, codec: int) -> bytes:
