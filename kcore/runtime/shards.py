@@ -61,10 +61,14 @@ class Shards(Generic[M]):
         Raises:
             KafkaError: NOT_COORDINATOR if this node does not own it.
         """
-        shard = self._shards.get(partition_for(key, self.partitions))
+        shard = self.find(key)
         if shard is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         return shard
+
+    def find(self, key: str) -> Shard[M] | None:
+        """Returns the shard of `key`, or None if this node does not own it."""
+        return self._shards.get(partition_for(key, self.partitions))
 
     def get(self, index: int) -> Shard[M] | None:
         """Returns the shard of a partition, or None if this node does not own it."""

@@ -8,7 +8,6 @@ from kcore.process_logging import limited_logger, log_failure
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.records.share_update import ShareUpdateKey
 from kcore.runtime.api import RequestContext
-from kcore.runtime.partitioner import partition_for
 from kcore.runtime.pending import Pending
 from kcore.share import apis
 from kcore.share.batches import combine
@@ -129,7 +128,7 @@ class LocalPersister:
         shards = self._coordinator.shards
         if shards is None:
             return None
-        shard = shards.get(partition_for(share_key(group_id, topic_id, partition), shards.partitions))
+        shard = shards.find(share_key(group_id, topic_id, partition))
         return None if shard is None else shard.machine.states.get(SharePartitionKey(group_id, topic_id, partition))
 
     def write(

@@ -81,9 +81,7 @@ def shard_of(engine: Engine, group_id: str) -> Shard[GroupShard]:
 
 def find_group(engine: Engine, group_id: str) -> Group | None:
     """Returns the group, or None if it does not exist or its coordinator is not loaded."""
-    from kcore.runtime.partitioner import partition_for  # noqa: PLC0415 - the only use
-
-    shard = engine.groups.get(partition_for(group_id, engine.groups.partitions))
+    shard = engine.groups.find(group_id)
     return None if shard is None else shard.machine.groups.get(group_id)
 
 

@@ -8,7 +8,6 @@ from kcore.errors import KafkaError
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import NO_ERROR, ErrorCode
 from kcore.runtime.api import Api, RequestContext
-from kcore.runtime.partitioner import partition_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,7 +91,7 @@ class GroupApi(Api[Request, Response]):
 
     def cost_of_description(self, group_id: str) -> int:
         """Returns the cost of describing a group, in microseconds: it depends on the number of members."""
-        shard = self._shards.get(partition_for(group_id, self._shards.partitions))
+        shard = self._shards.find(group_id)
         group = None if shard is None else shard.machine.groups.get(group_id)
         return GROUP_COST if group is None else GROUP_COST + MEMBER_COST * len(group.members)
 

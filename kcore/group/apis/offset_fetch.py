@@ -27,7 +27,6 @@ from kcore.protocol.messages.offset_fetch import (
 )
 from kcore.protocol.schema import ZERO_UUID
 from kcore.runtime.api import Api
-from kcore.runtime.partitioner import partition_for
 from kcore.runtime.pending import Pending, gather
 from kcore.runtime.sliced import step
 from kcore_ext.group.offset_fetch import OffsetFetchFastPath
@@ -131,7 +130,7 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
         """Returns the number of offsets in the response for a group."""
         if group.topics is not None:
             return sum(len(topic.partition_indexes) for topic in group.topics)
-        shard = self._shards.get(partition_for(group.group_id, self._shards.partitions))
+        shard = self._shards.find(group.group_id)
         if shard is None:
             return 0
         return sum(len(partitions) for partitions in shard.machine.offsets.topics(group.group_id).values())
