@@ -49,19 +49,14 @@ class LateTimers:
         clock: the engine's clock.
         now: the time of the engine's last round.
         fire: fires the timers that are due.
+
+    Attributes:
         unserved: returns True while requests that were read wait for a later turn of the loop.
     """
 
     __slots__ = ("_clock", "_fire", "_loop", "_now", "_reads", "_since_ms", "_turns", "_waits", "unserved")
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        clock: Clock,
-        now: Now,
-        fire: Callable[[], None],
-        unserved: Callable[[], bool] = lambda: False,
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, now: Now, fire: Callable[[], None]) -> None:
         self._loop = loop
         self._clock = clock
         self._now = now
@@ -69,8 +64,8 @@ class LateTimers:
         self._reads = 0  # 0: no read is in progress
         self._since_ms = 0
         self._turns = 0
-        self.unserved = unserved
         self._waits = 0
+        self.unserved: Callable[[], bool] = lambda: False
 
     def ring(self) -> None:
         """Handles the alarm of the loop: timers of the engine are due."""

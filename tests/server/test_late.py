@@ -163,8 +163,8 @@ class Timers:
             self.clock,
             self.now,
             self._fire,
-            lambda: self.unserved,
         )
+        self.timers.unserved = lambda: self.unserved
 
     def _fire(self) -> None:
         self.fired.append(self.now.update())
