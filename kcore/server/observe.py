@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kcore.broker.share.counters import ShareCounters
     from kcore.drivers.event_loop import AsyncDriver
     from kcore.engine import Engine
+    from kcore.log import EngineStats
     from kcore.runtime import Shard
     from kcore.server.handshake import Handshakes
     from kcore.server.server import Server
@@ -98,7 +99,7 @@ class Observer:
 
     Attributes:
         data: the sums over all topics and partitions, as of the last scrape.
-        log_stats: the sizes of the log, as of the last scrape.
+        log_stats: the sizes of the log, as of the last scrape; missing before the first one.
     """
 
     def __init__(self, engine: Engine, driver: AsyncDriver, server: Server) -> None:
@@ -111,7 +112,7 @@ class Observer:
         self.started_s = time.time()
         self._earlier = ShardTotals()
         self.data = DataTotals()
-        self.log_stats = engine.log.stats()
+        self.log_stats: EngineStats  # counting partitions takes too long for a start without a scrape
         server.dispatch.count_errors()
         for shard in engine.groups:
             if shard.state is ShardState.ACTIVE:
