@@ -68,11 +68,11 @@ def update(change: MemberChange) -> tuple[int, Tasks]:
         return group.assignment_epoch, NOTHING
     if change.group_epoch <= group.assignment_epoch:
         return group.assignment_epoch, group.target_of(member_id)
-    if group.target_job or _is_too_early(group):
-        change.statuses.append(IN_ASSIGNMENT_INTERVAL)
-        return group.assignment_epoch, group.target_of(member_id)
-    if _is_large(group):
+    waits = group.target_job or _is_too_early(group)
+    if not waits and _is_large(group):
         _compute_in_slices(group)
+        waits = True
+    if waits:
         change.statuses.append(IN_ASSIGNMENT_INTERVAL)
         return group.assignment_epoch, group.target_of(member_id)
     processes = {member.member_id: member.metadata.process_id for member in group.members.values()}
