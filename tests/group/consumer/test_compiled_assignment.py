@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -34,8 +35,12 @@ class Members:
         self.current = {"a": CurrentAssignment(), "b": CurrentAssignment()}
         self.epoch = 1
 
-    def step(self, member: str, target: Target, hidden: set[bytes], leaves: bool, raises: int) -> None:
-        """Moves a member towards a target, or removes and adds it; compares the results and the owners."""
+    def step(self, member: str, target: Target, hidden: set[bytes], leaves: bool, raises: int) -> tuple[Any, Any]:
+        """Moves a member towards a target, or removes it.
+
+        Returns:
+            The result of the step and the owners of all topics, as computed by the compiled code and by the reference.
+        """
         self.epoch += raises
         before = self.current[member]
 
@@ -45,23 +50,19 @@ class Members:
         arguments = (before.assigned, before.revoking, target, self.epoch)
         found = next_partitions(*arguments, self.owners, subscribed)
         expected = reference.next_partitions(*arguments, self.expected, subscribed)
-        assert [listed(part) for part in found[:3]] == [listed(part) for part in expected[:3]]
-        assert found[3] == expected[3]
+        # Now, because `with_granted` may change the kept partitions.
+        results = [([listed(part) for part in each[:3]], each[3]) for each in (found, expected)]
         kept, revoking, granted, _ = found
         if revoking:
             after = CurrentAssignment(before.member_epoch, before.member_epoch, UNREVOKED, kept, revoking)
         else:
             assigned = with_granted(kept, granted)
             after = CurrentAssignment(self.epoch, before.member_epoch, STABLE, assigned)
-        self.replace(member, CurrentAssignment() if leaves else after, None if leaves else after)
-
-    def replace(self, member: str, shown: CurrentAssignment, after: CurrentAssignment | None) -> None:
-        before = self.current[member]
-        self.owners.replace(before, after)
-        self.expected.replace(before, after)
-        self.current[member] = shown
-        for topic_id in TOPICS:
-            assert self.owners.of(topic_id) == self.expected.of(topic_id)
+        self.owners.replace(before, None if leaves else after)
+        self.expected.replace(before, None if leaves else after)
+        self.current[member] = CurrentAssignment() if leaves else after
+        owners = [[each.of(topic_id) for topic_id in TOPICS] for each in (self.owners, self.expected)]
+        return (results[0], owners[0]), (results[1], owners[1])
 
 
 def listed(owned: Owned) -> list[tuple[bytes, list[tuple[int, int]]]]:
@@ -75,7 +76,8 @@ def test_the_steps_and_owners_are_those_of_the_reference(
 ) -> None:
     members = Members()
     for step in history:
-        members.step(*step)
+        found, expected = members.step(*step)
+        assert found == expected
 
 
 def test_a_partition_never_gets_a_second_owner_in_the_same_epoch() -> None:
