@@ -10,7 +10,8 @@ from kcore_ext.runtime.outcome import Outcome
 if TYPE_CHECKING:
     from kcore.clock import Now
     from kcore.runtime.pending import Pending
-    from kcore.runtime.shard import Shard, ShardTimer
+    from kcore.runtime.shard import Shard
+    from kcore.runtime.shard_timer import ShardTimer
     from kcore_ext.batch import BatchBuilder
     from kcore_ext.batch.run import Run
     from kcore_ext.runtime.timer_wheel import Timer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import partial
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from kcore.clock import Now
     from kcore.runtime.api import Api, RequestContext
     from kcore.runtime.commit import CommitPipeline
+    from kcore.runtime.shard_timer import ShardTimer
     from kcore.runtime.slices import Slices
     from kcore_ext.runtime.timer_wheel import Timer, TimerWheel
 
@@ -53,41 +53,6 @@ TRANSITIONS: dict[ShardState, frozenset[ShardState]] = {
 
 def _same(outcome: Outcome) -> Outcome:
     return outcome
-
-
-class ShardTimer(ABC):
-    """A timeout within a shard, which fires as a decision like any request.
-
-    Subclasses hold ids, not closures. `fire` must check that the state for which the timer was armed still exists.
-
-    Attributes:
-        shard: the shard that armed the timer.
-        generation: the load of the shard in which it was armed.
-        timer: the timer in the wheel, for subclasses that keep it: they assign it, and drop it with `disarm`.
-    """
-
-    __slots__ = ("generation", "shard", "timer")
-    shard: Shard[Any]
-    generation: int
-    timer: Timer | None
-
-    @abstractmethod
-    def fire(self) -> Outcome | None:
-        """Decides the consequences of the timeout, from the state at the time of firing."""
-
-    def __call__(self) -> None:
-        """Fires the timer, unless the shard was reloaded since it was armed. The driver calls it."""
-        if self.generation == self.shard.generation:
-            self.shard.perform(self.fire)
-
-    def disarm(self) -> None:
-        """Cancels the timer, if there is one, and drops it.
-
-        The timer refers to this object: the two would be a cycle, which a server's garbage collector may never visit.
-        """
-        timer, self.timer = self.timer, None
-        if timer is not None:
-            timer.cancel()
 
 
 class Shard(ShardCore, Generic[M]):

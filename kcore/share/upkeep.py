@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kcore.runtime.machine import Outcome, Record
-from kcore.runtime.shard import ShardTimer
+from kcore.runtime.shard_timer import ShardTimer
 from kcore.share.state import snapshot_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from kcore.runtime.machine import Outcome
-from kcore.runtime.shard import ShardTimer
+from kcore.runtime.shard_timer import ShardTimer
 from kcore.transaction import ending
 from kcore.transaction.markers import DROPPED, GIVEN_UP, RETRIED, Marker
 from kcore.transaction.states import PREPARE_COMMIT

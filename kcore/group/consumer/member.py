@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from kcore.group.consumer.assignment import NEW_MEMBER, CurrentAssignment
 from kcore.group.consumer.states import STABLE
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-from kcore.runtime.shard import ShardTimer
+from kcore.runtime.shard_timer import ShardTimer
 
 if TYPE_CHECKING:
     from kcore.assignors import Member as AssignorMember

@@ -14,7 +14,7 @@ from kcore.group.group import GroupType
 from kcore.group.offsets.records import NO_EXPIRY
 from kcore.group.offsets.store import NO_PARTITIONS
 from kcore.group.offsets.work import WorkSlice
-from kcore.runtime.shard import ShardTimer
+from kcore.runtime.shard_timer import ShardTimer
 
 if TYPE_CHECKING:
     from kcore.group.group import Group

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcore.group.replay import NO_EPOCH
 from kcore.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
-from kcore.runtime.shard import ShardTimer
+from kcore.runtime.shard_timer import ShardTimer
 
 if TYPE_CHECKING:
     from kcore.group.consumer.assignment import Target

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcore.group.streams.tasks import NEW_MEMBER, CurrentAssignment
 from kcore.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
-from kcore.runtime.shard import ShardTimer
+from kcore.runtime.shard_timer import ShardTimer
 
 if TYPE_CHECKING:
     from kcore.group.streams.endpoints import View
