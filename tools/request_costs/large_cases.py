@@ -25,6 +25,7 @@ from tools.request_costs.large_state import (
 
 TOPIC, BROKER = 2, 4
 MATCH_ALL = 1
+DESCRIBED_TOPICS = 8_000
 SESSION_TOPICS = 12_400
 """Number of topics of one partition each that one Fetch names; two of them fill a session."""
 
@@ -178,11 +179,11 @@ class LargeCases:
         yield Case(ApiKey.INCREMENTAL_ALTER_CONFIGS, f"{len(names):,} topics", 1, [alter(resources=changes)])
         describe = request_class(ApiKey.DESCRIBE_CONFIGS)
         shown = struct_of(describe, "resources")
-        some = self.state.names[: MAX_ELEMENTS // 2]
+        some = self.state.names[:DESCRIBED_TOPICS]
         yield Case(
             ApiKey.DESCRIBE_CONFIGS, f"a setting of {len(some):,} topics", 4,
             [describe(resources=[shown(resource_type=TOPIC, resource_name=name, configuration_keys=["retention.ms"])
-                                 for name in some[:8_000]])],
+                                 for name in some])],
         )  # fmt: skip
         yield Case(
             ApiKey.LIST_CONFIG_RESOURCES, f"{TOPICS:,} topics", 1,
