@@ -54,10 +54,16 @@ def _forget_peak() -> None:
         Path("/proc/self/clear_refs").write_text("5")
 
 
+def peak_bytes() -> int:
+    """The peak of the resident memory of this process."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # bytes on macOS, KiB elsewhere
+
+
 def attempt(target: Target, data: bytes) -> str | None:
     """Runs one input in this process. Returns its error or None."""
     _forget_peak()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_bytes()
     signal.setitimer(signal.ITIMER_REAL, INPUT_S)
     try:
         target.run(data)
@@ -67,7 +73,7 @@ def attempt(target: Target, data: bytes) -> str | None:
         return f"{type(cause).__name__} at {Path(frames[-1].filename).name}: {error}"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    grown = peak_bytes() - before
     return f"MemoryGrowth: {grown >> 20} MiB for {len(data)} bytes" if grown > MEMORY_BYTES else None
 
 
@@ -113,7 +119,7 @@ def in_child(work: Callable[[Shared], None]) -> tuple[Shared, str | None]:
         try:
             signal.signal(signal.SIGALRM, _alarm)
             if not SANITIZED:  # AddressSanitizer reserves terabytes of address space
-                limit = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 + (4 << 30)
+                limit = peak_bytes() + (4 << 30)
                 resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
             work(shared)
             status = 0
