@@ -55,7 +55,7 @@ def _forget_peak() -> None:
 
 
 def peak_bytes() -> int:
-    """The peak of the resident memory of this process."""
+    """Returns the peak of the resident memory of this process."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # bytes on macOS, KiB elsewhere
 
