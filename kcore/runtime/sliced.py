@@ -185,13 +185,14 @@ def step(work: Work, limit: int) -> tuple[bool, Any]:
 class SlicedPending(Pending):
     """The response of a long request.
 
-    Work that only reads ends when its client disconnects. Work with `finish` continues, like any decided request.
+    Work that only reads ends when its client disconnects; so does the wait for a response that the work has returned as
+    a `Pending`. Work with `finish` continues, like any decided request.
 
     Attributes:
         cost: the cost of the slices that have run so far, in units of about a microsecond.
     """
 
-    __slots__ = ("_ended", "_finish", "_gone", "_result", "_work", "cost")
+    __slots__ = ("_awaited", "_ended", "_finish", "_gone", "_result", "_work", "cost")
 
     def __init__(
         self,
@@ -207,12 +208,16 @@ class SlicedPending(Pending):
         self._gone = False
         self._ended = False
         self._result: Any = None
+        self._awaited: Pending | None = None
         self.cost = 0
 
     def abandon(self) -> None:
         """Takes note that the client has disconnected."""
         super().abandon()
         self._gone = self._finish is None
+        awaited, self._awaited = self._awaited, None
+        if awaited is not None and self._gone:
+            awaited.abandon()
 
     def run_slice(self) -> bool:
         """Runs one slice: steps of the work, or `finish`. Returns whether the request has ended.
@@ -240,6 +245,7 @@ class SlicedPending(Pending):
             logger.exception("%s failed; the client gets UNKNOWN_SERVER_ERROR", type(self.api).__name__)
             response = self.api.error(self.context, self.request, ErrorCode.UNKNOWN_SERVER_ERROR)
         if isinstance(response, Pending):
+            self._awaited = response
             response.on_complete(self.complete)
         else:
             self.complete(response)

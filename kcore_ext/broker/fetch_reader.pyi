@@ -59,6 +59,26 @@ class SessionPartition(FetchItem):
     def update(self, data: Any) -> bool:
         """Stores the offsets of a partition's response; returns True if it must be sent, because it has changes."""
 
+def update_members(
+    members: dict[tuple[str | bytes, int], SessionPartition],
+    topics: Sequence[Any],
+    by_id: bool,
+    known: dict[Any, Any],
+    max_name_length: int,
+) -> bool:
+    """Adds the partitions of a request to those of a session, or changes their positions.
+
+    Args:
+        members: the session's partitions by name.
+        topics: the request's `FetchTopic`s.
+        by_id: the session names topics by id.
+        known: the existing topics (`TopicPartitions`), by id or by name.
+        max_name_length: the length of the longest name that a topic may have.
+
+    Returns:
+        False if the name of a new partition's topic is longer.
+    """
+
 @final
 class FetchParams:
     """Parameters of a request that apply to all of its partitions.

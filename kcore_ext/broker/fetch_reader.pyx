@@ -103,6 +103,41 @@ cdef class SessionPartition(FetchItem):
         return news
 
 
+def update_members(dict members not None, topics, bint by_id, dict known not None, Py_ssize_t max_name_length):
+    cdef SessionPartition member
+    cdef bint legal = True
+    cdef int64_t index
+    for topic in topics:
+        key = topic.topic_id if by_id else topic.topic
+        found = known.get(key)
+        partitions = () if found is None else found.partitions
+        if by_id:
+            topic_name = None if found is None else found.name
+        else:
+            topic_name = key
+        for requested in topic.partitions:
+            index = requested.partition
+            name = (key, index)
+            member = members.get(name)
+            if member is not None:
+                member.set_request(requested)
+                continue
+            legal = legal and len(key) <= max_name_length
+            member = SessionPartition.__new__(SessionPartition)
+            member.topic = topic_name
+            member.topic_id = topic.topic_id
+            member.index = index
+            member.set_request(requested)
+            if 0 <= index < len(partitions):
+                member.partition = partitions[index]
+            member.error = 0
+            member.name = name
+            member.high_watermark = -1
+            member.local_log_start_offset = -1
+            members[name] = member
+    return legal
+
+
 @cython.final
 @cython.freelist(64)
 cdef class FetchParams:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from kcore.broker.compaction.cleaner import CompactionPass, CompactionRules
@@ -90,6 +90,7 @@ class LargeCases:
         yield Case(ApiKey.FETCH, size, 18, [*readable, last])
         yield Case(ApiKey.FETCH, f"{size}, all changed", 18, [*readable, changed])
         yield Case(ApiKey.FETCH, f"{size}, all with errors", 18, [*refused, last])
+        yield Case(ApiKey.FETCH, f"{size}, of a user with an ACL for each", 18, [*readable, _of_a_user(last)])
         for what, fields in (
             ("offsets out of range", {"fetch_offset": 1}),
             ("fenced epochs", {"current_leader_epoch": 0}),
@@ -208,3 +209,15 @@ class LargeCases:
 def _session(state: LargeState) -> Any:
     """Returns the only fetch session."""
     return next(iter(state.engine.apis[ApiKey.FETCH].sessions._sessions.values()))
+
+
+def _of_a_user(request: Callable[[LargeState], Any]) -> Callable[[LargeState], Any]:
+    """Makes the clients of the node ordinary users before a request; they were super users."""
+
+    def made(state: LargeState) -> Any:
+        authorizer: Any = state.engine.authorizer
+        authorizer._super_users = frozenset()
+        authorizer._clear()
+        return request(state)
+
+    return made

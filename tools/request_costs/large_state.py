@@ -133,7 +133,7 @@ def _acl(number: int) -> AclCreation:
         resource_type=2,
         resource_name=f"t{number:05}",
         resource_pattern_type=3,
-        principal="User:u",
+        principal="User:ANONYMOUS",
         host="*",
         operation=3,
         permission_type=3,

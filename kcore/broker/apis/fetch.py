@@ -6,7 +6,6 @@ endpoint of the leader (KIP-951). Partitions have no followers, so the replica i
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from kcore.broker.data.client_quotas import CONSUMER_BYTE_RATE
@@ -21,8 +20,8 @@ from kcore.broker.data.fetch_session import (
     next_epoch,
     open_context,
 )
+from kcore.broker.data.readable_topics import FEW_TOPICS, ReadableTopics
 from kcore.protocol.api_keys import ApiKey
-from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.cluster import ClusterView
+    from kcore.runtime.sliced import Work
     from kcore_ext.broker.fetch_reader import Reading, SessionPartition
     from kcore_ext.runtime.purgatory import Purgatory
 
@@ -150,8 +150,11 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         results = [refused_early(item.index, code) for item in items]
         return FetchResponse(responses=self.reader.by_topic(items, results))
 
-    def handle(self, context: RequestContext, request: FetchRequest) -> FetchResponse | FetchPending:
-        """Responds at once if there is enough data or an error; else parks the fetch until then or its timeout."""
+    def handle(self, context: RequestContext, request: FetchRequest) -> Any:
+        """Responds at once if there is enough data or an error; else parks the fetch until then or its timeout.
+
+        The permissions of many topics are decided in slices before that.
+        """
         version = context.api_version
         fetch_context = session = None
         if request.session_epoch != FINAL_EPOCH or request.session_id:
@@ -167,6 +170,42 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
             if isinstance(opened, ErrorCode):
                 return FetchResponse(error_code=opened)
             fetch_context, session = opened, opened.session
+        if self._authorizer is None:
+            return self._decide(context, request, fetch_context, None)
+        decisions = ReadableTopics(self._authorizer, context)
+        may_read = decisions.__getitem__
+        if (len(request.topics) if session is None else len(session.partitions)) <= FEW_TOPICS:
+            return self._decide(context, request, fetch_context, may_read)
+
+        def work() -> Work:
+            yield from decisions.steps(self._topic_names(request, version, session))
+            return self._decide(context, request, fetch_context, may_read)
+
+        # The partitions of a session may have few topics. Then it waits for no other request.
+        eager = session is not None
+        return self._partitions.slices.requests.run(self, context, request, work(), eager=eager)
+
+    def _topic_names(self, request: FetchRequest, version: int, session: FetchSession | None) -> list[str | None]:
+        """Lists the topics of a request or session, None for unknown ids."""
+        if session is not None:
+            return [member.topic for member in session.partitions.values()]
+        if version < FIRST_VERSION_WITH_TOPIC_IDS:
+            return [topic.topic for topic in request.topics]
+        found = (self._partitions.ids.get(topic.topic_id) for topic in request.topics)
+        return [None if topic is None else topic.name for topic in found]
+
+    def _decide(
+        self,
+        context: RequestContext,
+        request: FetchRequest,
+        fetch_context: FetchContext | None,
+        may_read: Callable[[str], bool] | None,
+    ) -> FetchResponse | FetchPending:
+        """Reads the partitions; responds or parks the fetch."""
+        version = context.api_version
+        session = None if fetch_context is None else fetch_context.session
+        if fetch_context is not None and session is not None and session.epoch != next_epoch(fetch_context.epoch):
+            return _overtaken(session)
         most, max_bytes, max_wait_ms = self.room.most_bytes, request.max_bytes, request.max_wait_ms
         if self._quotas is not None:
             # A response of more bytes than the quota allows in all windows would be throttled for ever.
@@ -179,7 +218,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
             max_wait_ms,
             self._node_id,
         )
-        reader, may_read = self.reader, self._readable(context) if self._authorizer is not None else None
+        reader = self.reader
         items: list[Any]
         if session is not None:
             items = self._session_items(session, may_read)
@@ -224,12 +263,6 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         """Looks up a session's partition by topic name, for this request."""
         member.partition = self._partitions.get(member.topic or "", member.index)
         member.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if member.partition is None else ErrorCode.NONE
-
-    def _readable(self, context: RequestContext) -> Callable[[str], bool]:
-        """Returns a function that decides if the client may read a topic, and caches its decisions."""
-        assert self._authorizer is not None
-        allowed = self._authorizer.allowed
-        return cache(lambda topic: allowed(context, Operation.READ, ResourceType.TOPIC, topic))
 
     def _park(
         self,
@@ -288,9 +321,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         else:
             session = fetch_context.session
             if session.epoch != next_epoch(fetch_context.epoch):
-                # Another request of the same session overtook this one while it waited.
-                code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
-                response = FetchResponse(error_code=code, session_id=session.session_id)
+                response = _overtaken(session)
             elif reading.failed and sum(item.partition is None for item in items) > MAX_UNREADABLE:
                 # The client then sends a full fetch, which names all partitions.
                 self.sessions.close(session.session_id)
@@ -327,3 +358,8 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         if broker is None:
             return []
         return [NodeEndpoint(node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack)]
+
+
+def _overtaken(session: FetchSession) -> FetchResponse:
+    """Makes the response of a request that waited while a later one of the same session arrived."""
+    return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id)

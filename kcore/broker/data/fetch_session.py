@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kcore.broker.metadata.names import MAX_NAME_LENGTH
 from kcore.protocol.error_codes import ErrorCode
-from kcore_ext.broker.fetch_reader import SessionPartition
+from kcore_ext.broker.fetch_reader import SessionPartition, update_members
 
 if TYPE_CHECKING:
     from kcore.broker.data.partitions import Partitions
@@ -94,31 +94,14 @@ class FetchSession:
         Returns:
             False if a name is longer than a topic's name may be; the session must then be closed.
         """
-        own = self.partitions
-        legal = True
-        for topic in request.topics:
-            key = topic.topic_id if self.uses_topic_ids else topic.topic
-            for requested in topic.partitions:
-                name = (key, requested.partition)
-                known = own.get(name)
-                if known is None:
-                    legal = legal and len(key) <= MAX_NAME_LENGTH
-                    own[name] = SessionPartition(
-                        self._topic_name(topic, partitions), topic.topic_id, requested, self.uses_topic_ids
-                    )
-                else:
-                    known.set_request(requested)
+        by_id = self.uses_topic_ids
+        known = partitions.ids if by_id else partitions.names
+        legal = update_members(self.partitions, request.topics, by_id, known, MAX_NAME_LENGTH)
         for forgotten in request.forgotten_topics_data:
-            key = forgotten.topic_id if self.uses_topic_ids else forgotten.topic
+            key = forgotten.topic_id if by_id else forgotten.topic
             for index in forgotten.partitions:
-                own.pop((key, index), None)
+                self.partitions.pop((key, index), None)
         return legal
-
-    def _topic_name(self, topic: Any, partitions: Partitions) -> str | None:
-        if not self.uses_topic_ids:
-            return str(topic.topic)
-        found = partitions.ids.get(topic.topic_id)
-        return None if found is None else found.name
 
 
 class FetchSessions:
@@ -209,9 +192,11 @@ class FetchSessions:
             more partitions than allowed.
         """
         before = len(session.partitions)
-        legal = session.update(request, partitions)
-        after = len(session.partitions)
-        self.partitions += after - before
+        try:
+            legal = session.update(request, partitions)
+        finally:
+            after = len(session.partitions)
+            self.partitions += after - before
         most = self.max_session_partitions
         if legal and (after <= before or (after <= most and self.partitions <= self.max_partitions)):
             return True

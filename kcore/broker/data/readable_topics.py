@@ -1,0 +1,57 @@
+"""The topics that the client of a fetch may read, decided in steps if there are many."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from typing import TYPE_CHECKING, Final
+
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.runtime.sliced import SLICE_COST
+
+if TYPE_CHECKING:
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+
+FEW_TOPICS: Final = 1_000
+"""Maximum number of topics whose permissions are decided at once."""
+TOPICS_PER_STEP: Final = 100
+TOPIC_COST: Final = 8
+"""The cost of a decision about one topic, in microseconds."""
+
+
+class ReadableTopics(dict[str, bool]):
+    """Decisions about the topics of one request: topic name -> the client may read it.
+
+    A topic is decided at its first use.
+
+    Args:
+        authorizer: decides about READ of each topic.
+        context: the context of the request.
+    """
+
+    __slots__ = ("_authorizer", "_context")
+
+    def __init__(self, authorizer: Authorizer, context: RequestContext) -> None:
+        super().__init__()
+        self._authorizer = authorizer
+        self._context = context
+
+    def __missing__(self, topic: str) -> bool:
+        decision = self._authorizer.allowed(self._context, Operation.READ, ResourceType.TOPIC, topic)
+        self[topic] = decision
+        return decision
+
+    def steps(self, topics: Iterable[str | None]) -> Generator[int, None, None]:
+        """Decides about `topics` in steps, and yields the cost of each.
+
+        If these are many topics, a slice ends after the last step.
+        """
+        decided = 0
+        for topic in topics:
+            if topic is not None and topic not in self:
+                self[topic]
+                if len(self) - decided >= TOPICS_PER_STEP:
+                    decided = len(self)
+                    yield TOPICS_PER_STEP * TOPIC_COST
+        if decided > FEW_TOPICS:
+            yield SLICE_COST
