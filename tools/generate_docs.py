@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from pathlib import Path
@@ -37,12 +38,53 @@ HELP_PYTHON = (3, 11)  # the wording of argparse's help differs between Python v
 BETWEEN_NODES = {ApiKey.ENVELOPE, ApiKey.ALLOCATE_PRODUCER_IDS, ApiKey.ALTER_PARTITION, ApiKey.BROKER_HEARTBEAT}
 """APIs that only the nodes of a cluster use, which have an engine of their own."""
 STEPS_OF_MEMBERS = (
-    "*holds*: the member may still use partitions that it must revoke. *keep*: no change. *shrink*: in its epoch, the",
-    "member revokes partitions to which it no longer subscribes. *next*: a step towards the target. *next in the",
-    "target's epoch*: the member takes the target's epoch even if it must still revoke partitions. *fence*: it must",
-    "drop everything and rejoin.",
+    "A member of a consumer group (KIP-848) approaches its target assignment in steps, one for each heartbeat. The "
+    "table shows the step for every combination of four inputs.",
+    "- *state*: the member's state. `STABLE`: it has its target. `UNREVOKED`: it must revoke partitions and has not "
+    "confirmed that. `UNRELEASED`: other members still own partitions of its target. `UNKNOWN`: a later version of the "
+    "software has stored a state that this version does not know.",
+    '- *target epoch*: "yes" if the member\'s epoch is the epoch of its target.',
+    '- *must revoke*: "yes" if the member may still use partitions that it must revoke.',
+    '- *subscription changed*: "yes" if this heartbeat changed the member\'s subscription.',
+    "The steps:",
+    "- *keep*: the assignment does not change.",
+    "- *shrink*: the member revokes the partitions to which it no longer subscribes, and keeps its epoch.",
+    "- *next*: the member moves towards its target. It keeps its epoch while it must revoke partitions.",
+    "- *next in the target's epoch*: the member moves towards its target, and takes the target's epoch even if it must "
+    "revoke partitions.",
+    "- *fence*: the coordinator refuses the heartbeat. The member must give up all partitions and join again.",
 )
-"""The legend of the table of consumer groups' members."""
+"""The legend of the table of consumer groups' members, in paragraphs and list items."""
+STEPS_OF_STREAMS_MEMBERS = (
+    "The table shows the step of a heartbeat in a streams group (KIP-1071). States, inputs and steps are those of "
+    "consumer groups, with tasks in place of partitions, except:",
+    "- `UNRELEASED`: a task of the member's target still runs in another member, or in another role in its process.",
+    "- *next, in the following epoch*: the member moves towards its target, and its epoch grows by one even if it must "
+    "revoke further tasks.",
+)
+"""The legend of the table of streams groups' members."""
+CLASSIC_CLIENT = "Members of classic groups: the client side"
+CONSUMER_CLIENT = "Members of consumer groups: the client side"
+ABOUT = {
+    "Classic groups": "In `PreparingRebalance`, JoinGroup requests wait until all members have joined or the rebalance "
+    "timeout ends. In `CompletingRebalance`, SyncGroup requests wait for the assignment of the group's leader. A group "
+    "becomes `Dead` when its shard is unloaded.",
+    "Share groups": "A group is `Stable` while it has members. `Dead` means deleted; only responses show this state.",
+    "State of a share partition": "The group's records list the share partitions whose state the share coordinator "
+    "initializes, holds or deletes. A share partition in none of these lists is `absent`.",
+    "Share partitions on their leader": "The leader of a partition delivers its records to each share group through a "
+    "share partition (KIP-932). If that has failed or was fenced, the leader removes it, and the next ShareFetch makes "
+    "a new one.",
+    "Transactions": "These are the states of a transactional id. No request sees it in `PrepareEpochFence`, which "
+    "exists only within one decision, or in `Dead`: an expired id is deleted.",
+    "Shards": "A shard replays its log while it is `loading`, and serves requests while it is `active`. A `failed` "
+    "shard may load again.",
+    CLASSIC_CLIENT: "These are the states of a member in kcore's own client. In `Preparing` and `Leaving`, it commits "
+    "its positions and gives up its partitions. In `Completing`, the program handles the new assignment.",
+    CONSUMER_CLIENT: "These are the states of a member in kcore's own client. In `Acknowledging`, its next heartbeat "
+    "reports the new assignment. In `Stale`, it has left the group because it did not poll in time.",
+}
+"""The texts above the diagrams, by heading."""
 NOTE = "<!-- Made by tools/generate_docs.py: change the code, then run `make docs`. -->\n"
 
 
@@ -52,8 +94,12 @@ def apis() -> str:
     lines = [
         "# APIs",
         NOTE,
-        "Versions are those of Apache Kafka 4.3. A request for any other API closes the connection, as in Kafka.",
-        "",
+        *_wrapped(
+            "*served*: the versions that kcore serves. *Kafka 4.3*: the versions that Apache Kafka 4.3 defines; v6 of "
+            "InitProducerId is disabled there by default, as an unstable version. *differs*: differences in behaviour.",
+            "A request for any other API, or for another version of an API except ApiVersions, closes the connection, "
+            "as in Kafka. Like Kafka, kcore lists Produce from v0 in ApiVersions, because old clients check that.",
+        ),
         "| key | API | served | Kafka 4.3 | differs |",
         "|---|---|---|---|---|",
     ]
@@ -69,7 +115,8 @@ def apis() -> str:
             missing = "served only between the nodes of a cluster" if key in BETWEEN_NODES else "not served yet"
             lines.append(f"| {int(key)} | {name} | – | {kafka} | {missing} |")
         else:
-            lines.append(f"| {int(key)} | {name} | {api.versions[0]}–{api.versions[1]} | {kafka} | {api.differs} |")
+            low, high = max(api.versions[0], known.MIN_VERSION), api.versions[1]  # Produce lists v0-2, unserved
+            lines.append(f"| {int(key)} | {name} | {low}–{high} | {kafka} | {api.differs} |")
     engine.close()
     return "\n".join(lines) + "\n"
 
@@ -79,8 +126,11 @@ def settings() -> str:
     lines = [
         "# Settings",
         NOTE,
-        "For `kcore serve --config FILE` and `-c name=value`, and as attributes of `kcore.Config` with underscores.",
-        "",
+        *_wrapped(
+            "`kcore serve` reads these settings from a file (`--config FILE`) and from its command line "
+            "(`-c NAME=VALUE`). An attribute of `kcore.Config` has the setting's name with underscores in place of "
+            "dots: `group_max_size`. The end of a name gives the unit of its value: `ms`, `bytes`, `minutes`.",
+        ),
         "| setting | default | valid | effect |",
         "|---|---|---|---|",
     ]
@@ -95,10 +145,12 @@ def metrics() -> str:
     lines = [
         "# Metrics",
         NOTE,
-        "The content of `/metrics`, served if `kcore.http.listen` is set; [operations.md](operations.md) explains it.",
-        "The last column has the corresponding JMX metric. If that is a rate or a percentile, Prometheus computes it",
-        "from kcore's counter or histogram.",
-        "",
+        *_wrapped(
+            "kcore serves these metrics at `/metrics` if `kcore.http.listen` is set; [operations.md](operations.md) "
+            "explains their use. A gauge or counter is a number of the things that its row names, unless its name "
+            "has a unit. The last column has Kafka's corresponding JMX metric. If that metric is a rate or a "
+            "percentile, Prometheus computes it from kcore's counter or histogram.",
+        ),
         "| metric | type | labels | meaning | Kafka's |",
         "|---|---|---|---|---|",
     ]
@@ -113,16 +165,14 @@ def states() -> str:
     classic = [(source.value, state.value) for state, rules in STATES.items() for source in rules.previous]
     shards = [(state.value, target.value) for state, targets in TRANSITIONS.items() for target in targets]
     transactions = [(NAMES[source], NAMES[state]) for state, sources in PREVIOUS.items() for source in sources]
-    lines = ["# States", NOTE, *_diagram("Classic groups", "Empty", classic)]
+    lines = ["# States", NOTE]
+    lines += _wrapped("A diagram shows every transition that the code allows. `[*]` marks the initial state.")
+    lines += _diagram("Classic groups", "Empty", classic)
     lines += [
         "## Members of consumer groups",
         "",
-        "The step of a heartbeat with its member's assignment (KIP-848), by the member's state, its epoch, the",
-        "partitions that it must still revoke, and changes of its subscription.",
-        "",
-        *STEPS_OF_MEMBERS,
-        "",
-        "| state | at its target | holds | changed | step |",
+        *_wrapped(*STEPS_OF_MEMBERS),
+        "| state | target epoch | must revoke | subscription changed | step |",
         "|---|---|---|---|---|",
     ]
     for situation, step in RECONCILIATION.items():
@@ -130,14 +180,8 @@ def states() -> str:
         lines.append(f"| {situation.state.name} | {' | '.join(columns)} | {step.value} |")
     moves = [(state.name, follower.name) for state, found in streams_states.MOVES.items() for follower in found]
     lines += ["", *_diagram("Members of streams groups", "STABLE", moves)]
-    lines += [
-        "The step of a heartbeat (KIP-1071): by the member's state, whether its epoch is the target's, and whether it",
-        "still holds tasks that it must revoke. The words are those of consumer groups, with tasks for partitions, and",
-        "*next, in the following epoch*: a step towards the target, in which the member's epoch grows by one.",
-        "",
-        "| state | at its target | holds | step |",
-        "|---|---|---|---|",
-    ]
+    lines += _wrapped(*STEPS_OF_STREAMS_MEMBERS)
+    lines += ["| state | target epoch | must revoke | step |", "|---|---|---|---|"]
     for case, task_step in streams_states.RECONCILIATION.items():
         inputs = ["yes" if value else "no" for value in case[1:]]
         lines.append(f"| {case.state.name} | {' | '.join(inputs)} | {task_step.value} |")
@@ -145,11 +189,22 @@ def states() -> str:
     phases = [(phase.value, target.value) for phase, targets in PHASES.items() for target in targets]
     lines += ["", *_diagram("Share groups", "Empty", share), *_diagram("State of a share partition", "absent", phases)]
     delivery = [(state.value, target.value) for state, targets in SHARE_PARTITION.items() for target in targets]
-    lines += ["", *_diagram("Share partitions on their leader", "Empty", sorted(delivery))]
+    lines += _diagram("Share partitions on their leader", "Empty", sorted(delivery))
     lines += [*_diagram("Transactions", NAMES[EMPTY], transactions), *_diagram("Shards", "initial", shards)]
-    lines += _members("Members of classic groups: the client side", CLASSIC, ClassicState.UNJOINED)
-    lines += _members("Members of consumer groups: the client side", CONSUMER, ConsumerState.UNSUBSCRIBED)
+    lines += _members(CLASSIC_CLIENT, CLASSIC, ClassicState.UNJOINED)
+    lines += _members(CONSUMER_CLIENT, CONSUMER, ConsumerState.UNSUBSCRIBED)
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _wrapped(*parts: str) -> list[str]:
+    """Wraps paragraphs and list items (which begin with "- ") to lines, with an empty line after each block."""
+    lines: list[str] = []
+    for part, following in zip(parts, (*parts[1:], ""), strict=True):
+        item = part.startswith("- ")
+        lines += textwrap.wrap(part, 118, subsequent_indent="  " if item else "", break_on_hyphens=False)
+        if not (item and following.startswith("- ")):
+            lines.append("")
+    return lines
 
 
 def _members(title: str, table: Mapping[Any, Iterable[Any]], first: Enum) -> list[str]:
@@ -159,7 +214,8 @@ def _members(title: str, table: Mapping[Any, Iterable[Any]], first: Enum) -> lis
 
 def _diagram(title: str, first: str, moves: Iterable[tuple[str, str]]) -> list[str]:
     """Renders a state diagram: the initial state and every transition between two states, by name."""
-    lines = [f"## {title}", "", "```mermaid", "stateDiagram-v2", f"    [*] --> {first}"]
+    about = _wrapped(ABOUT[title]) if title in ABOUT else []
+    lines = [f"## {title}", "", *about, "```mermaid", "stateDiagram-v2", f"    [*] --> {first}"]
     return [*lines, *(f"    {source} --> {target}" for source, target in sorted(moves)), "```", ""]
 
 

@@ -15,11 +15,11 @@ from kcore.printable import clean
 # verb -> (module below kcore.cli, description); a verb's module is imported when the verb is used
 VERBS: dict[str, tuple[str, str]] = {
     "serve": ("serve", "serve Kafka clients over TCP"),
-    "cluster": ("cluster", "the store of a cluster: create it, show nodes, drain and fence them"),
-    "demo": ("demo", "three client libraries share a group while processes die; or Spark jobs over a log"),
-    "export": ("export", "event logs as Parquet or JSON lines; verify exports"),
-    "spark": ("spark", "jobs over event logs: rebuild, audit, restore, timeline, watch"),
-    "log": ("log", "the event log of a folder: dump, verify, repair, copy, compact"),
+    "cluster": ("cluster", "create the store of a cluster; show, drain and fence its nodes; move leaders"),
+    "demo": ("demo", "run a group of three client libraries while processes are killed; or Spark jobs over a log"),
+    "export": ("export", "export event logs as Parquet or JSON lines; verify exports"),
+    "spark": ("spark", "run Spark jobs over event logs: rebuild, audit, restore-plan, timeline, watch"),
+    "log": ("log", "dump, verify, repair, copy or compact the event log of a folder"),
     "topics": ("topics", "create, list, describe and delete topics"),
     "produce": ("produce", "write lines to a topic"),
     "consume": ("consume", "print the records of topics"),
@@ -34,7 +34,7 @@ VERBS: dict[str, tuple[str, str]] = {
 def parser_for(verb: str | None) -> argparse.ArgumentParser:
     """Returns the command's parser, with the arguments of one verb (None: of all verbs, for the documentation)."""
     parser = argparse.ArgumentParser(
-        prog="kcore", description="Kafka's group coordinator as a Python library, and as a server."
+        prog="kcore", description="Kafka's coordinator as a Python library and as a server."
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     # Without `prog`, argparse would format a usage text to derive it, for which it imports shutil.

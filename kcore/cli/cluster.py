@@ -25,19 +25,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     creating.add_argument(
         "--node-role",
         metavar="ROLE",
-        help="the PostgreSQL role as which nodes connect: it may change rows, but no tables. Default: nodes connect "
-        "as the owner of the tables",
+        help="the PostgreSQL role of the nodes; it gets the right to change rows, but not tables. Default: nodes "
+        "connect as the owner of the tables",
     )
     showing = actions.add_parser("status", help="show the nodes, their leases and the number of partitions they lead")
     draining = actions.add_parser("drain", help="let the controller move all leaders away from a node")
-    draining.add_argument("--stop", action="store_true", help="let the node lead partitions again")
+    draining.add_argument("--stop", action="store_true", help="stop draining: let the node lead partitions again")
     fencing = actions.add_parser("fence", help="refuse all writes of a node whose lease has expired")
     fencing.add_argument(
         "--force",
         action="store_true",
-        help="fence it even if its lease has not expired; the node may serve reads until the lease expires",
+        help="fence the node even if its lease has not expired; it may serve reads until the lease expires",
     )
-    moving = actions.add_parser("move", help="let a node lead a partition; its leader finishes its work first")
+    moving = actions.add_parser(
+        "move", help="move a partition to another leader; the present leader finishes its work first"
+    )
     spreading = actions.add_parser("rebalance", help="let the controller spread the leaders evenly over the nodes")
     for action in (creating, showing, draining, fencing, moving, spreading):
         action.add_argument(
@@ -45,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="URL",
             help="postgresql://USER@HOST[,HOST]/DATABASE; the password is read from PGPASSWORD or ~/.pgpass",
         )
-    moving.add_argument("partition", metavar="PARTITION", help="the topic and the number: TOPIC-NUMBER")
+    moving.add_argument("partition", metavar="PARTITION", help="the partition, as TOPIC-NUMBER")
     for action in (moving, spreading):
         action.add_argument(
             "--command-config",

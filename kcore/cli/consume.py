@@ -35,8 +35,10 @@ MAX_RECORDS = 500  # of one read
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
     target.add_bootstrap(parser, required=True)
-    parser.add_argument("--topic", metavar="NAME", action="append", required=True, help="(may be repeated)")
-    parser.add_argument("--partition", type=int, action="append", default=[], help="(may be repeated); none: all")
+    parser.add_argument("--topic", metavar="NAME", action="append", required=True, help="a topic (may be repeated)")
+    parser.add_argument(
+        "--partition", type=int, action="append", default=[], help="a partition (may be repeated); default: all"
+    )
     parser.add_argument(
         "--from", dest="start", metavar="WHERE", default=None,
         help="earliest, latest, an offset, or a time: 2026-01-31T12:00:00 (UTC by default); with --group it applies "
@@ -51,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--format", choices=("text", "json"), default="text",
-        help="text: values, one per line, on a terminal with control characters escaped; json: one object per line, "
+        help="text: one value per line, with control characters escaped on a terminal; json: one object per line, "
         "with base64 for keys and values that are not text",
     )  # fmt: skip
 

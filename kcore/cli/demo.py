@@ -15,30 +15,34 @@ from kcore.errors import ConfigError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
-    parser.add_argument("--file", type=Path, help="the text whose words are counted; by default kcore's own README.md")
+    parser.add_argument("--file", type=Path, help="the text whose words the group counts; default: kcore's README.md")
     parser.add_argument(
         "--postgresql",
         action="store_true",
-        help="on a cluster of three nodes over PostgreSQL with a synchronous standby; nodes and the primary fail",
+        help="use a cluster of three nodes over PostgreSQL with a synchronous standby; nodes and the primary are "
+        "killed",
     )
+    parser.add_argument("--spark", action="store_true", help="generate traffic, and run the Spark jobs on its log")
     parser.add_argument(
-        "--spark", action="store_true", help="generate traffic instead, and run the Spark jobs on its log"
-    )
-    parser.add_argument(
-        "--cluster", action="store_true", help="with --spark: on a standalone cluster of this machine, with S3"
+        "--cluster",
+        action="store_true",
+        help="with --spark: run the jobs on a standalone Spark cluster on this machine, over S3",
     )
     parser.add_argument(
         "--jars",
         type=Path,
         metavar="FOLDER",
-        help="with --cluster: the folder of hadoop-aws and the AWS SDK; by default Maven's local repository",
+        help="with --cluster: the folder of hadoop-aws and the AWS SDK; default: Maven's local repository",
     )
-    parser.add_argument("--seed", type=int, help="with --spark: the seed of the traffic; random by default")
+    parser.add_argument("--seed", type=int, help="with --spark: the seed of the traffic; default: random")
     parser.add_argument(
-        "--seconds", type=float, default=25.0, help="with --spark: duration of the traffic (%(default)s)"
+        "--seconds",
+        type=float,
+        default=25.0,
+        help="with --spark: duration of the traffic in seconds (default %(default)s)",
     )
     parser.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="with --spark: the output folder; a new one by default"
+        "--out", type=Path, metavar="FOLDER", help="with --spark: the output folder; default: a new folder"
     )
 
 

@@ -25,13 +25,17 @@ FORMATS = ("parquet", "jsonl")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments; `kcore export verify FOLDER` checks an export."""
     parser.add_argument(
-        "data", nargs="*", metavar="DIR", help="a data folder or a broker's log folder; or: verify FOLDER"
+        "data",
+        nargs="*",
+        metavar="DIR",
+        help="a data folder or a broker's log folder; or the word verify and the folder of an export",
     )
     target.add_bootstrap(parser)
     parser.add_argument(
         "--cluster",
         metavar="URL",
-        help="the store of a cluster, postgresql://USER@HOST[,HOST]/DATABASE or local://FOLDER; its nodes may run",
+        help="the store of a cluster, postgresql://USER@HOST[,HOST]/DATABASE or local://FOLDER, also "
+        "while its nodes run",
     )
     parser.add_argument(
         "--out", metavar="FOLDER", help="the export folder, a path or a URI; an existing export is continued"
@@ -39,13 +43,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--topic", action="append", default=[], help="a topic (may be repeated); default: the internal topics"
     )
-    parser.add_argument("--from", type=int, dest="from_offset", metavar="OFFSET", default=0, help="first offset")
+    parser.add_argument(
+        "--from", type=int, dest="from_offset", metavar="OFFSET", default=0, help="the first offset (default 0)"
+    )
     parser.add_argument("--to", type=int, dest="to_offset", metavar="OFFSET", help="the offset before which to stop")
     parser.add_argument("--format", choices=FORMATS, default="parquet", help="Parquet, or one JSON object per line")
     parser.add_argument(
         "--follow", action="store_true", help="continue with new records of a running server until stopped"
     )
-    parser.add_argument("--interval", type=float, metavar="SECONDS", default=5.0, help="polling interval of --follow")
+    parser.add_argument(
+        "--interval",
+        type=float,
+        metavar="SECONDS",
+        default=5.0,
+        help="polling interval of --follow in seconds (default 5)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -30,11 +30,11 @@ STATES: Final[list[str]] = sorted(FILTERS)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    listing = actions.add_parser("list", help="every group with its state")
+    listing = actions.add_parser("list", help="list every group with its state")
     listing.add_argument(
         "--state", action="append", default=[], type=_state, help="only groups in this state (may be repeated)"
     )
-    describing = actions.add_parser("describe", help="members of groups with their partitions")
+    describing = actions.add_parser("describe", help="show the members of groups with their partitions")
     for action in (listing, describing):
         target.add_arguments(action)
         output.add_arguments(action)

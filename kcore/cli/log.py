@@ -21,15 +21,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_arguments(dump)
     dump.add_argument("--topic", action="append", default=[], help="a topic (may be repeated); default: all")
     dump.add_argument("--partition", type=int, action="append", default=[], help="a partition (may be repeated)")
-    dump.add_argument("--from", type=int, dest="from_offset", metavar="OFFSET", default=0, help="first offset")
+    dump.add_argument(
+        "--from", type=int, dest="from_offset", metavar="OFFSET", default=0, help="the first offset (default 0)"
+    )
     dump.add_argument("--to", type=int, dest="to_offset", metavar="OFFSET", help="the offset before which to stop")
     dump.add_argument("--group", help="only records about this group")
     dump.set_defaults(run=_dump)
     for name, module, summary in (
-        ("verify", log_verify, "detect damage; exit status 1 if there is any"),
-        ("repair", log_repair, "repair a damaged folder; lists the lost records"),
+        ("verify", log_verify, "report damage; exit with status 1 if there is any"),
+        ("repair", log_repair, "repair a damaged folder, and list the lost records"),
         ("copy", log_copy, "copy a folder, even while a server has it open"),
-        ("compact", log_compact, "shrink a folder's file"),
+        ("compact", log_compact, "shrink the file of a folder"),
     ):
         action = actions.add_parser(name, help=summary)
         module.add_arguments(action)

@@ -13,7 +13,9 @@ from kcore.printable import clean
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    listing = actions.add_parser("list", help="committed offset (of a share group: start offset), log end and lag")
+    listing = actions.add_parser(
+        "list", help="show the committed offset (of a share group: the start offset), the log's end, and the lag"
+    )
     target.add_arguments(listing)
     output.add_arguments(listing)
     listing.add_argument("--group", action="append", default=[], help="a group (may be repeated); default: all")

@@ -16,9 +16,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", type=Path, metavar="PLAN", help="a .json or .csv file of `kcore spark restore-plan`")
     target.add_arguments(parser)
     output.add_arguments(parser)
-    parser.add_argument("--dry-run", action="store_true", help="check, and print the changes without making them")
     parser.add_argument(
-        "--partial", action="store_true", help="apply the valid rows, even if the target changed under others"
+        "--dry-run", action="store_true", help="check the plan, and print the changes without making them"
+    )
+    parser.add_argument(
+        "--partial",
+        action="store_true",
+        help="apply the valid rows, even if the committed offsets of other rows have changed since the plan",
     )
 
 

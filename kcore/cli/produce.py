@@ -28,22 +28,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
     target.add_bootstrap(parser, required=True)
     parser.add_argument(
-        "--topic", metavar="NAME", required=True, help="created if the server creates topics automatically"
+        "--topic",
+        metavar="NAME",
+        required=True,
+        help="the topic; the server creates a missing topic if auto.create.topics.enable is true",
     )
     parser.add_argument(
-        "--partition", type=int, help="the partition of all records; default: by key as Java's producer, or in turn"
+        "--partition",
+        type=int,
+        help="the partition of all records; default: by key, as Java's producer; without a key, each partition in turn",
     )
     parser.add_argument(
-        "--key-separator", metavar="TEXT", help="separates the key from the value; a line without it has no key"
+        "--key-separator",
+        metavar="TEXT",
+        help="the text between key and value; the record of a line without it has no key",
     )
     parser.add_argument(
         "--acks",
         choices=sorted(ACKS),
         default="all",
-        help="required acknowledgements (kcore responds once the records are on disk)",
+        help="required acknowledgements; kcore responds to both when the records are as durable as kcore.durability "
+        "says",
     )
     parser.add_argument(
-        "--compression", choices=[kind.name.lower() for kind in CompressionType], default="none", help="of the batches"
+        "--compression",
+        choices=[kind.name.lower() for kind in CompressionType],
+        default="none",
+        help="compression of the batches (default none)",
     )
 
 

@@ -31,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "all data is in memory and lost when the process ends",
     )  # fmt: skip
     parser.add_argument(
-        "--listen", metavar="HOST:PORT", action="append", default=[], help="address to listen on (may be repeated; "
-        "[NAME://]HOST:PORT; port 0 selects a free one); replaces the setting listeners",
+        "--listen", metavar="HOST:PORT", action="append", default=[], help="an address to listen on, "
+        "[NAME://]HOST:PORT (may be repeated); port 0 selects a free port; replaces the setting listeners",
     )  # fmt: skip
     parser.add_argument(
         "--http", metavar="HOST:PORT", help="serve the console, metrics and health at this address "
@@ -43,20 +43,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "as postgresql://HOST/DATABASE; `kcore cluster init` creates it",
     )  # fmt: skip
     parser.add_argument(
-        "--processes", metavar="N", type=int, help="serve the data folder with N processes, one cluster for clients: "
-        "ids and ports ascend from node.id and the given ports",
+        "--processes", metavar="N", type=int, help="serve the data folder with N processes, which form one cluster for "
+        "clients; their ids ascend from node.id, and their ports from the given ones",
     )  # fmt: skip
     parser.add_argument("--node-id", metavar="N", type=int, help="this node's id (node.id), unique in its cluster")
     parser.add_argument("--config", metavar="FILE", type=Path, help="a properties file with Kafka's names")
-    parser.add_argument("-c", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="one setting")
+    parser.add_argument(
+        "-c",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="settings",
+        help="a setting (may be repeated); replaces that of --config",
+    )
     parser.add_argument("--print-config", action="store_true", help="show the effective configuration and exit")
     parser.add_argument(
         "--control", metavar="HOST:PORT", help="serve a broker for tests, in memory, whose faults and clock are "
         "controlled over HTTP at this loopback address; GET /openapi.json describes the requests",
     )  # fmt: skip
-    parser.add_argument("--log-level", default="warning", choices=("debug", "info", "warning", "error"))
     parser.add_argument(
-        "--log-format", default="text", choices=process_logging.FORMATS, help="json: one object per line"
+        "--log-level", default="warning", choices=("debug", "info", "warning", "error"), help="default: warning"
+    )
+    parser.add_argument(
+        "--log-format", default="text", choices=process_logging.FORMATS, help="default: text; json: one object per line"
     )
 
 

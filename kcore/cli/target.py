@@ -27,13 +27,13 @@ def add_bootstrap(parser: argparse.ArgumentParser, required: bool = False) -> No
         "--bootstrap",
         metavar="HOST:PORT",
         required=required,
-        help="a running server, kcore's or any Kafka-compatible one",
+        help="a running server: kcore, or another server with Kafka's protocol",
     )
     parser.add_argument(
         "--command-config",
         metavar="FILE",
-        help="a properties file with Kafka's names for the connection to it: security.protocol, sasl.mechanism, "
-        "sasl.jaas.config, ssl.truststore.location (PEM), ...",
+        help="a properties file with Kafka's names for the connection to the server: security.protocol, "
+        "sasl.mechanism, sasl.jaas.config, ssl.truststore.location (PEM), ...",
     )
 
 

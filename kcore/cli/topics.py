@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     creating = actions.add_parser("create", help="create topics; creates a missing data folder")
-    listing = actions.add_parser("list", help="every topic")
+    listing = actions.add_parser("list", help="list every topic")
     describing = actions.add_parser(
         "describe", help="partitions of topics with the first and last offsets of their logs"
     )
@@ -30,17 +30,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for action in (listing, describing):
         output.add_arguments(action)
     for action in (creating, deleting):
-        action.add_argument("--topic", action="append", required=True, metavar="NAME", help="(may be repeated)")
+        action.add_argument("--topic", action="append", required=True, metavar="NAME", help="a topic (may be repeated)")
     describing.add_argument(
         "--topic",
         action="append",
         default=[],
         metavar="NAME",
-        help="(may be repeated); default: all except internal ones",
+        help="a topic (may be repeated); default: all except internal ones",
     )
     creating.add_argument("--partitions", type=int, help="number of partitions; default: num.partitions of the server")
-    creating.add_argument("--replication-factor", type=int, help="default: the server's")
-    creating.add_argument("--config", action="append", default=[], metavar="KEY=VALUE", help="a setting of the topics")
+    creating.add_argument(
+        "--replication-factor", type=int, help="number of replicas; default: default.replication.factor of the server"
+    )
+    creating.add_argument(
+        "--config", action="append", default=[], metavar="KEY=VALUE", help="a setting of the topics (may be repeated)"
+    )
     creating.add_argument("--if-not-exists", action="store_true", help="ignore existing topics")
     deleting.add_argument("--if-exists", action="store_true", help="ignore missing topics")
 

@@ -41,20 +41,26 @@ OPEN_COLUMNS = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    listing = actions.add_parser("list", help="every transactional id with its state")
+    listing = actions.add_parser("list", help="list every transactional id with its state")
     listing.add_argument("--state", action="append", default=[], help="only ids in this state (may be repeated)")
-    listing.add_argument("--producer-id", action="append", default=[], type=int, help="only this producer's ids")
     listing.add_argument(
-        "--longer-than-ms", type=int, default=-1, metavar="MS", help="only transactions that have been open for longer"
+        "--producer-id", action="append", default=[], type=int, help="only ids of this producer (may be repeated)"
     )
-    listing.add_argument("--pattern", metavar="RE2", help="only ids that match completely")
+    listing.add_argument(
+        "--longer-than-ms",
+        type=int,
+        default=-1,
+        metavar="MS",
+        help="only transactions that have been open for more than this time",
+    )
+    listing.add_argument("--pattern", metavar="RE2", help="only ids that this regular expression matches completely")
     describing = actions.add_parser(
-        "describe", help="one row per partition of a transaction, with the offsets that it holds back"
+        "describe", help="show the partitions of transactions, and the offsets that each transaction holds back"
     )
     describing.add_argument(
         "--id", action="append", default=[], help="a transactional id (may be repeated); default: all"
     )
-    hanging = actions.add_parser("find-hanging", help="open transactions that no coordinator will ever end")
+    hanging = actions.add_parser("find-hanging", help="list open transactions that no coordinator will ever end")
     aborting = actions.add_parser("abort", help="abort a hanging transaction in one partition by writing its marker")
     for action in (hanging, aborting):
         action.add_argument("--topic", required=action is aborting, help="the topic")
@@ -63,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--idle-minutes",
         type=float,
         default=HANGING_MINUTES,
-        help=f"only transactions whose producer has not written for this time (default: {HANGING_MINUTES})",
+        help=f"only transactions whose producer has not written for this time (default {HANGING_MINUTES})",
     )
     aborting.add_argument(
         "--start-offset", type=int, required=True, help="the first offset of the transaction, as shown by find-hanging"
@@ -71,8 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     aborting.add_argument(
         "--force",
         action="store_true",
-        help="also if the coordinator still has the transaction: its records in this partition are aborted, and it "
-        "continues in the others",
+        help="abort the transaction in this partition even if the coordinator still has it; it continues in the other "
+        "partitions",
     )
     terminating = actions.add_parser(
         "terminate", help="let the coordinator abort the open transaction of an id, and fence its producer"

@@ -32,16 +32,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             action="append",
             default=[],
             choices=sorted(MECHANISMS),
-            help="(may be repeated); default: all",
+            help="a SCRAM mechanism (may be repeated); default: all",
         )
     adding.add_argument(
         "--password-file",
         metavar="FILE",
-        help="a file whose first line is the password; - reads the standard input; default: prompt",
+        help="a file whose first line is the password; - reads standard input; default: ask at the terminal",
     )
     adding.add_argument(
-        "--iterations", type=int, default=MIN_ITERATIONS, help=f"{MIN_ITERATIONS} to {MAX_ITERATIONS}"
-    )  # fmt: skip
+        "--iterations",
+        type=int,
+        default=MIN_ITERATIONS,
+        help=f"iterations of the password's hash: {MIN_ITERATIONS} (the default) to {MAX_ITERATIONS}",
+    )
     for action in (adding, removing, listing):
         target.add_arguments(action)
     output.add_arguments(listing)

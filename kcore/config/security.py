@@ -40,7 +40,7 @@ class SecuritySettings:
     # ---- listeners
     listener_security_protocol_map: tuple[str, ...] = setting(
         ("PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT", "SASL_SSL:SASL_SSL"),
-        "The protocol of each listener, NAME:PROTOCOL each: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
+        "The protocol of each listener, as NAME:PROTOCOL: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
     )
 
     # ---- TLS
@@ -90,7 +90,8 @@ class SecuritySettings:
         check=lambda value: None if value else "is empty",
     )
     ssl_cipher_suites: tuple[str, ...] = setting(
-        (), "Cipher suites of TLS 1.2, by Java's or OpenSSL's names; empty: OpenSSL's default. Those of 1.3 are fixed."
+        (),
+        "Cipher suites of TLS 1.2, by Java's or OpenSSL's names; empty: OpenSSL's default. TLS 1.3 has fixed suites.",
     )
     ssl_principal_mapping_rules: str = setting(
         "DEFAULT",
@@ -107,61 +108,67 @@ class SecuritySettings:
     )
     sasl_server_callback_handler_class: str | None = setting(
         None,
-        "Kafka's handler of OAUTHBEARER tokens: its name is accepted, because kcore checks tokens by "
-        "sasl.oauthbearer.jwks.endpoint.url in the same way. Other handlers are refused.",
+        "Only Kafka's own handler of OAUTHBEARER tokens is accepted; it has no effect, because kcore's check with "
+        "sasl.oauthbearer.jwks.endpoint.url has the same rules.",
         kind=SettingType.CLASS,
         check=_handler_fault,
     )
     sasl_oauthbearer_jwks_endpoint_url: str | None = setting(
         None,
-        "The https, http or file URL of the issuer's public keys (a JSON Web Key Set) for tokens of OAUTHBEARER. "
-        "It needs the extra `security`.",
+        "The https, http or file URL of the issuer's public keys (a JSON Web Key Set), with which kcore checks tokens "
+        "of OAUTHBEARER. This needs the extra `security`.",
         check=_jwks_fault,
     )
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int = setting(
-        3_600_000, "Time after which the keys are read again.", low=1, kind=SettingType.LONG
+        3_600_000, "Time after which kcore reads the issuer's keys again.", low=1, kind=SettingType.LONG
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = setting(
         100,
-        "Time after which keys that could not be read are read again; it doubles with each failure.",
+        "Time after which kcore tries again to read the issuer's keys after a failure; it doubles with each failure.",
         low=1,
         kind=SettingType.LONG,
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = setting(
         10_000,
-        "Maximum of `sasl.oauthbearer.jwks.endpoint.retry.backoff.ms` as it doubles; also the minimum time between two "
-        "reads because of tokens with unknown keys.",
+        "Upper bound of the doubled `sasl.oauthbearer.jwks.endpoint.retry.backoff.ms`. A token with an unknown key "
+        "makes kcore read the keys again; this setting is also the minimum time between two such reads.",
         low=1,
         kind=SettingType.LONG,
     )
     sasl_oauthbearer_expected_audience: tuple[str, ...] = setting(
-        (), "Audiences of which a token must have one; empty: a token must have none."
+        (), "The audiences that kcore accepts; a token must name one of them. Empty: a token must name no audience."
     )
-    sasl_oauthbearer_expected_issuer: str | None = setting(None, "The issuer that a token must have; unset: any.")
+    sasl_oauthbearer_expected_issuer: str | None = setting(
+        None, "The issuer that a token must name; unset: any issuer is accepted."
+    )
     sasl_oauthbearer_clock_skew_seconds: int = setting(
-        30, "Difference of clocks that is allowed in the times of a token.", low=0
+        30,
+        "Allowed difference between the clocks of kcore and the issuer, when kcore checks the times of a token.",
+        low=0,
     )
-    sasl_oauthbearer_scope_claim_name: str = setting("scope", "The claim with a token's scopes, which may be absent.")
-    sasl_oauthbearer_sub_claim_name: str = setting("sub", "The claim with the name of the user.")
+    sasl_oauthbearer_scope_claim_name: str = setting(
+        "scope", "The claim that has a token's scopes. A token may lack it."
+    )
+    sasl_oauthbearer_sub_claim_name: str = setting("sub", "The claim that has the name of the user.")
     sasl_server_max_receive_size: int = setting(
         524_288, "Maximum size of a request before the client has authenticated.", low=1
     )
     kcore_sasl_oauthbearer_validator: str = setting(
         "",
-        "package.module:callable that checks the tokens of OAUTHBEARER, in place of "
-        "sasl.oauthbearer.jwks.endpoint.url: (token, extensions) -> OAuthIdentity. One of the two must be "
-        "set: kcore accepts no token without a check.",
+        "package.module:callable that checks the tokens of OAUTHBEARER: (token, extensions) -> OAuthIdentity. If "
+        "OAUTHBEARER is enabled, this setting or sasl.oauthbearer.jwks.endpoint.url must be set.",
     )
     plain_sasl_jaas_config: str | None = setting(
         None,
-        'The users of PLAIN: org.apache.kafka.common.security.plain.PlainLoginModule required user_NAME="password"; '
-        "If it is set, PLAIN accepts these users only, not those of `kcore users`. The name without `plain.`, "
-        "sasl.jaas.config, means the same; for one listener the name is listener.name.NAME.plain.sasl.jaas.config.",
+        "The users of PLAIN, as org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'user_NAME="password"; If it is set, PLAIN accepts only these users, and not those of `kcore users`. '
+        "sasl.jaas.config is another name of this setting. For one listener, the name is "
+        "listener.name.NAME.plain.sasl.jaas.config.",
         kind=SettingType.PASSWORD,
         check=jaas_fault,
     )
     connection_failed_authentication_delay_ms: int = setting(
-        100, "Delay of the response to a failed authentication.", low=0
+        100, "Time by which the server delays the response to a failed authentication.", low=0
     )
     connections_max_reauth_ms: int = setting(
         0,
@@ -177,10 +184,10 @@ class SecuritySettings:
         "kcore and administered with Kafka's tools. package.module:Class: a custom authorizer.",
     )
     super_users: str = setting(
-        "", "Principals that may do everything, without access control lists: User:admin;User:CN=ops,O=example."
+        "", "Principals that may do everything, without access control lists, such as User:admin;User:CN=ops,O=example."
     )
     allow_everyone_if_no_acl_found: bool = setting(
-        False, "Whether every principal may use a resource without any entry in the access control lists."
+        False, "Whether every principal may use a resource for which the access control lists have no entry."
     )
 
 

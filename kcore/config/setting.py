@@ -82,8 +82,8 @@ class Setting(NamedTuple):
     def valid(self) -> str:
         """Description of the valid values, for error messages and docs/settings.md."""
         if self.choices is not None:
-            form = "a list of: " if self.type is SettingType.LIST else "one of "
-            return form + ", ".join(map(repr, self.choices)) + (", in any case" if self.ignore_case else "")
+            form = "a list of " if self.type is SettingType.LIST else "one of "
+            return form + ", ".join(map(repr, self.choices)) + (", in upper or lower case" if self.ignore_case else "")
         if self.type is SettingType.BOOLEAN:
             return "true or false"
         if self.type in WIDTHS:
@@ -93,8 +93,8 @@ class Setting(NamedTuple):
             low_text = "" if self.low is None else f" from {self.low}"
             return f"a number{low_text}{'' if self.high is None else f' to {self.high}'}"
         if self.type is SettingType.LIST:
-            return "a list separated by commas"
-        return "a text"
+            return "values separated by commas"
+        return "any text"
 
     def format(self, value: Any) -> str | None:
         """Returns the text of a value as Kafka writes it into a properties file; `HIDDEN` for any password.

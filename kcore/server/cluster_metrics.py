@@ -59,13 +59,14 @@ def _leaderless(engine: ClusterEngine) -> int:
 CLUSTER_METRICS: Final[tuple[Metric, ...]] = (
     Metric(
         "kcore_cluster_lease_remaining_seconds", GAUGE,
-        "Time for which this node may still serve unless it renews its lease.", _one(_lease_s),
+        "Time until the lease of this node ends. The node renews it; without a lease, it stops serving.",
+        _one(_lease_s),
     ),
     Metric(
         "kcore_cluster_controller", GAUGE, "1 if this node is the controller, else 0.",
         _one(lambda e: int(e.decides())), (), "KafkaController: ActiveControllerCount",
     ),
-    Metric("kcore_cluster_nodes", GAUGE, "Registered nodes, as this node sees them.", _nodes, ("state",)),
+    Metric("kcore_cluster_nodes", GAUGE, "Registered nodes by state, as this node sees them.", _nodes, ("state",)),
     Metric(
         "kcore_cluster_leaders", GAUGE, "Partitions that this node leads, including internal ones.",
         _one(lambda e: len(e.leadership.led)), (), "ReplicaManager: LeaderCount",
@@ -75,11 +76,13 @@ CLUSTER_METRICS: Final[tuple[Metric, ...]] = (
         "KafkaController: OfflinePartitionsCount",
     ),
     Metric(
-        "kcore_cluster_moves_in_progress", GAUGE, "Planned moves of leaders that are under way.", _one(_under_way), (),
+        "kcore_cluster_moves_in_progress", GAUGE,
+        "Planned moves of partitions to another leader that are in progress.", _one(_under_way), (),
         "ReplicaManager: ReassigningPartitions",
     ),
     Metric(
-        "kcore_cluster_leader_changes_total", COUNTER, "Partitions that this node has begun or ceased to lead.",
+        "kcore_cluster_leader_changes_total", COUNTER,
+        "Changes of leadership: a partition counts when this node begins and when it ceases to lead it.",
         _one(lambda e: e.leadership.moves),
     ),
     Metric(
@@ -94,17 +97,17 @@ CLUSTER_METRICS: Final[tuple[Metric, ...]] = (
     ),
     Metric(
         "kcore_cluster_fenced_rounds_total", COUNTER,
-        "Commits that the store refused because this node did not lead a partition any more.",
+        "Commits that the store refused because this node no longer led one of their partitions.",
         _one(lambda e: e.leadership.fenced_rounds),
     ),
     Metric(
         "kcore_cluster_store_call_duration_seconds", HISTOGRAM,
-        "Times of calls to the store for leases and the state of the cluster; commits have a metric of their own.",
+        "Duration of a call to the store for leases or the state of the cluster, without commits.",
         _one(lambda e: e.store_time),
     ),
     Metric(
         "kcore_cluster_handover_duration_seconds", HISTOGRAM,
-        "Times from the release of a partition by this node to the replay of its next leader.",
+        "Time from the release of a partition by this node until its next leader has replayed the log.",
         _one(lambda e: e.releases.times),
     ),
 )  # fmt: skip

@@ -98,35 +98,36 @@ PARTITION: Final = ("topic", "partition")
 DATA_METRICS: Final[tuple[Metric, ...]] = (
     # ---- topics
     Metric(
-        "kcore_received_records_total", COUNTER, "Records that producers appended, to all topics.",
+        "kcore_received_records_total", COUNTER, "Records that producers appended to all topics.",
         _total(lambda data: data.traffic.received_records), (), "BrokerTopicMetrics: MessagesInPerSec",
     ),
     Metric(
-        "kcore_received_record_bytes_total", COUNTER, "Bytes of the batches that producers appended, to all topics.",
+        "kcore_received_record_bytes_total", COUNTER, "Bytes of the batches that producers appended to all topics.",
         _total(lambda data: data.traffic.received_bytes), (), "BrokerTopicMetrics: BytesInPerSec",
     ),
     Metric(
-        "kcore_sent_records_total", COUNTER, "Records in responses to Fetch and ShareFetch, of all topics.",
+        "kcore_sent_records_total", COUNTER, "Records of all topics in responses to Fetch and ShareFetch.",
         _total(lambda data: data.traffic.sent_records),
     ),
     Metric(
-        "kcore_sent_record_bytes_total", COUNTER, "Bytes of batches in responses to Fetch and ShareFetch, all topics.",
+        "kcore_sent_record_bytes_total", COUNTER,
+        "Bytes of the batches of all topics in responses to Fetch and ShareFetch.",
         _total(lambda data: data.traffic.sent_bytes), (), "BrokerTopicMetrics: BytesOutPerSec",
     ),
     Metric(
-        "kcore_topic_received_records_total", COUNTER, "Records that producers appended.",
+        "kcore_topic_received_records_total", COUNTER, "Records that producers appended to the topic.",
         _of_topics("received_records"), TOPIC, "BrokerTopicMetrics: MessagesInPerSec, by topic", True,
     ),
     Metric(
-        "kcore_topic_received_bytes_total", COUNTER, "Bytes of the batches that producers appended.",
+        "kcore_topic_received_bytes_total", COUNTER, "Bytes of the batches that producers appended to the topic.",
         _of_topics("received_bytes"), TOPIC, "BrokerTopicMetrics: BytesInPerSec, by topic", True,
     ),
     Metric(
-        "kcore_topic_sent_records_total", COUNTER, "Records in responses to Fetch and ShareFetch.",
+        "kcore_topic_sent_records_total", COUNTER, "Records of the topic in responses to Fetch and ShareFetch.",
         _of_topics("sent_records"), TOPIC, "", True,
     ),
     Metric(
-        "kcore_topic_sent_bytes_total", COUNTER, "Bytes of the batches in responses to Fetch and ShareFetch.",
+        "kcore_topic_sent_bytes_total", COUNTER, "Bytes of the topic's batches in responses to Fetch and ShareFetch.",
         _of_topics("sent_bytes"), TOPIC, "BrokerTopicMetrics: BytesOutPerSec, by topic", True,
     ),
     # ---- partitions
@@ -135,7 +136,8 @@ DATA_METRICS: Final[tuple[Metric, ...]] = (
         _of_partitions(lambda partition: partition.log_start_offset), PARTITION, "Log: LogStartOffset", True,
     ),
     Metric(
-        "kcore_partition_log_end_offset", GAUGE, "Committed end of the partition, its high watermark.",
+        "kcore_partition_log_end_offset", GAUGE,
+        "High watermark of the partition: the offset after its last committed record.",
         _of_partitions(lambda partition: partition.high_watermark), PARTITION, "Log: LogEndOffset", True,
     ),
     Metric(
@@ -146,7 +148,7 @@ DATA_METRICS: Final[tuple[Metric, ...]] = (
     ),
     Metric(
         "kcore_metrics_omitted", GAUGE,
-        "Topics and partitions without series of their own, because of kcore.metrics.max.partitions.",
+        "Topics and partitions that have no metrics of their own, because of kcore.metrics.max.partitions.",
         omitted, ("kind",),
     ),
     # ---- transactions
@@ -154,7 +156,7 @@ DATA_METRICS: Final[tuple[Metric, ...]] = (
         "kcore_transactional_ids", GAUGE, "Transactional ids.", _each(transactional_ids), ("state",),
     ),
     Metric(
-        "kcore_transactions_ended_total", COUNTER, "Transactions whose end was decided.",
+        "kcore_transactions_ended_total", COUNTER, "Transactions whose commit or abort the coordinator has decided.",
         _each(ended_transactions), ("result",),
     ),
     Metric(
@@ -162,12 +164,13 @@ DATA_METRICS: Final[tuple[Metric, ...]] = (
         _one(timed_out_transactions),
     ),
     Metric(
-        "kcore_open_transactions", GAUGE, "Open transactions, counted once for each of their partitions.",
+        "kcore_open_transactions", GAUGE, "Open transactions. A transaction counts once for each of its partitions.",
         _total(lambda data: data.open_transactions),
     ),
     Metric(
         "kcore_late_transaction_partitions", GAUGE,
-        "Partitions with a transaction that should have ended 5 minutes ago: it blocks their read_committed consumers.",
+        "Partitions with a transaction that is open for 5 minutes longer than transaction.max.timeout.ms. It "
+        "blocks read_committed consumers.",
         _total(lambda data: data.late_partitions), (), "ReplicaManager: PartitionsWithLateTransactionsCount",
     ),
     # ---- fetch sessions
@@ -191,31 +194,33 @@ DATA_METRICS: Final[tuple[Metric, ...]] = (
         _one(lambda e: e.housekeeping.cleaner.passes),
     ),
     Metric(
-        "kcore_cleaner_failures_total", COUNTER, "Compactions of a partition that failed and will be repeated.",
+        "kcore_cleaner_failures_total", COUNTER, "Failed compactions of a partition, which kcore will repeat.",
         _one(lambda e: e.housekeeping.cleaner.failures), (), "LogCleanerManager: uncleanable-partitions-count",
     ),
     Metric(
-        "kcore_cleaner_max_dirty_ratio", GAUGE, "Largest uncompacted share of the partitions of compacted topics.",
+        "kcore_cleaner_max_dirty_ratio", GAUGE,
+        "Largest ratio of new bytes to all bytes, among the partitions of compacted topics.",
         _one(lambda e: e.housekeeping.cleaner.max_dirty_ratio()), (), "LogCleanerManager: max-dirty-percent",
     ),
     Metric(
-        "kcore_cleaner_time_since_last_run_seconds", GAUGE, "Time since all partitions were last checked.",
+        "kcore_cleaner_time_since_last_run_seconds", GAUGE, "Time since the cleaner last checked all partitions.",
         _one(lambda e: (e.clock.monotonic_ms() - e.housekeeping.cleaner.last_run_ms) / 1_000), (),
         "LogCleanerManager: time-since-last-run-ms",
     ),
     # ---- quotas and authentication
     Metric(
-        "kcore_throttled_requests_total", COUNTER, "Requests and connections of clients above a quota.",
+        "kcore_throttled_requests_total", COUNTER,
+        "Requests and connections that were throttled because their client exceeded a quota.",
         lambda o: (((name,), count) for name, count in o.engine.client_quotas.throttled.items()), ("quota",),
     ),
     Metric(
-        "kcore_throttle_time_seconds_total", COUNTER, "Time for which clients above a quota were throttled.",
+        "kcore_throttle_time_seconds_total", COUNTER, "Time for which these requests and connections were throttled.",
         lambda o: (((name,), ms / 1_000) for name, ms in o.engine.client_quotas.throttled_ms.items()), ("quota",),
         "Produce, Fetch, Request: throttle-time",
     ),
     Metric(
         "kcore_authentications_total", COUNTER,
-        "SASL authentications. One by a client that is already authenticated counts as a reauthentication.",
+        "SASL authentications. The authentication of a client that is already authenticated is a reauthentication.",
         lambda o: o.server.authentications.results.items(), ("mechanism", "kind", "result"),
         "socket-server-metrics: successful-, failed-authentication-total, -reauthentication-total",
     ),

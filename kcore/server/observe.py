@@ -303,7 +303,7 @@ GROUP = "group-coordinator-metrics: "
 METRICS: Final[tuple[Metric, ...]] = (
     # ---- groups
     Metric(
-        "kcore_groups", GAUGE, "Groups.", Observer.groups_by_kind, ("protocol",), GROUP + "group-count"
+        "kcore_groups", GAUGE, "Groups by protocol.", Observer.groups_by_kind, ("protocol",), GROUP + "group-count"
     ),
     Metric(
         "kcore_classic_groups", GAUGE, "Groups of the classic protocol, including simple groups.",
@@ -348,7 +348,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
     Metric(
         "kcore_group_member_expirations_total", COUNTER,
-        "Members removed because their session or rebalance timeout ended.",
+        "Members that the coordinator removed because their session or rebalance timeout ended.",
         lambda o: (((kind,), count) for kind, count in o.engine.group_meters.expirations.items()), ("protocol",),
     ),
     Metric(
@@ -366,7 +366,8 @@ METRICS: Final[tuple[Metric, ...]] = (
         lambda o: _one(len(o.engine.share_partitions)),
     ),
     Metric(
-        "kcore_share_records_in_flight", GAUGE, "Offsets from the start to the end of loaded share partitions.",
+        "kcore_share_records_in_flight", GAUGE,
+        "Offsets between the start and the end offset of each share partition in memory.",
         lambda o: _one(sum(part.tracked for part in o.engine.share_partitions)), (),
         "SharePartitionMetrics: InFlightMessageCount",
     ),
@@ -384,20 +385,21 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
     Metric(
         "kcore_share_records_redelivered_total", COUNTER,
-        "Delivered records of share groups that had been delivered before.",
+        "Records that were delivered to share groups again, after an earlier delivery.",
         lambda o: _one(o.share_counters.redeliveries),
     ),
     Metric(
-        "kcore_share_acknowledgements_total", COUNTER, "Acknowledged records.",
+        "kcore_share_acknowledgements_total", COUNTER,
+        "Records of share groups that were acknowledged, by type of acknowledgement.",
         Observer.share_acknowledgements, ("type",), "ShareGroupMetrics: RecordAcknowledgementsPerSec",
     ),
     Metric(
-        "kcore_share_locks_expired_total", COUNTER, "Records whose acquisition lock expired.",
+        "kcore_share_locks_expired_total", COUNTER, "Records of share groups whose acquisition lock expired.",
         lambda o: _one(o.share_counters.expired_locks), (), "SharePartitionMetrics: AcquisitionLockTimeoutPerSec",
     ),
     Metric(
         "kcore_share_records_archived_by_expiry_total", COUNTER,
-        "Records whose lock expired with no delivery left; they were archived.",
+        "Records of share groups that were archived because the lock of their last allowed delivery expired.",
         lambda o: _one(o.share_counters.archived_by_expiry),
     ),
     # ---- offsets
@@ -406,29 +408,29 @@ METRICS: Final[tuple[Metric, ...]] = (
         lambda o: _one(sum(machine.offsets.offset_count for machine in o.machines())), (), GROUP + "offset-count",
     ),
     Metric(
-        "kcore_offset_commits_total", COUNTER, "Committed offsets.",
+        "kcore_offset_commits_total", COUNTER, "Offsets that groups have committed.",
         lambda o: _one(o.totals().commits), (), GROUP + "offset-commit-count",
     ),
     Metric(
-        "kcore_offset_expirations_total", COUNTER, "Expired offsets.",
+        "kcore_offset_expirations_total", COUNTER, "Committed offsets that were deleted because they expired.",
         lambda o: _one(o.totals().expirations), (), GROUP + "offset-expiration-count",
     ),
     Metric(
-        "kcore_offset_deletions_total", COUNTER, "Offsets deleted by OffsetDelete.",
+        "kcore_offset_deletions_total", COUNTER, "Committed offsets that OffsetDelete requests deleted.",
         lambda o: _one(o.totals().deletions), (), GROUP + "offset-deletion-count",
     ),
     # ---- the runtime
     Metric(
-        "kcore_partitions", GAUGE, "Coordinator partitions of this node.",
+        "kcore_partitions", GAUGE, "Partitions of internal topics whose coordinator is this node.",
         Observer.shard_states, ("topic", "state"), GROUP + "num-partitions",
     ),
     Metric(
-        "kcore_partition_load_time_seconds", HISTOGRAM, "Load time of group partitions.",
+        "kcore_partition_load_time_seconds", HISTOGRAM, "Time to load one partition of __consumer_offsets.",
         lambda o: _one(o.load_time), (), GROUP + "partition-load-time-max, -avg",
     ),
     Metric(
         "kcore_event_queue_time_seconds", HISTOGRAM,
-        "Time for which an event waits for the event loop; measured once a second.",
+        "Delay of a timer in the event loop, measured once a second: any other event waits as long.",
         lambda o: _one(o.queue_time), (), GROUP + "event-queue-time-ms",
     ),
     Metric(
@@ -438,7 +440,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
     Metric(
         "kcore_event_purgatory_time_seconds", HISTOGRAM,
-        "Time from the start of a round to its commit, once for each response that waited for it.",
+        "Time from the start of a round to the end of its commit, for each response that waited for that commit.",
         lambda o: _one(o.times.purgatory), (), GROUP + "event-purgatory-time-ms",
     ),
     Metric(
@@ -452,7 +454,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
     Metric(
         "kcore_batch_flush_failures_total", COUNTER,
-        "Failed commits: none of their records was stored or acknowledged.",
+        "Failed commits. None of their records was stored or acknowledged.",
         lambda o: _one(o.engine.pipeline.failures),
     ),
     Metric(
@@ -465,7 +467,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         "kcore_timers", GAUGE, "Armed timers.", lambda o: _one(len(o.engine.wheel)),
     ),
     Metric(
-        "kcore_background_work", GAUGE, "Running long work: loads, expiry, compaction.",
+        "kcore_background_work", GAUGE, "Long operations that run in slices, such as loads, expiry and compaction.",
         lambda o: _one(len(o.engine.slices)),
     ),
     # ---- the network
@@ -482,7 +484,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         lambda o: _one(sum(acceptor.refused for acceptor in o.server.acceptors)),
     ),
     Metric(
-        "kcore_tls_handshakes", GAUGE, "Clients that have not finished their TLS handshake.",
+        "kcore_tls_handshakes", GAUGE, "Connections whose TLS handshake is not finished.",
         lambda o: _one(sum(map(len, o.handshakes()))),
     ),
     Metric(
@@ -495,13 +497,13 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
     Metric(
         "kcore_request_time_seconds", HISTOGRAM,
-        "Time of requests until their response is encoded, with waits for commits, members and records. "
-        "Requests are measured for 5 minutes after a scrape.",
+        "Time from the arrival of a request until its response is encoded, including waits for commits, members and "
+        "records. kcore measures it only for 5 minutes after each scrape.",
         Observer.request_times, ("api",), "RequestMetrics: TotalTimeMs",
     ),
     Metric(
         "kcore_request_processing_seconds_total", COUNTER,
-        "Time for which the event loop decoded, decided and encoded the requests of kcore_request_time_seconds.",
+        "Time that the event loop spent on the requests of kcore_request_time_seconds: to decode, decide and encode.",
         Observer.processing_times, ("api",), "RequestMetrics: LocalTimeMs",
     ),
     Metric(
@@ -510,7 +512,8 @@ METRICS: Final[tuple[Metric, ...]] = (
         Observer.errors, ("api", "error"), "RequestMetrics: ErrorsPerSec",
     ),
     Metric(
-        "kcore_refused_requests_total", COUNTER, "Requests that closed their connection: unsupported or malformed.",
+        "kcore_refused_requests_total", COUNTER,
+        "Requests after which the server closed the connection, because they were unsupported or malformed.",
         lambda o: _one(o.server.refused_requests),
     ),
     Metric(
@@ -522,7 +525,8 @@ METRICS: Final[tuple[Metric, ...]] = (
         lambda o: _one(o.server.traffic.sent_bytes), (), "socket-server-metrics: outgoing-byte-total",
     ),
     Metric(
-        "kcore_unread_response_bytes", GAUGE, "Response bytes that clients have not read; 0 without a limit.",
+        "kcore_unread_response_bytes", GAUGE,
+        "Bytes of responses that clients have not read; 0 if kcore.max.response.memory.bytes is -1.",
         lambda o: _one(0 if o.server.responses is None else o.server.responses.held_bytes),
     ),
     Metric(
@@ -538,7 +542,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         lambda o: _one(o.log_stats.used_bytes), (), "Log: Size, over all partitions",
     ),
     Metric(
-        "kcore_log_tail_bytes", GAUGE, "Bytes of the newest batches, kept in memory for readers.",
+        "kcore_log_tail_bytes", GAUGE, "Bytes of the newest batches, which kcore keeps in memory for fetches.",
         lambda o: _one(o.log_stats.tail_size_bytes),
     ),
     Metric(

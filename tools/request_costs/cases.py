@@ -153,7 +153,7 @@ class Cases:
         topic_class, part = struct_of(fetch, "topics"), struct_of(fetch, "topics.partitions")
         one = topic_class(topic_id=info.topic_id, partitions=[part(partition=0, partition_max_bytes=1 << 30)])
         yield Case(ApiKey.FETCH, "60 MB of records", 18, [fetch(session_epoch=-1, max_bytes=1 << 30, topics=[one])])
-        yield self.partitions(ApiKey.LIST_OFFSETS, "by time", "topics.partitions", timestamp=1)
+        yield self.partitions(ApiKey.LIST_OFFSETS, "most partitions, by time", "topics.partitions", timestamp=1)
         yield self.partitions(ApiKey.OFFSET_FOR_LEADER_EPOCH, "most partitions", "topics.partitions", leader_epoch=1)
         describe = request_class(ApiKey.DESCRIBE_PRODUCERS)
         requested = struct_of(describe, "topics")
@@ -307,7 +307,7 @@ class Cases:
             transactional_id=transactional_id, producer_id=owner.producer_id, producer_epoch=owner.producer_epoch,
             committed=True,
         )  # fmt: skip
-        yield Case(ApiKey.END_TXN, "of 10,000 partitions", 3, [adding(WIDE_PARTITIONS), end], 3)
+        yield Case(ApiKey.END_TXN, "a transaction of 10,000 partitions", 3, [adding(WIDE_PARTITIONS), end], 3)
         markers = request_class(ApiKey.WRITE_TXN_MARKERS)
         marker, named = struct_of(markers, "markers"), struct_of(markers, "markers.topics")
         yield self.of(
@@ -348,7 +348,7 @@ class Cases:
             400_000,
         )  # fmt: skip
         yield self.of(
-            ApiKey.METADATA, "topics to make",
+            ApiKey.METADATA, "missing topics, which are created",
             lambda n: metadata(topics=[topic(name=name) for name in self.names[:n]], allow_auto_topic_creation=True),
             400_000, 8,
         )  # fmt: skip
@@ -443,7 +443,7 @@ class Cases:
                 ), 10_000,
             )  # fmt: skip
         listed = request_class(ApiKey.LIST_CONFIG_RESOURCES)
-        yield Case(ApiKey.LIST_CONFIG_RESOURCES, "all", 1, [listed(resource_types=[])])
+        yield Case(ApiKey.LIST_CONFIG_RESOURCES, "all resources", 1, [listed(resource_types=[])])
         yield self.of(ApiKey.LIST_CONFIG_RESOURCES, "most types", lambda n: listed(resource_types=[2] * n))
         users = request_class(ApiKey.ALTER_USER_SCRAM_CREDENTIALS)
         user = struct_of(users, "upsertions")
@@ -550,7 +550,7 @@ class Cases:
     def small(self) -> Iterator[Case]:
         """Yields the cases of APIs whose requests have no lists."""
         for key in (ApiKey.HEARTBEAT, ApiKey.API_VERSIONS, ApiKey.INIT_PRODUCER_ID, ApiKey.DESCRIBE_CLUSTER):
-            yield Case(key, "", 0, [request_class(key)()])
+            yield Case(key, "an empty request", 0, [request_class(key)()])
         quotas = request_class(ApiKey.DESCRIBE_CLIENT_QUOTAS)
         part = struct_of(quotas, "components")
         yield self.of(

@@ -143,7 +143,7 @@ class LargeCases:
             state.engine.slices.add(CompactionPass(partition, CompactionRules(state.engine.now.wall_ms)).run())
             return request_class(ApiKey.API_VERSIONS)()
 
-        yield Case(ApiKey.API_VERSIONS, f"and a compaction of {LARGE_BATCH:,} keys", 0, [compacting])
+        yield Case(ApiKey.API_VERSIONS, f"during a compaction of {LARGE_BATCH:,} keys", 0, [compacting])
 
     def topics(self) -> Iterator[Case]:
         """Yields requests that create, extend and delete topics with many partitions."""

@@ -47,8 +47,8 @@ class LargeGroupCases:
         moving = [*owning, self._beat(0, SECOND), self._beat(2)]
         key = ApiKey.CONSUMER_GROUP_HEARTBEAT
         yield Case(key, "a pattern of 30,000 topics", 1, first)
-        yield Case(key, "their target", 1, owning[:-1])
-        yield Case(key, "the step to their target", 1, owning)
+        yield Case(key, "the target of these 30,000 topics", 1, owning[:-1])
+        yield Case(key, "the step towards this target", 1, owning)
         yield Case(key, "half of 30,000 topics moves to a second member", 1, moving)
         yield Case(key, "a member with 30,000 topics leaves", 1, [*owning, self._beat(-1)])
         describe = request_class(ApiKey.CONSUMER_GROUP_DESCRIBE)

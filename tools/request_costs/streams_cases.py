@@ -54,7 +54,7 @@ class StreamsCases:
         yield "50,000 tasks", topology(subtopologies=[
             part(subtopology_id=name, source_topics=["wide"]) for name in names[:5]
         ])  # fmt: skip
-        yield "8,000 changelogs to make", topology(subtopologies=[
+        yield "8,000 changelog topics to create", topology(subtopologies=[
             part(subtopology_id=name, source_topics=[name], state_changelog_topics=[info(name=f"{name}-log")])
             for name in names[: ENTRIES // 3]
         ])  # fmt: skip

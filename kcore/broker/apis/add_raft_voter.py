@@ -20,7 +20,7 @@ class AddRaftVoterApi(MembershipApi[AddRaftVoterRequest, AddRaftVoterResponse]):
     request_type: ClassVar[type] = AddRaftVoterRequest
     response_type: ClassVar[type] = AddRaftVoterResponse
     versions: ClassVar[tuple[int, int]] = (0, 1)
-    differs: ClassVar[str] = "A quorum has one voter; another voter gets REQUEST_TIMED_OUT at once."
+    differs: ClassVar[str] = "A quorum has one voter. A request to add another gets REQUEST_TIMED_OUT at once."
 
     def check(self, request: AddRaftVoterRequest) -> KafkaError:
         """Returns the reason of the refusal.

@@ -54,8 +54,8 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
     response_type: ClassVar[type] = CreatePartitionsResponse
     versions: ClassVar[tuple[int, int]] = (0, 3)
     differs: ClassVar[str] = (
-        "Internal topics are refused with INVALID_PARTITIONS: the partition of a group depends on their number of "
-        "partitions. Kafka's tools refuse the change, too; its servers do not."
+        "Internal topics are refused with INVALID_PARTITIONS: their number of partitions determines the "
+        "partition of each group. Kafka's tools refuse the change, too, but Kafka's servers accept it."
     )
 
     def __init__(

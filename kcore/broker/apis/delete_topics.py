@@ -47,7 +47,8 @@ class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
     response_type: ClassVar[type] = DeleteTopicsResponse
     versions: ClassVar[tuple[int, int]] = (1, 6)
     differs: ClassVar[str] = (
-        "Internal topics are refused with INVALID_TOPIC_EXCEPTION; Kafka deletes them with all groups and transactions."
+        "Internal topics are refused with INVALID_TOPIC_EXCEPTION; Kafka deletes them, and with them "
+        "all groups and transactions."
     )
 
     def __init__(

@@ -52,7 +52,7 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
     response_type: ClassVar[type] = DescribeConfigsResponse
     versions: ClassVar[tuple[int, int]] = (1, 4)
     differs: ClassVar[str] = (
-        "Loggers (resource type 8) are those of the package kcore, not those of an embedding program."
+        "The loggers (resource type 8) are those of the package `kcore`, without those of a program that embeds it."
     )
 
     def __init__(

@@ -47,7 +47,8 @@ class ElectLeadersApi(SlicedReadApi[ElectLeadersRequest, ElectLeadersResponse]):
     response_type: ClassVar[type] = ElectLeadersResponse
     versions: ClassVar[tuple[int, int]] = (0, 2)
     differs: ClassVar[str] = (
-        "Outside of a cluster, kcore holds no election: the node that has a partition's log is its leader."
+        "kcore holds no elections. A partition gets ELECTION_NOT_NEEDED, or PREFERRED_LEADER_NOT_AVAILABLE if no node "
+        "leads it."
     )
 
     def __init__(

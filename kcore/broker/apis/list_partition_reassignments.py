@@ -32,7 +32,8 @@ class ListPartitionReassignmentsApi(Api[ListPartitionReassignmentsRequest, ListP
     response_type: ClassVar[type] = ListPartitionReassignmentsResponse
     versions: ClassVar[tuple[int, int]] = (0, 0)
     differs: ClassVar[str] = (
-        "Outside of a cluster, partitions never move: the list is empty. In a cluster, the list has the planned moves."
+        "On a single node, the list is empty, because partitions never move. In a cluster, the list has the planned "
+        "moves of leaders."
     )
 
     def __init__(self, authorizer: Authorizer | None = None) -> None:

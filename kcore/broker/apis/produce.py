@@ -109,11 +109,10 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
     versions = (0, 13)
     small_responses = True
     differs = (
-        "A compressed batch gets MESSAGE_TOO_LARGE if it has more than 16 MiB of decompressed records. So do the "
-        "remaining batches of a request once its decompressed records exceed 64 MiB, or 32 times the size of its "
-        "batches if that is more. Kafka has no limit."
+        "A compressed batch with more than 16 MiB of decompressed records is refused with MESSAGE_TOO_LARGE. A request "
+        "may have 64 MiB of decompressed records, or 32 times the size of its batches if that is more. Its batches "
+        "beyond this limit are refused with MESSAGE_TOO_LARGE. Kafka has neither limit."
     )
-    served_versions = (3, 13)
     storage_error = ErrorCode.KAFKA_STORAGE_ERROR
 
     def __init__(

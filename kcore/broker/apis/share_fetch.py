@@ -132,13 +132,13 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
     response_type: ClassVar[type] = ShareFetchResponse
     versions: ClassVar[tuple[int, int]] = (1, 2)
     differs: ClassVar[str] = (
-        f"A request or session may have {MAX_PARTITIONS} partitions; "
-        "more are INVALID_REQUEST or SHARE_SESSION_LIMIT_REACHED. "
+        f"A request or session may have {MAX_PARTITIONS} partitions. kcore refuses a request with more with "
+        "INVALID_REQUEST, and a session with more with SHARE_SESSION_LIMIT_REACHED. "
         f"A request loads at most {MAX_LOADS} of them, or fewer with large states; the next requests load the others. "
         f"A response has at most {MOST_SHARED_BYTES >> 20} MiB of records, or one batch. "
-        "If there are too many sessions, a new session replaces the oldest session of the client that has the most "
-        "sessions (or partitions, if their limit is exceeded). If that is the new session's own client, it is refused. "
-        "Kafka refuses every new session."
+        "At the limit of sessions, a new session replaces the oldest session of the client that has the most sessions; "
+        "at the limit of partitions, of the client that has the most partitions in sessions. If that client itself "
+        "opens the new session, kcore refuses it. At these limits, Kafka refuses every new session."
     )
 
     def __init__(

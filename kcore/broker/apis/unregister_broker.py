@@ -20,7 +20,7 @@ class UnregisterBrokerApi(MembershipApi[UnregisterBrokerRequest, UnregisterBroke
     request_type: ClassVar[type] = UnregisterBrokerRequest
     response_type: ClassVar[type] = UnregisterBrokerResponse
     versions: ClassVar[tuple[int, int]] = (0, 0)
-    differs: ClassVar[str] = "Refused: kcore unregisters no broker by request."
+    differs: ClassVar[str] = "kcore refuses every request: it unregisters no broker on request."
 
     def check(self, request: UnregisterBrokerRequest) -> KafkaError:
         """Returns the reason of the refusal."""

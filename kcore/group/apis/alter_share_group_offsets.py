@@ -49,7 +49,9 @@ class AlterShareGroupOffsetsApi(ShareOffsetsApi[AlterShareGroupOffsetsRequest, A
     request_type = AlterShareGroupOffsetsRequest
     response_type = AlterShareGroupOffsetsResponse
     versions = (0, 0)
-    differs: ClassVar[str] = f"{TOO_MANY[0].upper()}{TOO_MANY[1:]}; longer requests are INVALID_REQUEST."
+    differs: ClassVar[str] = (
+        f"{TOO_MANY[0].upper()}{TOO_MANY[1:]}; a request with more is refused with INVALID_REQUEST."
+    )
 
     __slots__ = ()
 

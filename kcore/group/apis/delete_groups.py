@@ -82,8 +82,8 @@ class DeleteGroupsApi(GroupApi[DeleteGroupsRequest, DeleteGroupsResponse]):
     response_type = DeleteGroupsResponse
     versions = (0, 2)
     differs: ClassVar[str] = (
-        "A group with more offsets than one batch can remove is deleted in several: after a crash in between it still "
-        "exists, with the other offsets."
+        "If the offsets of a group do not fit into one batch of tombstones, several batches delete the group. After a "
+        "crash between them, the group still exists, with the remaining offsets."
     )
 
     __slots__ = ("_share",)

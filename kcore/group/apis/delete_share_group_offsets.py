@@ -46,7 +46,9 @@ class DeleteShareGroupOffsetsApi(ShareOffsetsApi[DeleteShareGroupOffsetsRequest,
     request_type = DeleteShareGroupOffsetsRequest
     response_type = DeleteShareGroupOffsetsResponse
     versions = (0, 0)
-    differs: ClassVar[str] = f"{TOO_MANY[0].upper()}{TOO_MANY[1:]}; longer requests are INVALID_REQUEST."
+    differs: ClassVar[str] = (
+        f"{TOO_MANY[0].upper()}{TOO_MANY[1:]}; a request with more is refused with INVALID_REQUEST."
+    )
 
     __slots__ = ()
 

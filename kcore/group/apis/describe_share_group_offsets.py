@@ -118,8 +118,8 @@ class DescribeShareGroupOffsetsApi(
     response_type = DescribeShareGroupOffsetsResponse
     versions = (0, 1)
     differs: ClassVar[str] = (
-        f"{TOO_MANY[0].upper()}{TOO_MANY[1:]}; longer requests are INVALID_REQUEST. "
-        "Kafka delays the response by 31 seconds if a partition does not exist, kcore does not."
+        f"{TOO_MANY[0].upper()}{TOO_MANY[1:]}; a request with more is refused with INVALID_REQUEST. "
+        "Kafka delays the response by 31 seconds if a partition does not exist; kcore responds at once."
     )
 
     __slots__ = ()

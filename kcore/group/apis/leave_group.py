@@ -46,7 +46,10 @@ class LeaveGroupApi(GroupApi[LeaveGroupRequest, LeaveGroupResponse]):
     response_type = LeaveGroupResponse
     versions = (0, 5)
     small_responses = True
-    differs: ClassVar[str] = f"More than {FEW_MEMBERS} members leave in several steps, between which others may join."
+    differs: ClassVar[str] = (
+        f"If a request names more than {FEW_MEMBERS} members, they leave in several steps. Between two steps, other "
+        "members may join."
+    )
 
     __slots__ = ()
 

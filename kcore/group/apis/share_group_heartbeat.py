@@ -53,8 +53,9 @@ class ShareGroupHeartbeatApi(GroupApi[ShareGroupHeartbeatRequest, ShareGroupHear
     versions = (1, 1)
     caches_requests = True
     differs: ClassVar[str] = (
-        f"A member may subscribe to {MAX_SUBSCRIBED_TOPICS} topics; more are INVALID_REQUEST. "
-        "After a restart, unconfirmed initializations are repeated by the next heartbeat."
+        f"A member may subscribe to {MAX_SUBSCRIBED_TOPICS} topics; a request with more is refused with "
+        "INVALID_REQUEST. After a restart, the next heartbeat repeats the initialization of each share partition that "
+        "the share coordinator has not confirmed."
     )
 
     __slots__ = ("_services", "fast", "fast_path")

@@ -71,12 +71,13 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
     versions = (0, 0)
     caches_requests = True
     differs: ClassVar[str] = (
-        f"A topology with more than {MAX_TOPICS} topic names is an INVALID_REQUEST. One with more than {MAX_TASKS} "
-        "tasks gets the status INCORRECTLY_PARTITIONED_TOPICS. While source topics are missing, members with an "
-        "endpoint get all endpoints without partitions; Kafka returns UNKNOWN_SERVER_ERROR. "
-        f"A response has endpoints with at most {MAX_ENDPOINT_TOPICS} topics and {MAX_ENDPOINT_PARTITIONS} partitions; "
-        f"those of the members that joined last are left out. Above {INLINE_MEMBERS} members, a target is computed in "
-        "slices, and a later heartbeat returns it; until then, the status is ASSIGNMENT_DELAYED."
+        f"A topology with more than {MAX_TOPICS} topic names is refused with INVALID_REQUEST. If a topology has more "
+        f"than {MAX_TASKS} tasks, the status is INCORRECTLY_PARTITIONED_TOPICS. While source topics are missing, a "
+        "member with an endpoint gets the endpoints of all members, without partitions. Kafka responds with "
+        f"UNKNOWN_SERVER_ERROR. The endpoints in a response have at most {MAX_ENDPOINT_TOPICS} topics and "
+        f"{MAX_ENDPOINT_PARTITIONS} partitions together; the response omits those of the members that joined last. If "
+        f"a group has more than {INLINE_MEMBERS} members, a later heartbeat returns the target assignment; until then, "
+        "the status is ASSIGNMENT_DELAYED."
     )
 
     __slots__ = ("_services", "fast", "fast_path")

@@ -132,7 +132,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=WARNING,
         help=f"exit with status 1 if a finding has this severity or a worse one (default {WARNING})",
     )
-    parser.add_argument("--limit", type=int, default=SHOWN, metavar="N", help=f"show N findings (default {SHOWN})")
+    parser.add_argument(
+        "--limit", type=int, default=SHOWN, metavar="N", help=f"print at most N findings (default {SHOWN})"
+    )
     parser.add_argument(
         "--now-ms", type=int, metavar="MS", help="the time at which to check open transactions; default: the logs' end"
     )

@@ -274,18 +274,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the job's arguments."""
     add_folder_argument(parser)
     parser.add_argument("--out", required=True, metavar="FOLDER", help="the output folder for the tables")
-    parser.add_argument("--as-of-ms", type=int, metavar="MS", help="the state at that time, in ms since the epoch")
+    parser.add_argument(
+        "--as-of-ms", type=int, metavar="MS", help="rebuild the state at this time, in ms since the epoch"
+    )
     parser.add_argument(
         "--as-of-offset",
         action="append",
         default=[],
         metavar="TOPIC-PARTITION:OFFSET",
-        help="the state of one partition before that offset (may be repeated)",
+        help="rebuild the state of this partition before this offset (may be repeated)",
     )
     parser.add_argument(
         "--data-folder",
         metavar="DIR",
-        help="also write a data folder that `kcore serve` can start from; must be empty or not exist",
+        help="also write a data folder from which `kcore serve` can start; it must be empty or not exist",
     )
     parser.add_argument(
         "--topic-partitions",

@@ -148,22 +148,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the job's arguments."""
     add_folder_argument(parser)
     parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="the plan, .json or .csv")
-    parser.add_argument("--as-of-ms", type=int, metavar="MS", help="the offsets at that time, in ms since the epoch")
+    parser.add_argument(
+        "--as-of-ms", type=int, metavar="MS", help="plan the offsets of this time, in ms since the epoch"
+    )
     parser.add_argument(
         "--as-of-offset",
         action="append",
         default=[],
         metavar="TOPIC-PARTITION:OFFSET",
-        help=f"the offsets before that offset of a partition of {CONSUMER_OFFSETS} (may be repeated)",
+        help=f"plan the offsets before this offset of a partition of {CONSUMER_OFFSETS} (may be repeated)",
     )
-    parser.add_argument("--group", action="append", default=[], help="a group (may be repeated); none: all")
-    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="check against this running server")
-    parser.add_argument("--command-config", metavar="FILE", help="a properties file: TLS and SASL of that server")
-    parser.add_argument("--data", metavar="DIR", help="check against this data folder, which no server has open")
+    parser.add_argument("--group", action="append", default=[], help="a group (may be repeated); default: all")
+    parser.add_argument(
+        "--bootstrap", metavar="HOST:PORT", help="compare the plan with the offsets of this running server"
+    )
+    parser.add_argument(
+        "--command-config", metavar="FILE", help="a properties file with the TLS and SASL settings for that server"
+    )
+    parser.add_argument(
+        "--data", metavar="DIR", help="compare the plan with the offsets of this data folder, which no server has open"
+    )
     parser.add_argument(
         "--include-same",
         action="store_true",
-        help="also commit offsets that are correct already, which renews their retention",
+        help="include offsets that are already correct; committing them renews their retention",
     )
     add_session_arguments(parser)
 

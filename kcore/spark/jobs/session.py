@@ -30,7 +30,9 @@ def add_folder_argument(parser: argparse.ArgumentParser) -> None:
         "--kafka", metavar="HOST:PORT", help="read this running cluster with Spark's Kafka source instead of a folder"
     )
     parser.add_argument(
-        "--kafka-config", metavar="FILE", help="a properties file of Kafka's clients for --kafka: TLS and SASL"
+        "--kafka-config",
+        metavar="FILE",
+        help="a properties file with the TLS and SASL settings of Kafka's clients, for --kafka",
     )
 
 

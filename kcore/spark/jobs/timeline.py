@@ -128,10 +128,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     defaults = TimelineOptions()
     add_folder_argument(parser)
     parser.add_argument("--out", required=True, metavar="DIR", help="the output folder for tables and timeline.html")
-    parser.add_argument("--from-ms", type=int, metavar="MS", help="skip events that ended before (ms since the epoch)")
+    parser.add_argument(
+        "--from-ms", type=int, metavar="MS", help="skip events that ended before this time, in ms since the epoch"
+    )
     parser.add_argument("--to-ms", type=int, metavar="MS", help="skip events that began at this time or later")
     parser.add_argument(
-        "--window-ms", type=int, metavar="MS", help="window width; default: derived from the covered time"
+        "--window-ms",
+        type=int,
+        metavar="MS",
+        help="length of a window; default: derived from the time that the logs cover",
     )
     parser.add_argument("--group", action="append", metavar="ID", help="only this group (may be repeated)")
     parser.add_argument(
@@ -159,7 +164,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--session-timeout-ms",
         type=int,
         metavar="MS",
-        help="group.consumer.session.timeout.ms, which no log contains: separates members that left from timeouts",
+        help="group.consumer.session.timeout.ms, which no log contains; distinguishes leaves from timeouts",
     )
     add_output_arguments(parser)
     add_session_arguments(parser)

@@ -69,10 +69,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--session-timeout-ms",
         type=int,
         metavar="MS",
-        help="group.consumer.session.timeout.ms, which no log contains: separates members that left from timeouts",
+        help="group.consumer.session.timeout.ms, which no log contains; distinguishes leaves from timeouts",
     )
     for name, default, help_ in (
-        ("--gap-ms", limits.gap_ms, "alert on groups with members and lag without a commit for this time"),
+        ("--gap-ms", limits.gap_ms, "alert on a group that has members and lag, but no commit for this time"),
         ("--storm-count", limits.storm_count, "alert on this number of rebalances of one group"),
         ("--storm-window-ms", limits.storm_window_ms, "the time within which these rebalances begin"),
         ("--grace-ms", limits.grace_ms, "alert on transactions that exceed their timeouts by this time"),
