@@ -36,7 +36,7 @@ class _Caller:
 
     @property
     def config(self) -> Config:
-        """The settings in force."""
+        """The effective settings."""
         return self.engine.config
 
     @property

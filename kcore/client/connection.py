@@ -117,7 +117,7 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """True if this side closed the connection: by `close`, or because a wait for a response was interrupted."""
+        """True if the client closed the connection: by `close`, or because a wait for a response was interrupted."""
         return self._socket.fileno() < 0
 
     def send(self, request: Request[R], version: int | None = None) -> R:

@@ -173,7 +173,9 @@ def _begin(env: lmdb.Environment, source: str) -> tuple[lmdb.Transaction, bytes 
         txn.abort()
     if damage is not None:
         raise DataFolderError(source, str(damage), JOURNAL_NAME) from damage
-    raise LogError(f"{source}: the server writes faster than its journal can be read")
+    raise LogError(
+        f"{source}: the server writes faster than the copy can read its journal; copy again when it writes less"
+    )
 
 
 def _begin_shared(

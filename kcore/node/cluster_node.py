@@ -40,7 +40,7 @@ class ClusteredNode(Node):
 
     @property
     def config(self) -> Config:
-        """The settings in force."""
+        """The effective settings."""
         return self._member.member.node.config
 
     def close(self) -> None:
@@ -80,7 +80,7 @@ class AsyncClusteredNode(AsyncNode):
 
     @property
     def config(self) -> Config:
-        """The settings in force."""
+        """The effective settings."""
         return self._member.node.config
 
     async def close(self) -> None:

@@ -66,7 +66,7 @@ class EmbeddedNode(Node):
 
     @property
     def config(self) -> Config:
-        """The settings in force."""
+        """The effective settings."""
         return self.engine.config
 
     @property
@@ -127,7 +127,7 @@ class AsyncEmbeddedNode(AsyncNode):
 
     @property
     def config(self) -> Config:
-        """The settings in force."""
+        """The effective settings."""
         return self.engine.config
 
     @property

@@ -145,7 +145,7 @@ class LoopThreadDriver:
 
     def start(self, context: RequestContext, request: Any) -> Pending | Any:
         """Refuses the call: only a node without a listener returns pending responses."""
-        raise KcoreError("start() needs a node without a listener: use send() in a thread")
+        raise KcoreError("start() is not available on a node that listens; call send() in a thread")
 
     def run(self) -> None:
         """Does nothing: the loop runs in its own thread."""

@@ -82,7 +82,7 @@ def _decompress_snappy_block(block: memoryview, size_before: int, max_size_bytes
     if size_before + size > max_size_bytes:
         raise too_large("snappy", max_size_bytes)
     if size > _SNAPPY_HIGHEST_RATIO * len(block):
-        raise CompressionError("snappy", f"{len(block)} bytes cannot hold the {size} they claim")
+        raise CompressionError("snappy", f"a block of {len(block)} bytes cannot have {size} bytes of data")
     try:
         return bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as error:

@@ -37,7 +37,7 @@ def exchange_maker(settings: SecuritySettings, engine: Engine) -> Callable[[], S
 
     Args:
         settings: the listener's settings.
-        engine: contains the users.
+        engine: the engine, which stores the users.
 
     Raises:
         ConfigError: an enabled mechanism cannot work.

@@ -185,9 +185,9 @@ class Completion:
 
 
 class MarkerTimer(ShardTimer):
-    """A timer of a transactional id whose decision may require markers.
+    """A timer of a transactional id whose decision may require transaction markers.
 
-    It writes them after the decision: the codes of the partitions lead to another decision.
+    It starts to write the markers after the decision. When all partitions have responded, another decision follows.
     """
 
     __slots__ = ("machine", "transactional_id")

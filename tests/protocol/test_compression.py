@@ -192,7 +192,7 @@ def test_a_decompression_bomb_takes_at_most_a_few_times_its_limit(codec: Compres
 def test_raw_snappy_that_claims_an_impossible_size_is_refused_before_it_is_unpacked() -> None:
     with pytest.raises(CompressionError, match="more than the 1048576 bytes allowed"):
         decompress(CompressionType.SNAPPY, b"\xff\xff\xff\xff\x0f", LIMIT)
-    with pytest.raises(CompressionError, match="4 bytes cannot hold the 1000000 they claim"):
+    with pytest.raises(CompressionError, match="a block of 4 bytes cannot have 1000000 bytes of data"):
         decompress(CompressionType.SNAPPY, b"\xc0\x84\x3d\x00", LIMIT)
 
 

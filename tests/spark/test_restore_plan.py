@@ -122,7 +122,7 @@ def edited(change: Any) -> str:
         (edited(lambda plan: plan["rows"].append(plan["rows"][0])), "group 'g' has two rows for t-0"),
         (edited(lambda plan: plan["rows"][0].pop("why")), "row 1 has the columns"),
         (edited(lambda plan: plan["rows"][0].update(to=-1)), "row 1: to cannot be -1"),
-        (edited(lambda plan: plan["rows"][0].update(to=None)), "row 1: the action is set, but there is no offset"),
+        (edited(lambda plan: plan["rows"][0].update(to=None)), "row 1: the action 'set' needs an offset in `to`"),
         (edited(lambda plan: plan["rows"][0].update(action="delete")), "action is one of set, skip, refuse, unchecked"),
         (edited(lambda plan: plan["rows"][0].update(partition=True)), "row 1: partition cannot be True"),
     ],

@@ -106,7 +106,7 @@ def _check(update: FeatureUpdateKey, present: int, kind: int) -> None:
     feature = FEATURES.get(update.feature) or FIXED_FEATURES.get(update.feature)
     level = update.max_version_level
     if kind not in {UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE}:
-        raise refused(f"there is no upgrade type {kind}")
+        raise refused(f"unknown upgrade type {kind}")
     if feature is None:
         raise refused("the feature is unknown to this broker")
     if not feature.lowest <= level <= feature.highest:

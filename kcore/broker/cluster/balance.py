@@ -133,7 +133,7 @@ class Placement:
                     yield self.move(topic, partition, self.best(topic))
 
     def evened(self) -> Iterator[Move]:
-        """Yields the moves after which nodes lead equal numbers of each topic, and about equal numbers in total.
+        """Yields moves after which nodes lead equal numbers of partitions of each topic, and similar numbers in total.
 
         Numbers that differ by one count as equal. Among such placements, the racks lead numbers of each topic that are
         as equal as possible, so that the loss of a rack affects few partitions.

@@ -280,7 +280,7 @@ class BrokerHeartbeatApi(NodeApi[BrokerHeartbeatRequest, BrokerHeartbeatResponse
     def decide(
         self, machine: MetadataMachine, context: RequestContext, request: BrokerHeartbeatRequest
     ) -> BrokerHeartbeatResponse:
-        """Responds whether the node leads nothing more, so that it may stop."""
+        """Tells the node whether it may stop: when it no longer leads any partition."""
         if not self.access.allowed(context):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         code = registration_error(machine, request.broker_id, request.broker_epoch)

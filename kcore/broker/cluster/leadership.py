@@ -185,7 +185,7 @@ class LeadershipKeeper(MetadataListener):
         """Does nothing: the changes are staged with the decision."""
 
     def committed(self) -> None:
-        """Puts the decided leaders into effect soon, but not while the round is being settled."""
+        """Schedules `apply`, which must not run before the round has ended."""
         self._wheel.add(self._wheel.now_ms, self.apply)
 
     def failed(self, error: LogError) -> None:

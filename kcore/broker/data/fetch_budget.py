@@ -40,7 +40,11 @@ class FetchMemoryBudget:
         return self._left_bytes
 
     def measure(self, left_bytes: int) -> None:
-        """Sets the remaining memory and the limit of a response from it; negative if responses exceed it."""
+        """Sets the remaining memory, and derives the maximum size of a response from it.
+
+        Args:
+            left_bytes: the remaining memory; negative if the unread responses exceed the limit.
+        """
         self._left_bytes = left_bytes
         self.most_bytes = max(0, min(self._fetch_max_bytes, left_bytes // SHARE))
         self.most_shared_bytes = min(self.most_bytes, MOST_SHARED_BYTES)

@@ -28,7 +28,7 @@ class LogDirs(Protocol):
         ...
 
     def volume_bytes(self) -> tuple[int, int]:
-        """Returns the total and free bytes of the folder's volume; -1 each if unknown."""
+        """Returns the total and free bytes of the folder's volume; (-1, -1) if they are unknown."""
         ...
 
 

@@ -83,7 +83,8 @@ class ApplicationTopics:
     def create(self, topics: Iterable[RequestedTopic], remember_ms: int) -> None:
         """Starts creating topics, unless their creation has been started already.
 
-        Topics that have too many partitions together are not created, as in Kafka, where they are one request.
+        If the topics have too many partitions together, none of them is created. Kafka creates them with one request,
+        which has the same limit.
 
         Args:
             topics: the topics.

@@ -1,4 +1,7 @@
-"""The records that describe a metadata image, in parts: each is one decision of the log's compaction."""
+"""The records that describe a metadata image, in parts.
+
+The compaction of the metadata log writes each part with a decision of its own.
+"""
 
 from __future__ import annotations
 

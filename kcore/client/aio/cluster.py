@@ -421,7 +421,7 @@ class _Sent:
         unsent.setdefault(channel, set()).add(self)
 
     def release(self, *_: object) -> None:
-        """Lets later requests overtake this one; more calls do nothing."""
+        """Lets later requests overtake this one. Further calls have no effect."""
         requests = self._unsent.get(self._channel)
         if requests is not None:
             requests.discard(self)

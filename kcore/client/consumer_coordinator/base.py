@@ -158,7 +158,7 @@ class GroupMemberMachine(ABC):
     # ---- inputs
 
     def advance(self, now_ms: int) -> None:
-        """Moves the time: fires timers, and prepares requests and events."""
+        """Advances the clock: fires the due timers, and prepares requests and events."""
         if self.closed:
             return
         self._look_up(now_ms)

@@ -321,13 +321,13 @@ class Sessions:
         try:
             connection = psycopg.connect(make_conninfo("", **parameters), autocommit=True)
         except psycopg.Error as error:
-            raise StoreUnavailableError(f"PostgreSQL, connecting: {' '.join(str(error).split())}") from error
+            raise StoreUnavailableError(f"cannot connect to PostgreSQL: {' '.join(str(error).split())}") from error
         try:
             session = Session(connection)
         except BaseException as error:
             connection.close()
             if isinstance(error, OSError):  # no descriptor is free
-                raise StoreUnavailableError(f"PostgreSQL, connecting: {error}") from error
+                raise StoreUnavailableError(f"cannot connect to PostgreSQL: {error}") from error
             raise
         try:
             with self.watchdog.limit(session, self.timeout_s):

@@ -267,8 +267,8 @@ class RoundWriter:
         stored_round = None if found is None else int(found[0])
         if stored_round is not None and stored_round < self._round:
             raise StoreRewoundError(
-                f"PostgreSQL has round {stored_round} of node {node_id}, and round {self._round} was acknowledged: "
-                "commits were lost in a failover, or a backup was restored"
+                f"PostgreSQL has only round {stored_round} of node {node_id}, but {self._round} was acknowledged: a "
+                "failover lost commits, or a backup was restored"
             )
         self._require_ends(round_, expected, ends)
         return stored_round == round_.number if round_.number else _has_batches(round_, rows)

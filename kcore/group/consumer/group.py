@@ -402,7 +402,7 @@ class ConsumerGroup(Group):
         return topic in self.subscriptions
 
     def offset_expiration_base(self) -> ExpirationBase | None:
-        """Returns the commit time of each offset as its start; offsets of subscribed topics do not expire."""
+        """Returns the rule of expiration: an offset ages from its commit, unless a member subscribes to its topic."""
         return ExpirationBase(None, self.subscriptions)
 
     def validate_delete(self) -> ErrorCode:

@@ -117,8 +117,8 @@ class KnownMembers(NamedTuple):
     """The assignor's view of all members when it computed the current target.
 
     Attributes:
-        members: in the order of joining.
-        kinds: their different subscriptions.
+        members: the members in the order of joining.
+        kinds: the distinct subscriptions of the members.
     """
 
     members: list[AssignorMember]

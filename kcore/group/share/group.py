@@ -274,7 +274,7 @@ class ShareGroup(Group):
     # ---- soft state
 
     def topic_changed(self) -> None:
-        """Makes the next heartbeat compare the topics, because a topic was created, grown or deleted."""
+        """Makes the next heartbeat compare the topics, because a topic was created, extended or deleted."""
         self.topics_checked = False
         self.quiet_until_ms = 0
         self._unassigned = None

@@ -1,4 +1,7 @@
-"""The share partitions of a group whose state the share coordinator holds, as record 15 lists them."""
+"""The share partitions of a group whose state the share coordinator holds.
+
+The group stores their lists in a record of type 15 (`ShareGroupStatePartitionMetadata`).
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ NO_PARTITIONS: Final[frozenset[int]] = frozenset()
 
 
 class StatePartitions(NamedTuple):
-    """The three lists of record 15. Immutable by convention: a change returns another object.
+    """The three lists of a record of type 15. Immutable by convention: a change returns another object.
 
     Attributes:
         initializing: partitions whose initialization the share coordinator has not confirmed.

@@ -305,7 +305,7 @@ class AsyncGroup:
     # ---- settings
 
     async def config(self, *, own: bool = False) -> dict[str, str | None]:
-        """Returns the group's settings in force, by Kafka's names, for example "share.auto.offset.reset".
+        """Returns the group's effective settings, by Kafka's names, for example "share.auto.offset.reset".
 
         Args:
             own: True for the settings that were set for this group, without defaults.

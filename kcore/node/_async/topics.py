@@ -281,7 +281,7 @@ class AsyncTopic:
         await self._wait_for(partitions)
 
     async def config(self, *, own: bool = False) -> dict[str, str | None]:
-        """Returns the settings in force, by Kafka's names; sensitive values are None.
+        """Returns the effective settings, by Kafka's names; sensitive values are None.
 
         Args:
             own: True for the settings that were set for this topic, without defaults.
@@ -307,17 +307,17 @@ class AsyncTopic:
         partition: int | None = None,
         timestamp: datetime | float | None = None,
     ) -> RecordMetadata:
-        """Appends a record and returns its place once it is durable.
+        """Appends a record, and returns its partition and offset once it is durable.
 
-        After a lost connection the request is repeated, which may append the record twice. `node.producer()` has
-        batching, and idempotence against such duplicates.
+        If the connection is lost, the client repeats the request, which may append the record twice.
+        `node.producer()` prevents such duplicates, and sends records in batches.
 
         Args:
             value: the value; text is encoded as UTF-8; None is a tombstone.
             key: the key. Records with equal keys go to the same partition, as with Java's producer.
             headers: names and values.
-            partition: the partition; None: by the key, or without a key in turn.
-            timestamp: the time of the record, or seconds since the epoch; None: now.
+            partition: the partition; None: the key selects it, and records without a key go to each partition in turn.
+            timestamp: the time of the record, as a datetime or in seconds since the epoch; None: now.
 
         Raises:
             UnknownTopicOrPartitionError: the topic or partition does not exist.

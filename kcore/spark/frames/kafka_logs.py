@@ -117,7 +117,7 @@ class KafkaLogs(EventLogs):
 
 
 def use_consumer_offsets(spark: SparkSession) -> None:
-    """Makes the source of a session see internal topics."""
+    """Makes Spark's Kafka source read internal topics in this session."""
     spark.conf.set(CONSUMER_OFFSETS_SETTING, "true")
 
 

@@ -230,5 +230,5 @@ def _row(number: int, cells: dict[str, Any]) -> PlanRow:
     if cells["action"] not in ACTIONS:
         raise ValueError(f"row {number}: action is one of {', '.join(ACTIONS)}, not {cells['action']!r}")
     if cells["action"] == SET and cells["to"] is None:
-        raise ValueError(f"row {number}: the action is set, but there is no offset")
+        raise ValueError(f"row {number}: the action {SET!r} needs an offset in `to`")
     return PlanRow(*(cells[name] for name in NAMES))

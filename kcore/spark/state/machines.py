@@ -39,11 +39,11 @@ class ReplayContext(ShardContext):
         raise ReplayOnlyError(f"a replay has no request to complete with {response!r}")
 
     def schedule(self, deadline_ms: int, timer: Any) -> Any:
-        """Refuses to arm a timer: no time passes in a replay."""
+        """Raises ReplayOnlyError, because no time passes in a replay."""
         raise ReplayOnlyError(f"a replay cannot arm the timer {timer!r}")
 
     def in_slices(self, work: Iterator[Outcome | None]) -> None:
-        """Refuses to run work: a replay makes no decisions."""
+        """Raises ReplayOnlyError, because a replay makes no decisions."""
         raise ReplayOnlyError(f"a replay cannot run {work!r}")
 
 

@@ -34,8 +34,8 @@ class Signs:
         """Returns the time of the newest commit to any of the partitions, None if there is none since `since_ms`.
 
         Args:
-            parts: the partitions that a member has owned since `since_ms`: their commits are that member's.
-            since_ms: the time from which on commits count.
+            parts: the partitions that one member has owned since `since_ms`, so that it has made their commits.
+            since_ms: the time before which commits are ignored.
         """
         newest = max((self._at_ms.get(part, -1) for part in parts), default=-1)
         return newest if newest >= max(0, since_ms) else None
