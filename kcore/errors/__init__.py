@@ -191,7 +191,7 @@ class ConnectionClosedError(KcoreError, ConnectionError):
 class CommitFailedError(KcoreError):
     """A member's commit was refused because the member has left the group, was fenced, or lost its partitions.
 
-    The member joins again by itself. Its partitions may have new owners, so do not repeat the commit. A transaction
+    The member joins again automatically. Its partitions may have new owners, so do not repeat the commit. A transaction
     that contains the commit can only be aborted. The cause is the coordinator's error, if the coordinator refused it.
     """
 

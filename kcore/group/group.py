@@ -71,7 +71,7 @@ class Group(ABC):
         return self.state_name().lower()
 
     def topic_changed(self) -> None:  # noqa: B027  # only some kinds of groups depend on topics
-        """Handles a created, grown or deleted topic that the group depends on."""
+        """Handles a created, extended or deleted topic that the group depends on."""
 
     @abstractmethod
     def is_empty(self) -> bool:

@@ -18,7 +18,7 @@ class GroupRecordLimits(MetadataListener):
 
     Args:
         groups: the group shards.
-        limit: returns the limit in force, in bytes.
+        limit: returns the current limit, in bytes.
     """
 
     __slots__ = ("_groups", "_limit")

@@ -196,7 +196,7 @@ class GroupShard:
                 groups[group_id] = None
 
     def on_topic_changed(self, topic: str) -> None:
-        """Makes the groups that depend on a created, grown or deleted topic check it at their next heartbeat.
+        """Makes the groups that depend on a created, extended or deleted topic check it at their next heartbeat.
 
         If there are many, they learn of it in slices: one request may change 10,000 topics of 100,000 groups.
         """

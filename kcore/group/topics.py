@@ -1,4 +1,4 @@
-"""Notifies the group shards of created, grown and deleted topics."""
+"""Notifies the group shards of created, extended and deleted topics."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def open_engine(path: str | os.PathLike[str] | None, durability: str = "fsync") 
 def compact(path: str | os.PathLike[str]) -> tuple[int, int]:
     """Shrinks the file of a folder that no process has open; returns its size in bytes before and after.
 
-    LMDB's file never shrinks by itself: deleted space is reused. This deletes all reclaimable batches, copies the rest,
+    LMDB never shrinks its file, but reuses deleted space. This deletes all reclaimable batches, copies the rest,
     and replaces the file by the copy atomically. It needs space for the copy. Raises DataFolderError if the folder is
     refused, LogError if copying fails; the folder is then unchanged.
     """

@@ -219,7 +219,7 @@ class LmdbStorage(LmdbReader):
         self._unsettled = True
 
     def _write_transaction(self, write_set: WriteSet) -> None:
-        """Writes a write set to the log, after the journal's batches. Repeats only after the map has grown.
+        """Writes a write set to the log, after the journal's batches. Repeats this after the map was extended.
 
         The caller holds both locks.
         """

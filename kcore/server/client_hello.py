@@ -71,7 +71,7 @@ class _Reader:
         return int.from_bytes(self.take(size), "big")
 
     def block(self, length_bytes: int) -> _Reader:
-        """Returns a reader of the next block, whose length has so many bytes."""
+        """Returns a reader of the next block, whose length field has the given number of bytes."""
         return _Reader(self.take(self.number(length_bytes)))
 
 

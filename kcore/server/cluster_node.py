@@ -205,7 +205,7 @@ class ClusterNode:
             )
 
     async def abort(self) -> None:
-        """Ends an incarnation that was fenced: nothing more is written."""
+        """Ends an incarnation that was fenced, without further writes."""
         try:
             await self._close_server()
         finally:

@@ -113,7 +113,7 @@ class BrokerClock:
         self._advance(0)
 
     def step_wall(self, seconds: float) -> None:
-        """Moves the time in timestamps of records, forward or back; timeouts are not affected.
+        """Moves the clock for timestamps of records, forward or back. Timeouts are not affected.
 
         Raises:
             ValueError: the time would be before 1970 or after 9999.

@@ -137,7 +137,7 @@ class History(Sequence[Event]):
         return [row for row in found if partition is None or row.partition == partition]
 
     def table(self, last: int | None = None) -> str:
-        """Returns the events as a table of text; with `last`, only so many of the newest ones."""
+        """Returns the events as a table of text; with `last`, only this number of the newest events."""
         events = self._events if last is None else self._events[max(0, len(self) - last) :]
         earlier = self.dropped + len(self) - len(events)
         head = ("seconds", "event", "member", "epoch", "what", "cause")

@@ -12,21 +12,21 @@ stateDiagram-v2
     Ongoing --> PrepareEpochFence: timeout, or InitProducerId of a new instance
     PrepareEpochFence --> PrepareAbort: at once
     Empty --> PrepareAbort: EndTxn v5 abort with nothing to abort
-    CompleteCommit --> PrepareAbort: likewise
-    CompleteAbort --> PrepareAbort: likewise
+    CompleteCommit --> PrepareAbort: EndTxn v5 abort with nothing to abort
+    CompleteAbort --> PrepareAbort: EndTxn v5 abort with nothing to abort
     PrepareCommit --> CompleteCommit: every marker is written
     PrepareAbort --> CompleteAbort: every marker is written
     Empty --> Empty: InitProducerId
     CompleteCommit --> Empty: InitProducerId
     CompleteAbort --> Empty: InitProducerId
-    Empty --> Dead: unused for long
-    CompleteCommit --> Dead: unused for long
-    CompleteAbort --> Dead: unused for long
+    Empty --> Dead: the id expires
+    CompleteCommit --> Dead: the id expires
+    CompleteAbort --> Dead: the id expires
     Dead --> [*]
 ```
 
-Two of Kafka's states never occur in a log: Dead, which is a tombstone there, and PrepareEpochFence, which lasts while
-Kafka appends the abort. kcore applies a decision as a whole, so no request sees an id in either state.
+Two of Kafka's states never occur in a log. Dead is a tombstone in the log. PrepareEpochFence lasts in Kafka until the
+abort is appended. kcore applies a decision as a whole, so no request sees an id in either state.
 """
 
 from __future__ import annotations

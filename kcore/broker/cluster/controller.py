@@ -190,8 +190,8 @@ class Controller:
     def _joined(self, machine: MetadataMachine, nodes: list[RegisteredNode], leading: set[int]) -> list[Record]:
         """Makes the registrations of nodes that are alive.
 
-        A new incarnation is registered when its node leads nothing more, so that it never adopts a partition in the
-        epoch of an earlier incarnation.
+        A new incarnation is registered when its node no longer leads any partition. So it never adopts a partition in
+        the epoch of an earlier incarnation.
         """
         records = []
         for node in nodes:

@@ -34,7 +34,7 @@ SET, DELETE = 0, 1
 
 
 def loggers() -> dict[str, str]:
-    """Returns the level in force of each logger, by name; names are sorted, `root` is the first."""
+    """Returns the effective level of each logger, by name; names are sorted, `root` is the first."""
     names = sorted(name for name in logging.root.manager.loggerDict if name.startswith(f"{PACKAGE}."))
     return {ROOT: _level_of(_logger(ROOT)), **{name: _level_of(_logger(name)) for name in names}}
 
@@ -71,6 +71,6 @@ def _logger(name: str) -> logging.Logger:
 
 
 def _level_of(logger: logging.Logger) -> str:
-    """Returns Kafka's name of a logger's level in force: the most severe level that is not above it."""
+    """Returns Kafka's name of a logger's effective level: the most severe level that is not above it."""
     level = logger.getEffectiveLevel()
     return next((name for name, value in reversed(list(LEVELS.items())) if value <= level), "TRACE")

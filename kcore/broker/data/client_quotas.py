@@ -46,14 +46,14 @@ QUOTAS = (
     CONTROLLER_MUTATION_RATE,
     CONNECTION_CREATION_RATE,
 )
-"""The quotas in force, by their names in Kafka."""
+"""The quotas that kcore applies, by their names in Kafka."""
 
 PERCENT_PER_NS = 100 / 1e9
 """The percentage of a second that a nanosecond is."""
 
 
 class ClientQuotas(MetadataListener):
-    """The quotas in force and the measured rates.
+    """The effective quotas and the measured rates.
 
     Args:
         topics: holds the quotas.
@@ -299,7 +299,7 @@ class Mutations:
         self.throttle_ms = 0
 
     def record(self, partitions: int) -> None:
-        """Records that so many partitions are created or deleted.
+        """Counts created or deleted partitions towards the quota of a client.
 
         Raises:
             KafkaError: THROTTLING_QUOTA_EXCEEDED; the quota is strict and used up, and nothing is recorded.

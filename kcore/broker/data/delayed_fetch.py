@@ -198,7 +198,7 @@ class DelayedFetch(DelayedOperation):
             self._unwatch()
 
     def try_complete(self) -> bool:
-        """Tries the fetch now, or in a slice if it was tried before and many partitions are to be looked at."""
+        """Tries the fetch now, or in a slice if it was tried before and many partitions must be read."""
         if self.watched and not self.api.due_fetches.may_try(self, self.cost):
             return False
         return self.try_now()

@@ -170,7 +170,7 @@ def available_bytes(partition: Partition, item: FetchItem, limit: int) -> tuple[
     position must be valid.
 
     Returns:
-        A pair: the bytes, and the number of batches that were looked at.
+        A pair: the bytes, and the number of batches that were examined.
     """
     most: int = item.partition_max_bytes
     batches = partition.log.read(item.fetch_offset, most, limit, True)

@@ -39,8 +39,8 @@ class Segments:
     """The virtual segments of one partition.
 
     A segment ends before a batch that would make it larger than `segment.bytes`, or that is more than `segment.ms`
-    newer than its first batch. The settings in force when a batch is first seen count. After a restart or a compaction
-    the segments are found again, by the settings of that time.
+    newer than its first batch. The settings at the time when a batch is first seen apply to it. After a restart or a
+    compaction, the segments are found again with the settings of that time.
     """
 
     __slots__ = ("_cleaned_to", "_end", "_segments")

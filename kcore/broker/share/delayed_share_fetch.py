@@ -62,7 +62,7 @@ class DelayedShareFetch(DelayedOperation):
         share_partitions: the share partitions of the fetch.
         min_bytes: the size of the records for which the fetch waits.
         respond: acquires records and makes the response.
-        due_fetches: tries the fetch in a slice if many share partitions are to be looked at.
+        due_fetches: tries the fetch in a slice if many share partitions must be read.
     """
 
     __slots__ = ("_due_fetches", "_min_bytes", "_respond", "_share_partitions", "_watched", "pending")
@@ -101,7 +101,7 @@ class DelayedShareFetch(DelayedOperation):
             self._unwatch()
 
     def try_complete(self) -> bool:
-        """Tries the fetch now, or in a slice if it was tried before and many share partitions are to be looked at."""
+        """Tries the fetch now, or in a slice if it was tried before and many share partitions must be read."""
         if self.watched and not self._due_fetches.may_try(self, len(self._share_partitions)):
             return False
         return self.try_now()

@@ -144,7 +144,7 @@ class Outgoing:
         broker: the broker; None: any.
         timeout_ms: the time limit of its response.
         at_most: the newest version to use; None: the newest that both sides know.
-        handle: called with the response; returns True if the machine has nothing more to do before its next timer.
+        handle: called with the response; returns True if the machine is idle until its next timer.
         refuse: called with the error if no response arrived.
     """
 

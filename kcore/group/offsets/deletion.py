@@ -81,7 +81,7 @@ def _affected(shard: GroupShard, group_id: str, ids: dict[str, list[bytes]]) -> 
 def _remove(shard: GroupShard, work: WorkSlice, group_id: str, topic: str, topic_id: bytes) -> Iterator[Outcome | None]:
     """Removes a group's offsets of one topic; yields the decisions of full slices.
 
-    Each partition is looked at once: commits during a pause belong to a later topic with the same name.
+    Each partition is examined once: commits during a pause belong to a later topic with the same name.
     """
     offsets = shard.offsets
     partitions = dict.fromkeys(offsets.topics(group_id).get(topic, NO_PARTITIONS))

@@ -351,8 +351,8 @@ class Group:
             server_assignor: consumer: the broker's assignor; None: its default.
             instance_id: makes the member static: it keeps its partitions when it restarts in time.
             rack: the member's rack.
-            session_timeout: classic: the group removes a member that is silent for so many seconds; None: 45. A
-                consumer group has its setting consumer.session.timeout.ms instead.
+            session_timeout: classic: the group removes a member without a heartbeat for this many seconds; None: 45.
+                A consumer group has the setting consumer.session.timeout.ms for this.
             heartbeat_interval: classic: seconds between heartbeats; None: 3. A consumer group has its setting
                 consumer.heartbeat.interval.ms instead.
             rebalance_timeout: the seconds in which the member must handle a rebalance, and between polls.

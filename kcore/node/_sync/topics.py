@@ -265,7 +265,7 @@ class Topic:
             partitions: the new number.
 
         Raises:
-            InvalidPartitionsError: the topic has so many already, or more.
+            InvalidPartitionsError: the topic already has this number of partitions, or more.
         """
 
         def read(response: Any) -> None:

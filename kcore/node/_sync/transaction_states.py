@@ -55,7 +55,7 @@ class Transactions:
         Args:
             states: only ids in one of these states, for example "Ongoing"; empty: all.
             producer_ids: only ids of one of these producers; empty: all.
-            longer_than: only ids whose transaction has been open for so many seconds; None: all.
+            longer_than: only ids whose transaction has been open for more than this many seconds; None: all.
             pattern: only ids that match this regular expression (RE2) completely; None: all.
 
         Raises:
