@@ -108,10 +108,13 @@ class TopicCreation:
         return NewTopic(name, self._fresh_id(image), settings, self.placed(0, partitions, factor))
 
     def total_partitions(self, topics: Iterable[CreatableTopic]) -> int:
-        """Returns the number of partitions that these topics would have in total."""
+        """Returns the number of partitions that these topics would have in total.
+
+        An invalid negative count is none: it must not hide the partitions of another topic.
+        """
         return sum(
             len(topic.assignments)
-            or (self._config.num_partitions if topic.num_partitions == DEFAULT else topic.num_partitions)
+            or (self._config.num_partitions if topic.num_partitions == DEFAULT else max(0, topic.num_partitions))
             for topic in topics
         )
 

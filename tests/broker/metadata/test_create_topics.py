@@ -71,6 +71,19 @@ def test_a_duplicate_name_has_one_result_and_is_not_created() -> None:
     assert [topic.name for topic in node.topics.all()] == ["b"]
 
 
+@pytest.mark.parametrize("count", [-10, -(2**31)])
+def test_a_negative_count_does_not_make_room_for_too_many_partitions(count: int) -> None:
+    """The limit of a request applies to the sum of the counts: invalid ones count as nothing."""
+    node = BrokerContext()
+    topics = [
+        CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+        for name, partitions in (("negative", count), ("large", 10_001))
+    ]
+    assert codes(node, *topics) == [("negative", 44), ("large", 44)]
+    assert codes(node, topics[0]) == [("negative", 37)]
+    assert list(node.topics.all()) == []
+
+
 def test_two_new_names_that_collide_pass_in_one_request() -> None:
     """A new name is compared only with existing names."""
     node = BrokerContext()
