@@ -116,13 +116,15 @@ def _read(location: str) -> bytes:
         OSError: the file cannot be read, is not a regular file, or is larger than `MAX_STORE_BYTES`.
     """
     descriptor = os.open(location, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb", buffering=0) as file:
+    try:  # not `open(descriptor)`, which refuses a folder and leaves its descriptor open
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
-        data = file.read(MAX_STORE_BYTES + 1)
+        data = os.read(descriptor, MAX_STORE_BYTES + 1)
+    finally:
+        os.close(descriptor)
     if len(data) > MAX_STORE_BYTES:
         raise OSError(errno.EFBIG, f"larger than {MAX_STORE_BYTES} bytes")
     return data

@@ -299,6 +299,20 @@ def test_only_small_regular_files_are_read(rotated: Rotated, authority: Authorit
     assert rotated.name(authority.file) == "first"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="counts descriptors in /proc")
+def test_a_refused_key_store_leaves_no_descriptor_open(rotated: Rotated, tmp_path: Path) -> None:
+    """Clients with the right to alter settings could repeat it until the server has no descriptor left."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    places = [(str(tmp_path), "Is a directory"), (str(pipe), "not a regular file")]
+    for path, reason in places:
+        assert rotated.alter((LOCATION, SET, path)) == (42, f"listener SSL: ssl.keystore.location={path}: {reason}")
+    before = sorted(os.listdir("/proc/self/fd"))
+    for path, _ in places * 5:
+        rotated.alter((LOCATION, SET, path))
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
 def test_several_settings_change_together(
     rotated: Rotated, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
