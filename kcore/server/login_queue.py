@@ -7,11 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kcore.process_logging import limited_logger, log_failure
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+logger = limited_logger(__name__)
+
 MAX_WAITING: Final = 1_000
 """Logins of one client address that wait for a thread; a further one closes its connection."""
+RETRY_S: Final = 1.0
+"""Time after which a login is tried again for which no thread could be started, if no other one is running."""
 
 
 class Login:
@@ -43,12 +49,14 @@ class LoginQueue:
         threads: number of threads, which are started when they are needed.
     """
 
-    __slots__ = ("_executor", "_free", "_loop", "_newest_first", "_waiting")
+    __slots__ = ("_executor", "_free", "_loop", "_mechanism", "_newest_first", "_retry", "_threads", "_waiting")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, mechanism: str, threads: int) -> None:
         self._loop = loop
+        self._mechanism = mechanism
         self._executor = ThreadPoolExecutor(threads, f"kcore-login-{mechanism}")
-        self._free = threads
+        self._threads = self._free = threads
+        self._retry: asyncio.TimerHandle | None = None
         self._newest_first = False
         self._waiting: dict[str, dict[Login, None]] = {}  # by address, the one whose turn it is first
 
@@ -84,8 +92,30 @@ class LoginQueue:
             if own:
                 self._waiting[host] = own
             self._free -= 1
-            future = self._loop.run_in_executor(self._executor, login.evaluate)
-            future.add_done_callback(partial(self._done, login))
+            # Emptied if no thread can be started: the executor keeps the call, and runs it with the next thread.
+            calls = [login.evaluate]
+            try:
+                future = self._loop.run_in_executor(self._executor, partial(_call_first, calls))
+                future.add_done_callback(partial(self._done, login))
+            except (RuntimeError, MemoryError) as error:
+                calls.clear()
+                self._free += 1
+                self._waiting.setdefault(host, {})[login] = None
+                self._start_later(error)
+                return
+
+    def _start_later(self, error: Exception) -> None:
+        """Starts the waiting logins when a running one has ended, or after a time if none is running."""
+        if self._free == self._threads and self._retry is None:
+            self._retry = self._loop.call_later(RETRY_S, self._start_again)
+        log_failure(
+            logger, error, "SASL: no thread can start for a login with %s, which waits; check the process's limits",
+            self._mechanism,
+        )  # fmt: skip
+
+    def _start_again(self) -> None:
+        self._retry = None
+        self._start()
 
     def _done(self, login: Login, future: asyncio.Future[bytes]) -> None:
         self._free += 1
@@ -99,5 +129,12 @@ class LoginQueue:
 
     def close(self) -> None:
         """Drops the waiting logins and ends the threads."""
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
         self._waiting.clear()
         self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _call_first(calls: list[Callable[[], bytes]]) -> bytes:
+    return calls.pop()()

@@ -115,6 +115,45 @@ def test_a_running_login_whose_client_has_gone_has_no_effect() -> None:
     held.loop.close()
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_logins_for_which_no_thread_can_start_are_evaluated_later(
+    count: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each failure would otherwise take a thread of the mechanism for good, until no client can log in."""
+    monkeypatch.setattr(login_queue, "RETRY_S", 0.0)
+    loop = asyncio.new_event_loop()
+    queue = LoginQueue(loop, "TEST", 2)
+    evaluated: list[int] = []
+    results: list[bytes] = []
+
+    def login(number: int) -> Login:
+        def evaluate() -> bytes:
+            evaluated.append(number)
+            return b"%d" % number
+
+        return Login("/1", evaluate, lambda future: results.append(future.result()))
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def until_done() -> None:
+        while len(results) < count:
+            await asyncio.sleep(0.001)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        assert all(queue.add(login(number)) for number in range(count))
+        loop.run_until_complete(asyncio.sleep(0.01))
+        assert (len(queue), evaluated) == (count, [])
+    loop.run_until_complete(asyncio.wait_for(until_done(), 30))
+    assert sorted(evaluated) == list(range(count)), "each login is evaluated once"
+    assert sorted(results) == [b"%d" % number for number in range(count)]
+    assert queue._free == 2
+    assert "no thread can start for a login with TEST" in caplog.text
+    queue.close()
+    loop.close()
+
+
 def log_in(live: LiveServer, user: str, source: str = "127.0.0.1") -> Raw:
     """Sends a token of PLAIN, and leaves the response unread."""
     raw = Raw(live.server.addresses["SASL"][1], source=source)
