@@ -26,6 +26,7 @@ K = TypeVar("K")
 
 _LEVELS: Final = 3
 _WAYS: Final = 64
+_MAX_ATTEMPTS: Final = 100
 
 
 class SaltKind(IntEnum):
@@ -104,18 +105,26 @@ class SaltForms(Mapping[SaltForm, int]):
         if not leaf:
             del self._leaves[path]
 
-    def choose(self, draw: Callable[[bytes], int]) -> SaltForm:
-        """Chooses a form at random, weighted by its number of users, with stable results.
+    def choose(self, draw: Callable[[bytes], int]) -> SaltForm | None:
+        """Chooses a form at random, weighted by its number of users, with stable results; None without forms.
 
         This is weighted rendezvous hashing: a form whose weight changes gains or loses names, all others keep theirs.
+        Logins on other threads call it while `add` changes the tree. It copies each node, and begins again if the
+        chosen branch was removed meanwhile.
 
         Args:
             draw: returns a random number below 2**53 that always belongs to this label.
         """
-        path: tuple[int, ...] = ()
-        for _ in range(_LEVELS):
-            path += (_heaviest(self._nodes[path], draw, partial(_label, path)),)
-        return _heaviest(self._leaves[path], draw, lambda form: b"form %d %d %d " % form)
+        for _ in range(_MAX_ATTEMPTS):
+            path: tuple[int, ...] = ()
+            while len(path) < _LEVELS and (branches := self._nodes.get(path, {}).copy()):
+                path += (_heaviest(branches, draw, partial(_label, path)),)
+            leaf = self._leaves.get(path, {}).copy()
+            if leaf:
+                return _heaviest(leaf, draw, lambda form: b"form %d %d %d " % form)
+            if not self._own:
+                break
+        return None
 
 
 def _add(counts: dict[K, int], key: K, change: int) -> None:
@@ -143,16 +152,17 @@ def _heaviest(weights: Mapping[K, int], draw: Callable[[bytes], int], label: Cal
     return max(weights, key=lambda key: weights[key] / -math.log((draw(label(key)) + 0.5) / 2**53))
 
 
-DEFAULT_FORMS = SaltForms({SaltForm(NEW_SALT_BYTES, MIN_ITERATIONS, SaltKind.BYTES): 1})
+_DEFAULT_FORM: Final = SaltForm(NEW_SALT_BYTES, MIN_ITERATIONS, SaltKind.BYTES)
+DEFAULT_FORMS = SaltForms({_DEFAULT_FORM: 1})
 """The form of the credentials that `kcore users add` creates."""
 
 
 class Decoys:
     """Credentials of users that do not exist: constant for a name, and without a matching password.
 
-    They prevent clients from detecting which users exist, by the responses or by their timing. Each form of credentials
-    is as frequent among decoys as among users, so that a rare form is no sign of a user either. A change of the users
-    changes the form of few decoys.
+    They prevent clients from detecting which users exist, by the responses or by their timing: mechanisms make a decoy
+    for each name, existing or not. Each form of credentials is as frequent among decoys as among users, so that a rare
+    form is no sign of a user either. A change of the users changes the form of few decoys.
 
     Args:
         secret: random bytes that clients do not know; the same for every listener and after every restart.
@@ -180,7 +190,8 @@ class Decoys:
         def draw(label: bytes) -> int:
             return int.from_bytes(mechanism.hmac(self._secret, label + name)[:8], "big") >> 11
 
-        return (self._forms(mechanism) or DEFAULT_FORMS).choose(draw)
+        forms = self._forms(mechanism)
+        return (None if forms is None else forms.choose(draw)) or _DEFAULT_FORM
 
     def _salt(self, name: bytes, mechanism: ScramMechanism, form: SaltForm) -> bytes:
         if form.kind is SaltKind.KAFKA:

@@ -62,7 +62,8 @@ class Plain(Mechanism):
         """
         for mechanism in ScramMechanism:
             found = self._credentials.find(user, mechanism)
-            credential = found or self._decoys.credential(user, mechanism)
+            decoy = self._decoys.credential(user, mechanism)  # also for a user, like the rest of the work
+            credential = found or decoy
             if credential.has_password(password) and found is not None:
                 return True
         return False

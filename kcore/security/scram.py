@@ -182,8 +182,9 @@ class ScramServer(Mechanism):
         self._gs2 = message["gs2"]
         self._nonce = message["nonce"] + self._nonces()
         found = self._credentials.find(user, self.mechanism)
+        decoy = self._decoys.credential(user, self.mechanism)  # also for a user: the time must not tell which exist
         self._known = found is not None
-        credential = self._credential = found or self._decoys.credential(user, self.mechanism)
+        credential = self._credential = found or decoy
         salt = base64.b64encode(credential.salt).decode()
         response = f"r={self._nonce},s={salt},i={credential.iterations}"
         self._auth_prefix = f"{message['bare']},{response},"

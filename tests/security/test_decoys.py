@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import string
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from random import Random
@@ -203,6 +204,24 @@ def test_a_decoy_of_thousands_of_forms_needs_few_of_them(monkeypatch: pytest.Mon
     found = {decoys.credential(f"ghost{number}", ScramMechanism.SCRAM_SHA_256).iterations for number in range(20)}
     assert len(found) > 15
     assert computed / 20 < 300
+
+
+@pytest.mark.parametrize("change", [1, -1])
+def test_users_may_change_while_a_login_on_another_thread_chooses_a_form(change: int) -> None:
+    """Logins with PLAIN run beside the event loop; an error would refuse a user with the right password."""
+    present = [SaltForm(32, 4_096 + number, SaltKind.BYTES) for number in range(300)]
+    forms = SaltForms(dict.fromkeys(present, 1))
+    more = [SaltForm(16, 4_096 + number, SaltKind.BYTES) for number in range(300)] if change > 0 else list(present)
+
+    def draw(label: bytes) -> int:
+        if more:
+            forms.add(more.pop(), change)
+        return zlib.crc32(label)
+
+    assert forms.choose(draw) in (*present, None)
+    more.clear()
+    last = forms.choose(draw)
+    assert last is None if not forms else last in forms
 
 
 def test_removed_forms_leave_nothing_behind() -> None:
