@@ -49,6 +49,7 @@ class Listener:
         self._callback = callback
         self._path = os.path.join(folder, NAME)
         self._stopped = False
+        self._fd = self._stop_read = self._stop_write = -1
         try:
             with contextlib.suppress(FileExistsError):
                 os.mkfifo(self._path, FILE_MODE)
@@ -56,11 +57,14 @@ class Listener:
                 raise LogError(f"{self._path} is not a FIFO")
             # A writer of its own keeps reads of the FIFO from reporting its end.
             self._fd = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError as error:
-            raise LogError(f"listening for changes of the cluster: {error}") from error
-        self._stop_read, self._stop_write = os.pipe()
-        self._thread = threading.Thread(target=self._run, name="kcore-wake", daemon=True)
-        self._thread.start()
+            self._stop_read, self._stop_write = os.pipe()
+            self._thread = threading.Thread(target=self._run, name="kcore-wake", daemon=True)
+            self._thread.start()
+        except BaseException as error:
+            self._close()
+            if isinstance(error, OSError):
+                raise LogError(f"listening for changes of the cluster: {error}") from error
+            raise
 
     def _run(self) -> None:
         with selectors.DefaultSelector() as selector:
@@ -82,5 +86,9 @@ class Listener:
         os.write(self._stop_write, b"\0")
         if self._thread is not threading.current_thread():
             self._thread.join()
+        self._close()
+
+    def _close(self) -> None:
         for fd in (self._fd, self._stop_read, self._stop_write):
-            os.close(fd)
+            if fd >= 0:
+                os.close(fd)
