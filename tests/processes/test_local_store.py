@@ -15,6 +15,7 @@ import pytest
 from kcore.cluster.local import LocalClusterStore, locks, open_store
 from kcore.cluster.local.locks import FileLock, is_alive
 from kcore.cluster.local.storage import LocalStorage
+from kcore.cluster.local.wake import Listener
 from kcore.cluster.store import METADATA
 from kcore.log import LmdbLogEngine, journal_file, verify_folder
 from kcore.log.errors import DataFolderError, FencedWriteError, LogError, StoreUnavailableError
@@ -110,6 +111,43 @@ def test_one_process_finds_everything_in_the_folder(pair: Pair, clean: bool) -> 
     stored += fill(log, engine, 1, leader_epoch=engine.node_epoch)
     engine.close()
     assert verify_folder(pair.shared.path) == []
+
+
+@pytest.mark.parametrize("part", ["pipe", "thread"])
+def test_a_listener_that_cannot_start_leaves_no_descriptor_open(
+    tmp_path: Path, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files") if part == "pipe" else RuntimeError("can't start new thread")
+
+    before = sorted(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patch:
+        patch.setattr(*((os, "pipe") if part == "pipe" else (threading.Thread, "start")), fail)
+        with pytest.raises(LogError if part == "pipe" else RuntimeError):
+            Listener(str(tmp_path), lambda: None)
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        (b"node:" + bytes((0, 0, 0, 2)), lambda store: store.nodes()),
+        (b"leader:" + bytes(15) + b"\x01" + bytes(4), lambda store: store.leaders()),
+        (b"controller", lambda store: store.controller()),
+    ],
+)
+@pytest.mark.parametrize("size", [0, 3])
+def test_a_damaged_row_is_an_error_that_names_the_row(
+    shared: LocalShared, name: bytes, read: Callable[[LocalClusterStore], object], size: int
+) -> None:
+    pair = Pair(shared)
+    environment = pair.second_store._environment
+    environment.transact(
+        lambda txn: txn.put(name, b"x" * size, db=environment.cluster_db), "damaging a row of the test"
+    )
+    shown = name if b":" not in name else name.partition(b":")[0] + b":" + name.partition(b":")[2].hex().encode()
+    with pytest.raises(LogError, match=f"row {shown.decode()} has {size} bytes"):
+        read(pair.second_store)
 
 
 class AnyRecords:

@@ -116,7 +116,7 @@ class Rows:
     def node(self, node_id: int) -> NodeRow | None:
         """Returns a registered node, or None."""
         value = self._get(NODE_PREFIX + _NODE_ID.pack(node_id))
-        return None if value is None else _node(value)
+        return None if value is None else _node(node_id, value)
 
     def put_node(self, node_id: int, row: NodeRow) -> None:
         """Stores a node, and counts its epoch."""
@@ -126,7 +126,11 @@ class Rows:
 
     def nodes(self) -> list[tuple[int, NodeRow]]:
         """Returns all nodes in order of id."""
-        return sorted((_NODE_ID.unpack(key)[0], _node(value)) for key, value in self._pairs(NODE_PREFIX))
+        return sorted(
+            (node_id, _node(node_id, value))
+            for key, value in self._pairs(NODE_PREFIX)
+            for (node_id,) in (_fields(_NODE_ID, key, NODE_PREFIX, key),)
+        )
 
     def incarnation(self, node_id: int) -> int:
         """Returns the epoch of a node that may write; 0 if it may not."""
@@ -138,7 +142,7 @@ class Rows:
     def controller(self) -> ControllerRow | None:
         """Returns the last holder of the lease `controller`, or None."""
         value = self._get(CONTROLLER_KEY)
-        return None if value is None else ControllerRow(*_CONTROLLER.unpack(value))
+        return None if value is None else ControllerRow(*_fields(_CONTROLLER, value, CONTROLLER_KEY))
 
     def put_controller(self, row: ControllerRow) -> None:
         """Stores the holder of the lease `controller`, and counts its epoch."""
@@ -149,8 +153,9 @@ class Rows:
 
     def leader(self, key: PartitionKey) -> LeaderRow | None:
         """Returns the leader of a partition; None if the partition does not exist."""
-        value = self._get(LEADER_PREFIX + _PARTITION.pack(*key))
-        return None if value is None else LeaderRow(*_LEADER.unpack(value))
+        name = _PARTITION.pack(*key)
+        value = self._get(LEADER_PREFIX + name)
+        return None if value is None else LeaderRow(*_fields(_LEADER, value, LEADER_PREFIX, name))
 
     def put_leader(self, key: PartitionKey, row: LeaderRow) -> None:
         """Stores the leader of a partition, and counts its epoch."""
@@ -162,14 +167,18 @@ class Rows:
     def leaders(self) -> list[tuple[PartitionKey, LeaderRow]]:
         """Returns the leaders of all partitions."""
         return [
-            (PartitionKey(*_PARTITION.unpack(key)), LeaderRow(*_LEADER.unpack(value)))
+            (
+                PartitionKey(*_fields(_PARTITION, key, LEADER_PREFIX, key)),
+                LeaderRow(*_fields(_LEADER, value, LEADER_PREFIX, key)),
+            )
             for key, value in self._pairs(LEADER_PREFIX)
         ]
 
     def key_of(self, number: int) -> PartitionKey | None:
         """Returns the partition with a number, or None."""
-        value = self._get(NUMBER_PREFIX + U32.pack(number))
-        return None if value is None else PartitionKey(*_PARTITION.unpack(value))
+        name = U32.pack(number)
+        value = self._get(NUMBER_PREFIX + name)
+        return None if value is None else PartitionKey(*_fields(_PARTITION, value, NUMBER_PREFIX, name))
 
     def live_leader(self, key: PartitionKey) -> int:
         """Returns the node that may write a partition now; -1 if none may."""
@@ -239,10 +248,32 @@ class Rows:
     def count_epoch(self, epoch: int) -> None:
         """Stores the highest epoch. The next process that opens the folder begins with higher epochs."""
         value = self.txn.get(CLUSTER_EPOCH_KEY, db=self._meta)
-        if value is None or U64.unpack(bytes(value))[0] < epoch:
+        if value is None or _fields(U64, bytes(value), CLUSTER_EPOCH_KEY)[0] < epoch:
             require_put(self.txn.put(CLUSTER_EPOCH_KEY, U64.pack(epoch), db=self._meta))
 
 
-def _node(value: bytes) -> NodeRow:
-    epoch, fenced, draining, revision = _NODE.unpack_from(value)
+def _fields(layout: struct.Struct, data: bytes, prefix: bytes, name: bytes = b"") -> tuple[Any, ...]:
+    """Returns the fields of a key or a value.
+
+    Args:
+        layout: its layout.
+        data: its bytes.
+        prefix: the first part of the row's key, for the error.
+        name: the rest of the key.
+
+    Raises:
+        LogError: the row is damaged.
+    """
+    if len(data) != layout.size:
+        raise LogError(
+            f"the database of the cluster is damaged: row {prefix.decode()}{name.hex()} has {len(data)} bytes instead "
+            f"of {layout.size}",
+            FailureReason.CORRUPT,
+        )
+    return layout.unpack(data)
+
+
+def _node(node_id: int, value: bytes) -> NodeRow:
+    head = _fields(_NODE, value[: _NODE.size], NODE_PREFIX, _NODE_ID.pack(node_id))
+    epoch, fenced, draining, revision = head
     return NodeRow(epoch, bool(fenced), bool(draining), revision, value[_NODE.size :])
