@@ -5,6 +5,7 @@ The new data file also has the readable batches of the journal. It names no jour
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -105,10 +106,11 @@ def repair_folder(
             copy = _copy_name(folder.path) if copy_to is None else os.path.abspath(copy_to)
             _require_room(folder.path, copy, plan)
             try:
-                _copy_damaged(folder.path, copy)
-                _build(folder.path, salvage, plan)
-                _check(folder.path, check)
-                _swap(folder)
+                with _kept_if_replaced(folder.path, copy):
+                    _copy_damaged(folder.path, copy)
+                    _build(folder.path, salvage, plan)
+                    _check(folder.path, check)
+                    _swap(folder)
             except OSError as error:
                 raise LogError(f"repairing {folder.path}: {error}") from error
             finally:
@@ -202,8 +204,21 @@ def _require_room(path: str, copy: str, plan: Plan) -> None:
             )
 
 
-def _copy_damaged(path: str, copy: str) -> None:
+@contextlib.contextmanager
+def _kept_if_replaced(path: str, copy: str) -> Iterator[None]:
+    """Creates the folder of the copy; removes it after a failure, unless the damaged file has been replaced already."""
+    damaged = os.stat(os.path.join(path, DATA_NAME))
     os.mkdir(copy, 0o700)
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            if os.path.samestat(damaged, os.stat(os.path.join(path, DATA_NAME))):
+                shutil.rmtree(copy, ignore_errors=True)
+        raise
+
+
+def _copy_damaged(path: str, copy: str) -> None:
     folders = [path, *(node_folder(path, node_id) for node_id in journal_folders(path))]
     for source in (os.path.join(folder, name) for folder in folders for name in (DATA_NAME, JOURNAL_NAME)):
         if not os.path.exists(source):

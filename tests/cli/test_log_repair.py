@@ -15,6 +15,7 @@ import pytest
 import kcore
 from kcore.broker.metadata.names import METADATA_TOPIC_ID
 from kcore.log import DataFolderError, LmdbLogEngine, PartitionKey, PartitionLog, verify_folder
+from kcore.log import repair as repairs
 from kcore.log.lmdb_layout import (
     DROPPED_PREFIX,
     FORMAT_KEY,
@@ -566,6 +567,31 @@ def test_a_crash_leaves_the_old_state_or_the_repaired_one(run: Run, folder: Path
         assert [loss["loss"] for loss in repair(run, folder)] == ["gap"]
     assert len(served(folder)[0]) == 12
     assert "data.mdb.repair" not in os.listdir(folder)
+
+
+@pytest.mark.parametrize("step", ["copyfileobj", "_build", "_check", "replace", "after the rename"])
+def test_a_failed_repair_leaves_a_copy_only_if_it_replaced_the_file(
+    run: Run, folder: Path, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partial copy would look like that of a finished repair; after the rename, the copy is all that is left."""
+    number = change(folder, "lines", append_ten)
+    raw(folder, number, 6, None)
+    before = (folder / "data.mdb").read_bytes()
+    replaced = step == "after the rename"
+
+    def fail(*arguments: Any) -> None:
+        if replaced:
+            os.rename(*arguments)
+        raise OSError(5, "Input/output error")
+
+    owners = {"copyfileobj": repairs.shutil, "replace": repairs.os, "after the rename": repairs.os}
+    with monkeypatch.context() as patch:
+        patch.setattr(owners.get(step, repairs), "replace" if replaced else step, fail)
+        ran = run("log", "repair", folder, "--yes")
+    assert (ran.status, "Input/output error" in ran.err) == (1, True)
+    assert sorted(os.listdir(folder.parent)) == (["data", "data.damaged-1"] if replaced else ["data"])
+    kept = folder.parent / "data.damaged-1" if replaced else folder
+    assert (kept / "data.mdb").read_bytes() == before
 
 
 @pytest.fixture(autouse=True)
