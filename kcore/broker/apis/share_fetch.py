@@ -214,9 +214,9 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
             while not step(work, SLICE_COST)[0]:
                 yield
         except Exception as error:
-            response = self.fetch_failed(error)
             if not pending.done:
-                pending.complete(response)
+                pending.complete(_SERVER_ERROR)
+            self.fetch_failed(error)
 
     def _acknowledged(self, run: _Run, pending: ShareFetchPending, results: Results) -> None:
         """Fetches for a request whose acknowledgements are complete, unless its connection is closed."""
@@ -226,7 +226,11 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         try:
             response = self._fetch(run, pending)
         except Exception as error:
-            response = self.fetch_failed(error)
+            response = _SERVER_ERROR
+            try:  # noqa: SIM105 - `suppress` would need memory
+                self.fetch_failed(error)
+            except Exception:
+                pass  # no memory for the call: the response is more important
         if response is not pending and not pending.done:
             pending.complete(response)
 

@@ -118,8 +118,12 @@ class ShareServices(Protocol):
         """Reports a share partition whose durable state could not be read."""
         ...
 
+    def forget(self, share_partition: SharePartition) -> None:
+        """Removes a share partition from the node's table. Can be repeated."""
+        ...
+
     def drop(self, share_partition: SharePartition) -> None:
-        """Removes a share partition from the node's table, so that the next fetch loads it again."""
+        """Fences a share partition and removes it from the node's table, so that the next fetch loads it again."""
         ...
 
 
@@ -127,23 +131,28 @@ class _LoadReceiver:
     """Receives the durable state of a share partition.
 
     If an exception interrupts the load, the load fails. If it comes before the first line of `__call__`, the receiver
-    is freed without a call.
+    is freed without a call. If another exception interrupts the failure of the load, the end of the receiver repeats
+    it.
     """
 
-    __slots__ = ("_share_partition",)
+    __slots__ = ("_ended", "_share_partition")
 
     def __init__(self, share_partition: SharePartition) -> None:
         self._share_partition = share_partition
+        self._ended = False
 
     def __call__(self, response: Any) -> None:
         try:
             self._share_partition.loaded(response)
         except BaseException:
             self._share_partition.load_interrupted()
+            self._ended = True
             raise
+        self._ended = True
 
     def __del__(self) -> None:
-        self._share_partition.load_interrupted()
+        if not self._ended:
+            self._share_partition.load_interrupted()
 
 
 class SharePartition(SharePartitionCore):
@@ -200,15 +209,16 @@ class SharePartition(SharePartitionCore):
         )
 
     def load_interrupted(self) -> None:
-        """Ends a load whose result was lost: later fetches would wait for it for ever."""
+        """Ends a load whose result was lost: later fetches would wait for it for ever. Can be repeated."""
         if self.state is SharePartitionState.INITIALIZING:
             self._fail_load(ErrorCode.UNKNOWN_SERVER_ERROR)
-            self._services.progressed(self)
+        self._services.progressed(self)
 
     def _fail_load(self, error: ErrorCode) -> None:
+        # The state changes last: if an exception interrupts this function, a repetition finds the load unfinished.
+        self._services.forget(self)
         self.error = error
         self._transition(SharePartitionState.FAILED)
-        self._services.drop(self)
 
     def loaded(self, response: Any) -> None:
         """Takes over the durable state, or fails."""

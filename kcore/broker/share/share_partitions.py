@@ -162,8 +162,8 @@ class SharePartitions(MetadataListener):
         self._next_warning_ms = now_ms + WARNING_INTERVAL_MS
         self._omitted_warnings = 0
 
-    def drop(self, share_partition: SharePartition) -> None:
-        """Removes a share partition from the table and fences it, unless its load has failed."""
+    def forget(self, share_partition: SharePartition) -> None:
+        """Removes a share partition from the table."""
         group = self.by_group.get(share_partition.group_id)
         partition = share_partition.partition
         key = TopicIdPartition(partition.topic_id, partition.index)
@@ -172,6 +172,10 @@ class SharePartitions(MetadataListener):
             if not group:
                 del self.by_group[share_partition.group_id]
                 self.cached_settings.pop(share_partition.group_id, None)
+
+    def drop(self, share_partition: SharePartition) -> None:
+        """Removes a share partition from the table and fences it, unless its load has failed."""
+        self.forget(share_partition)
         if share_partition.state is not SharePartitionState.FAILED:
             share_partition.fence()
 

@@ -123,7 +123,10 @@ cdef class FetchRun:
                 response = self.path.respond(self)
             except Exception as error:
                 response = self.path._failure
-                self.path._api.fetch_failed(error)
+                try:
+                    self.path._api.fetch_failed(error)
+                except Exception:
+                    pass  # no memory for the call: the response is more important
         # the operation refers to this object; breaking the cycle spares the garbage collector
         self.acknowledged = None
         if response is not None and response is not self.pending and not self.pending.done:

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from kcore.broker.apis.share_fetch import ShareFetchApi
 from kcore.broker.share.delayed_share_fetch import DelayedShareFetch
 from kcore.broker.share.share_partition import SharePartition
+from kcore.broker.share.share_partitions import SharePartitions
+from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
 from kcore.share.local import LocalPersister, _Operation
 from tests.broker.share.world import World
@@ -53,6 +56,53 @@ def test_a_fetch_that_cannot_wait_leaves_nothing_behind(late: bool, monkeypatch:
     assert len(world.engine.purgatory) == 0
     world.produce(1)
     assert world.acquire("n", 0, [0]) == [(1, 1, 1)]
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_two_memory_errors_in_a_row_leave_no_fetch_without_a_response(
+    fast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one comes while the first one is handled, after the acknowledgements are durable."""
+    world = World()
+    world.produce(1)
+    world.acquire("m", 0, [0])
+
+    def fail(*arguments: Any) -> None:
+        raise MemoryError
+
+    request = world.fetch_request("m", 1, {0: [(0, 0, ACCEPT)]}, max_wait_ms=5_000)
+    with monkeypatch.context() as patch:
+        patch.setattr(DelayedShareFetch, "watch", fail)
+        patch.setattr(ShareFetchApi, "fetch_failed", fail)
+        if not fast:
+            patch.setattr(world.engine.apis[ApiKey.SHARE_FETCH], "fast", None)
+        response = world.call(request, 2)
+    assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert len(world.engine.purgatory) == 0
+
+
+def test_two_memory_errors_in_a_row_leave_no_load_unfinished(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one interrupts the failure of the load: the state INITIALIZING would stay for ever."""
+    world = World()
+    world.produce(1)
+    failures = iter([True])
+    forget = SharePartitions.forget
+
+    def fail(*arguments: Any) -> None:
+        raise MemoryError
+
+    def fail_once(shares: SharePartitions, share_partition: SharePartition) -> None:
+        if next(failures, False):
+            raise MemoryError
+        forget(shares, share_partition)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SharePartition, "loaded", fail)
+        patch.setattr(SharePartitions, "forget", fail_once)
+        world.fetch("m", 0, [0])
+    world.advance(1_000)
+    assert next(failures, None) is None, "both errors came"
+    assert world.acquire("n", 0, [0]) == [(0, 0, 1)]
 
 
 def test_records_are_not_delivered_again_after_the_result_of_their_acknowledgement_was_lost(
