@@ -5,17 +5,21 @@ connections that do not finish theirs, and `kcore.max.response.memory.bytes` lim
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from kcore.process_logging import log_failure
 from kcore.protocol import MessageTooLargeError
 from kcore.server.size_classes import SizeClasses
 
 if TYPE_CHECKING:
     from kcore.broker.data.fetch_budget import FetchMemoryBudget
     from kcore.server.connection import Connection
+
+logger = logging.getLogger(__name__)
 
 LEAST_BYTES = 1_048_576
 """A response of at most this size is encoded regardless of the remaining memory."""
@@ -49,18 +53,24 @@ class RequestMemory:
     has begun a frame may finish it; otherwise no connection could make progress. Together they hold at most the limit,
     one frame, and one read each.
 
+    Connections are held or resumed in slices. Until its slice, a connection may begin another frame.
+
     Args:
         limit_bytes: the limit.
         connections: all open connections.
+        loop: runs the slices.
     """
 
-    __slots__ = ("_connections", "_full", "held_bytes", "limit_bytes")
+    __slots__ = ("_connections", "_full", "_loop", "_next", "_outdated", "held_bytes", "limit_bytes")
 
-    def __init__(self, limit_bytes: int, connections: Iterable[Connection]) -> None:
+    def __init__(self, limit_bytes: int, connections: Iterable[Connection], loop: asyncio.AbstractEventLoop) -> None:
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
         self._connections = connections
+        self._loop = loop
         self._full = False
+        self._outdated: list[Connection] = []  # connections that do not know yet whether the memory is full
+        self._next: asyncio.Handle | None = None
 
     def claim(self, connection: Connection, size_bytes: int) -> None:
         """Sets the number of bytes that `connection` holds."""
@@ -68,10 +78,30 @@ class RequestMemory:
         connection.claimed_bytes = size_bytes
         full = _is_full(self.held_bytes, self.limit_bytes, self._full)
         if full is not self._full:
+            self._outdated = list(self._connections)
             self._full = full
-            for other in list(self._connections):
-                if other is not connection:
-                    other.on_request_memory_changed()
+            if self._next is None:
+                self._next = self._loop.call_soon(self._inform)
+
+    def _inform(self) -> None:
+        """Holds or resumes some connections, and the others in later turns of the event loop."""
+        delay_s = 0.0
+        try:
+            for _ in range(CHECKED):
+                if not self._outdated:
+                    break
+                connection = self._outdated.pop()
+                try:
+                    connection.on_request_memory_changed()
+                except BaseException as error:
+                    self._outdated.insert(0, connection)
+                    if not isinstance(error, Exception):
+                        raise
+                    log_failure(logger, error, "server: cannot hold or resume a connection; it is tried again")
+                    delay_s = CHECK_INTERVAL_S
+                    break
+        finally:
+            self._next = self._loop.call_later(delay_s, self._inform) if self._outdated else None
 
     def may_read(self, connection: Connection) -> bool:
         """Returns True if `connection` may be read: memory is free, or the connection is in the middle of a frame."""

@@ -85,7 +85,7 @@ class Server:
         self._by_id: dict[int, Connection] = {}
         self.addresses: dict[str, tuple[str, int]] = {}
         limit_bytes = self.config.queued_max_request_bytes
-        self.memory = RequestMemory(limit_bytes, self.connections) if limit_bytes >= 0 else None
+        self.memory = RequestMemory(limit_bytes, self.connections, self.loop) if limit_bytes >= 0 else None
         self.unserved = UnservedMemory(self.config.kcore_max_request_memory_bytes)
         self.quota = ConnectionQuota(self.config, self.engine.client_quotas)
         self.flushes = FlushQueue(driver.round_is_open)

@@ -195,10 +195,14 @@ cdef class ConnectionCore:
             read = read and self._memory.may_read(self)
         if read != self._reading:
             self._reading = read
-            if read:
-                self.transport.resume_reading()
-            else:
-                self.transport.pause_reading()
+            try:
+                if read:
+                    self.transport.resume_reading()
+                else:
+                    self.transport.pause_reading()
+            except:
+                self._reading = not read  # a later call tries again
+                raise
         return 0
 
     def _pace(self):

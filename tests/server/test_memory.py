@@ -50,6 +50,12 @@ def claim(responses: ResponseMemory, peer: Peer, size_bytes: int) -> None:
     responses.claim(peer, size_bytes)  # type: ignore[arg-type]
 
 
+def turn(loop: asyncio.AbstractEventLoop) -> None:
+    """Runs one turn of a loop."""
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+
+
 def test_a_check_looks_at_some_connections_and_the_next_one_at_others(
     responses: ResponseMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,15 +87,54 @@ def test_a_client_at_the_limit_of_responses_does_not_stop_the_others_again_and_a
 
 def test_a_client_at_the_limit_of_requests_does_not_stop_the_others_again_and_again() -> None:
     others, one = [Peer() for _ in range(100)], Peer()
-    requests = RequestMemory(LIMIT, [*others, one])  # type: ignore[list-item]
+    loop = asyncio.new_event_loop()
+    requests = RequestMemory(LIMIT, [*others, one], loop)  # type: ignore[list-item]
     for _ in range(50):
         requests.claim(one, LIMIT)  # type: ignore[arg-type]
         requests.claim(one, LIMIT - 1)  # type: ignore[arg-type]
+        turn(loop)
     assert {peer.changes for peer in others} == {1}
     assert not requests.may_read(others[0])  # type: ignore[arg-type]
     requests.claim(one, LIMIT - LIMIT // 8)  # type: ignore[arg-type]
+    turn(loop)
     assert {peer.changes for peer in others} == {2}
     assert requests.may_read(others[0])  # type: ignore[arg-type]
+    loop.close()
+
+
+def test_full_request_memory_holds_some_connections_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes microseconds: thousands of them in one turn would delay all clients."""
+    monkeypatch.setattr(memory, "CHECKED", 10)
+    others, one = [Peer() for _ in range(25)], Peer()
+    loop = asyncio.new_event_loop()
+    requests = RequestMemory(LIMIT, others, loop)  # type: ignore[arg-type]
+    requests.claim(one, LIMIT)  # type: ignore[arg-type]
+    counts = []
+    for _ in range(4):
+        counts.append(sum(peer.changes for peer in others))
+        turn(loop)
+    assert counts == [0, 10, 20, 25]
+    loop.close()
+
+
+def test_a_connection_that_cannot_be_resumed_does_not_keep_others_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pausing and resuming change the event loop's selector, which may need memory."""
+    monkeypatch.setattr(memory, "CHECK_INTERVAL_S", 0.0)
+
+    class Failing(Peer):
+        def on_request_memory_changed(self) -> None:
+            super().on_request_memory_changed()
+            if self.changes == 1:
+                raise MemoryError
+
+    others, one = [Peer(), Failing(), Peer()], Peer()
+    loop = asyncio.new_event_loop()
+    requests = RequestMemory(LIMIT, others, loop)  # type: ignore[arg-type]
+    requests.claim(one, LIMIT)  # type: ignore[arg-type]
+    for _ in range(5):
+        turn(loop)
+    assert [peer.changes for peer in others] == [1, 2, 1]
+    loop.close()
 
 
 @given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 3_000)), max_size=400))
