@@ -93,6 +93,10 @@ OTHERS = {
     "NULL lease": (null("leases", "holder", "name = 'node/1'"), "table kcore.leases, name 'node/1': column holder is"),
     "NULL expiry": (null("leases", "expires_at", "name = 'node/1'"), "table kcore.leases: 1 rows have no expires_at"),
     "NULL value": (null("named_values", "value", "true"), "table kcore.named_values: 1 rows have no name or no value"),
+    "other name": (
+        r"UPDATE named_values SET name = '\xff'::bytea WHERE name = 'name'",
+        r"table kcore.named_values, name b'\xff': column name is not UTF-8",
+    ),
     "no cluster": ("DELETE FROM cluster", "table kcore.cluster, its only row: the row is missing"),
     "low next number": ("UPDATE cluster SET next_number = 1", "next_number is 1, and number 1 exists"),
     "stray": (f"DELETE FROM partitions WHERE {PARTITION}", "entries of unknown partition number 1"),
@@ -170,6 +174,7 @@ def reads(engine: SharedLogEngine, store: PostgresClusterStore) -> list[Callable
         lambda: log().summaries(0, 10),
         lambda: list(log().read_snapshot()),
         lambda: engine.get_meta("name"),
+        engine.meta_names,
         engine.shared.removed_numbers,
         lambda: engine.shared.stray_entries({}),
         store.nodes,

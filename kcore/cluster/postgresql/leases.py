@@ -71,6 +71,7 @@ LEADERS: Final[LiteralString] = """
 SELECT number, topic_id, partition, leader, leader_epoch FROM partitions ORDER BY number
 """
 LEASES: Final[LiteralString] = f"SELECT name, holder, epoch, {_LEFT_MS} FROM leases ORDER BY name"
+VALUE_NAMES: Final[LiteralString] = "SELECT name FROM named_values WHERE name IS NOT NULL ORDER BY name"
 COUNTS: Final[LiteralString] = """
 SELECT (SELECT next_number FROM cluster), (SELECT max(number) FROM partitions),
     (SELECT count(*) FROM named_values WHERE name IS NULL OR value IS NULL),

@@ -176,6 +176,22 @@ def read_value(table: str, row: str, value: Any) -> bytes:
     return bytes(value)
 
 
+def read_name(row: Row) -> str:
+    """Converts the name of a row of `VALUE_NAMES`.
+
+    Raises:
+        LogError: the row was changed.
+    """
+    (name,) = row
+    found = _fault((("name", name, bytes),))
+    if found is None:
+        try:
+            return str(name.decode())
+        except UnicodeDecodeError:
+            found = "column name is not UTF-8"
+    raise _row_error("named_values", f"name {name!r}", found)
+
+
 def read_next_number(value: Any) -> int:
     """Returns the number of the next partition.
 

@@ -9,6 +9,7 @@ from kcore.cluster.postgresql import statements as sql
 from kcore.cluster.postgresql.rounds import LAST_OFFSET, NodeIdentity
 from kcore.cluster.postgresql.rows import (
     read_batches,
+    read_name,
     read_next_number,
     read_partition,
     read_summaries,
@@ -176,7 +177,7 @@ class PostgresStorage(SharedStorage):
         rows = self._run(
             lambda session: session.execute(sql.VALUE_NAMES, (len(begin), begin)).fetchall(), "reading names"
         )
-        return sorted(name.decode() for (name,) in rows)
+        return sorted(map(read_name, rows))
 
     def stray_entries(self, known: dict[int, PartitionKey]) -> list[Finding]:
         """Implements `Storage.stray_entries`. A partition of any node is known, not only those of `known`."""
