@@ -127,9 +127,16 @@ class ClusterEngine(Engine):
         self.use(run=run)
         self.membership.start()
 
-    def use(self, *, run: Runner, peers: Peers | None = None) -> None:
-        """Sets the services of a driver that was made after the engine."""
+    def use(self, *, run: Runner, renew: Runner | None = None, peers: Peers | None = None) -> None:
+        """Sets the services of a driver that was made after the engine.
+
+        Args:
+            run: runs calls of the store.
+            renew: runs the renewals of leases; None: `run`.
+            peers: sends requests to other nodes; None: as before.
+        """
         self.membership.run = self.controller.run = run
+        self.membership.run_renewal = run if renew is None else renew
         if peers is not None:
             self.peers = peers
 

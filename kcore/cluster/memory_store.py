@@ -322,6 +322,8 @@ class MemoryClusterStore(ClusterStore):
 
     __slots__ = ("_cluster", "_node_id", "_storage")
 
+    renews_beside = True
+
     def __init__(self, cluster: MemoryCluster) -> None:
         self._cluster = cluster
         self._node_id = -1

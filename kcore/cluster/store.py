@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from kcore.json_text import parse_json
 from kcore.log.errors import FailureReason, LogError
@@ -163,9 +163,15 @@ class ClusterStore(ABC):
     * StoreUnavailableError: the store cannot be reached now.
     * StoreRewoundError: the store is older than what this object has seen: an old primary, or a restored backup.
     * LogError: the store refuses the call for another reason, such as a missing permission or an unknown schema.
+
+    Attributes:
+        renews_beside: True if a thread may call `renew` while another thread runs any other method. A slow call then
+            delays no renewal.
     """
 
     __slots__ = ()
+
+    renews_beside: ClassVar[bool] = False
 
     @abstractmethod
     def cluster_id(self) -> str:

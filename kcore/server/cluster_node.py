@@ -101,7 +101,9 @@ class ClusterNode:
         self._driver = driver = AsyncDriver(engine, loop)
         driver.when_broken(self.ended.set)
         engine.when_fenced(self.ended.set)
-        engine.use(run=ThreadRunner(driver, engine.store_time), peers=self._made_peers(driver, engine))
+        run = ThreadRunner(driver, engine.store_time)
+        renew = ThreadRunner(driver, engine.store_time) if store.renews_beside else run
+        engine.use(run=run, renew=renew, peers=self._made_peers(driver, engine))
         self._server = Server(driver, self.listeners)
         await self._server.start()
         driver.start()

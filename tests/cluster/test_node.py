@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,29 @@ def test_requests_reach_the_controller_over_tcp(loop_factory: LoopFactory) -> No
         await cluster.until(producer_id, "a block of producer ids")
 
     run(test, loop_factory)
+
+
+def test_a_slow_look_at_the_cluster_delays_no_renewal() -> None:
+    """A look may wait for locks of other nodes for longer than a lease."""
+    blocked, released, renewed = threading.Event(), threading.Event(), threading.Event()
+
+    def intercept(operation: str, node_id: int, stored: bool) -> None:
+        if operation == "nodes" and not stored:
+            blocked.set()
+            assert released.wait(60)
+        elif operation == "renew" and stored and blocked.is_set():
+            renewed.set()
+
+    async def test(cluster: Cluster) -> None:
+        cluster.store.intercept = intercept
+        try:
+            assert await asyncio.to_thread(blocked.wait, 30)
+            assert await asyncio.to_thread(renewed.wait, 30), "the renewal waits for the look"
+        finally:
+            released.set()
+            cluster.store.intercept = None
+
+    run(test)
 
 
 def test_an_ended_node_hands_its_partitions_over() -> None:

@@ -126,6 +126,7 @@ class Membership:
         "on_fenced",
         "on_sight",
         "run",
+        "run_renewal",
         "stopped",
         "timing",
     )
@@ -143,7 +144,7 @@ class Membership:
         self._store = store
         self._clock = clock
         self._wheel = wheel
-        self.run = run
+        self.run = self.run_renewal = run
         self._renewing = False
         self._polling = False
         # True if a change was notified during a look at the cluster, which may have missed the change
@@ -215,7 +216,7 @@ class Membership:
         sent_ms = self._clock.monotonic_ms()
         self._renewing = True
         try:
-            self.run(
+            self.run_renewal(
                 lambda: self._store.renew(leases, self.timing.ttl_ms),
                 lambda result: self._renewed(result, leases, sent_ms),
             )

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 MIN_SERVER_VERSION: Final = 140000
 """PostgreSQL 14: the first one with `client_connection_check_interval`, which ends a round of a dead node."""
 MIN_CONNECTIONS: Final = 40
-"""A node uses up to 12 connections: the writer, leases, notifications and readers."""
+"""A node uses up to 12 connections: the writer, leases, renewals, notifications and readers."""
 
 _STATE = """
 SELECT pg_is_in_recovery(), current_setting('transaction_read_only')::bool, current_setting('fsync')::bool,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 from psycopg import Connection
 
 from kcore.cluster.postgresql import leases as sql
+from kcore.cluster.postgresql.lease_calls import LeaseCalls
 from kcore.cluster.postgresql.listener import Listener
 from kcore.cluster.postgresql.rounds import NodeIdentity
-from kcore.cluster.postgresql.rows import findings_of, read_leader, read_lease, read_next_number, read_node
-from kcore.cluster.postgresql.sessions import END_BACKENDS, LOCK_TIMEOUT, Session, Sessions
-from kcore.cluster.postgresql.sqlstates import Reaction, log_error, reaction
+from kcore.cluster.postgresql.rows import findings_of, read_leader, read_lease, read_name, read_next_number, read_node
+from kcore.cluster.postgresql.sessions import END_BACKENDS, LOCK_TIMEOUT, Sessions
 from kcore.cluster.postgresql.statements import NOTIFY
 from kcore.cluster.postgresql.storage import PostgresStorage
 from kcore.cluster.postgresql.writer import new_token
@@ -39,9 +39,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Sql = Connection[Any]
 
-CALL_TIMEOUT_S: Final = 3.0
-"""The time limit of a call for leases. It is shorter than that of rounds: a late renewal is of no use."""
-
 
 class PostgresClusterStore(ClusterStore):
     """The coordination part of a cluster in PostgreSQL, as one node or one command sees it.
@@ -52,11 +49,15 @@ class PostgresClusterStore(ClusterStore):
             believe in a lease that a failover could lose.
     """
 
-    __slots__ = ("_listener", "_session", "_sessions", "_storage", "_tokens")
+    __slots__ = ("_calls", "_listener", "_renewals", "_sessions", "_storage", "_tokens")
+
+    renews_beside = True
 
     def __init__(self, url: str, durability: str = "fsync") -> None:
         self._sessions = Sessions(url, durability)
-        self._session: Session | None = None
+        self._calls = LeaseCalls(self._sessions, "leases")
+        # Renewals have a connection of their own: they must not wait for a slow call, or the lease could end.
+        self._renewals = LeaseCalls(self._sessions, "renewals")
         self._storage: PostgresStorage | None = None
         # Session tokens with which this object has tried to register its node: a repetition recognises its own row.
         self._tokens: list[int] = []
@@ -86,55 +87,7 @@ class PostgresClusterStore(ClusterStore):
         return self._call(work, doing)
 
     def _call(self, work: Callable[[Sql], T], doing: str) -> T:
-        """Runs one transaction; repeats it once if the connection was lost while it was idle."""
-        is_new = self._session is None
-        try:
-            return self._transact(work)
-        except psycopg.Error as error:
-            lost = reaction(error) is Reaction.LOST
-            if not lost or is_new:
-                raise log_error(error, doing) from error
-        try:
-            return self._transact(work)
-        except psycopg.Error as error:
-            raise log_error(error, doing) from error
-
-    def _transact(self, work: Callable[[Sql], T]) -> T:
-        session = self._session
-        if session is None:
-            session = self._session = self._sessions.connect("leases")
-            with self._sessions.watchdog.limit(session, CALL_TIMEOUT_S):
-                self._note_timeline(session)
-        try:
-            with self._sessions.watchdog.limit(session, CALL_TIMEOUT_S), session.transaction():
-                result = work(session.connection)
-            if session.is_doubtful:
-                raise psycopg.OperationalError("the wait of a commit for its synchronous standby was ended")
-        except psycopg.Error:
-            if session.is_doubtful or not session.is_idle:
-                self._drop()
-            raise
-        except BaseException:
-            if not session.is_idle:
-                self._drop()
-            raise
-        return result
-
-    def _drop(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            self._sessions.discard(session)
-
-    def _note_timeline(self, session: Session) -> None:
-        """Extends all leases at the first connection after a promotion, since the new primary has another clock."""
-        connection = session.connection
-        try:
-            with session.transaction():
-                if connection.execute(sql.NEW_TIMELINE, {"timeline": self._sessions.timeline}).fetchone():
-                    connection.execute(sql.EXTEND_ALL)
-        except BaseException:
-            self._drop()  # the next connection repeats it
-            raise
+        return self._calls.run(work, doing)
 
     def cluster_id(self) -> str:
         """Implements `ClusterStore.cluster_id`."""
@@ -193,7 +146,7 @@ class PostgresClusterStore(ClusterStore):
             "holders": [lease.holder for lease in leases],
             "epochs": [lease.epoch for lease in leases],
         }
-        rows = self._call(lambda c: c.execute(sql.RENEW, parameters).fetchall(), "renewing leases")
+        rows = self._renewals.run(lambda c: c.execute(sql.RENEW, parameters).fetchall(), "renewing leases")
         # Two leases of one name: at most one epoch is the present one.
         renewed = {name for (name,) in rows}
         epochs = {lease.name: max(one.epoch for one in leases if one.name == lease.name) for lease in leases}
@@ -294,7 +247,12 @@ class PostgresClusterStore(ClusterStore):
     def damaged_rows(self) -> list[Finding]:
         """Implements `ClusterStore.damaged_rows`."""
         findings: list[Finding] = []
-        for statement, read in ((sql.LEADERS, read_leader), (sql.NODES, read_node), (sql.LEASES, read_lease)):
+        for statement, read in (
+            (sql.LEADERS, read_leader),
+            (sql.NODES, read_node),
+            (sql.LEASES, read_lease),
+            (sql.VALUE_NAMES, read_name),
+        ):
             rows = self._call(lambda c, text=statement: c.execute(text).fetchall(), "checking rows")  # type: ignore[misc]
             findings += findings_of(rows, read)
         ((next_number, highest, values, leases),) = self._call(
@@ -325,7 +283,8 @@ class PostgresClusterStore(ClusterStore):
         if self._storage is not None:
             self._storage.close()
         self._sessions.close()
-        self._drop()
+        self._calls.drop()
+        self._renewals.drop()
         if self._listener is not None:
             self._listener.stop()
 
