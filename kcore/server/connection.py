@@ -237,7 +237,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         elif not self._closing:
             try:
                 self.server.driver.begin_round()
-                self._take_turn()
+                self.go_on(shares_time=False)
             except Exception as error:  # otherwise its other requests would have no turn
                 self._flush_failed(error)
 

@@ -44,9 +44,8 @@ cdef class ConnectionCore:
     cdef FlushQueue _flushes
     cdef RoundClock _round_clock
 
-    cpdef int go_on(self) except -1
+    cpdef int go_on(self, bint shares_time=*) except -1
     cdef int serve(self) except -1
     cdef int share_time(self) except -1
-    cdef int proceed(self) except -1
     cdef int flush(self) except -1
     cdef int pace(self) except -1

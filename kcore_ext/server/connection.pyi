@@ -38,8 +38,6 @@ class FlushQueue:
 
     def __init__(self, round_is_open: Callable[[], None]) -> None: ...
     def __len__(self) -> int: ...
-    def add(self, connection: ConnectionCore) -> None:
-        """Adds a connection, and schedules the end of the round."""
     def discard(self, connection: ConnectionCore) -> None:
         """Removes a connection from the queue, if it is queued."""
     def flush(self) -> None:
@@ -96,12 +94,13 @@ class ConnectionCore:
 
     def arrived(self) -> None:
         """Schedules a completed response to be sent at the end of the round."""
-    def go_on(self) -> None:
-        """Sends ready responses and serves waiting requests: at the end of a round, or when the buffer has room
-        again.
+    def go_on(self, shares_time: bool = True) -> None:
+        """Sends ready responses and serves waiting requests.
+
+        Args:
+            shares_time: True at the end of a round, or when the buffer has room again: the requests of other
+                connections use up the same time. False if it is the connection's own turn.
         """
-    def _take_turn(self) -> None:
-        """Does the same when it is the connection's turn: its requests do not wait for those of others."""
     def _flush(self) -> None:
         """Sends ready responses."""
     def _pace(self) -> None:

@@ -41,9 +41,6 @@ cdef class FlushQueue:
     def __len__(self):
         return len(self._connections)
 
-    def add(self, connection):
-        self.put(connection)
-
     cdef int put(self, object connection) except -1:
         self._connections[connection] = None
         if not self._scheduled:
@@ -111,19 +108,12 @@ cdef class ConnectionCore:
     def arrived(self):
         self._flushes.put(self)
 
-    cpdef int go_on(self) except -1:
+    cpdef int go_on(self, bint shares_time=True) except -1:
         if self._closing:
             return 0
         self.flush()
-        if self._queue.unserved() and not self._queue.parked:
+        if shares_time and self._queue.unserved() and not self._queue.parked:
             self.share_time()
-        return self.proceed()
-
-    def _take_turn(self):
-        self.flush()
-        self.proceed()
-
-    cdef int proceed(self) except -1:
         self.serve()
         self.pace()
         if self._eof:

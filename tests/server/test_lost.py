@@ -154,14 +154,14 @@ def test_a_connection_whose_turn_fails_is_closed(serve: Callable[..., LiveServer
     with live.raw() as raw, pytest.MonkeyPatch.context() as patch:
         live.wait_for_connections(1)
 
-        def fail(_: Connection) -> None:
+        def fail(_: Connection, shares_time: bool = True) -> None:
             raise MemoryError
 
         def receive() -> None:
             (connection,) = live.server.connections
             live.server.flushes.phase_ns = 0
             connection.data_received(raw.request(LARGE, 4))
-            patch.setattr(Connection, "_take_turn", fail)
+            patch.setattr(Connection, "go_on", fail)
 
         live.call(receive)
         live.wait_for_connections(0)
