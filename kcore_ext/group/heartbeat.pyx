@@ -7,7 +7,6 @@ are ordinary Python objects, whose slots this module reads as C fields.
 
 from cpython.dict cimport PyDict_Check, PyDict_Size
 from cpython.object cimport PyObject
-from cpython.unicode cimport PyUnicode_CheckExact, PyUnicode_GET_LENGTH
 from libc.stdint cimport int64_t
 
 from kcore_ext.runtime.clock cimport Now
@@ -39,12 +38,9 @@ cdef class GroupFastPath:
         self._request = FieldLayout(request, dict(fields))
 
     cdef ShardCore _ready_shard(self, object request):
-        """Returns the active shard of a request's group; None without one, or if the group id is not a usable
-        string."""
+        """Returns the active shard of a request's group; None without one."""
         cdef PyObject* group_id = get(<PyObject*>request, self._request, GROUP_ID)
-        if group_id is NULL or not PyUnicode_CheckExact(<object>group_id) or not PyUnicode_GET_LENGTH(<object>group_id):
-            return None
-        return ready_shard(self._by_partition, <str>group_id, self._partitions)
+        return None if group_id is NULL else ready_shard(self._by_partition, <object>group_id, self._partitions)
 
     cdef object _serve(self, ShardCore shard, object context, object request, Timer timer, int64_t deadline_ms,
                        object response):

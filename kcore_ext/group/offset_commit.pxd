@@ -4,7 +4,6 @@ from libc.stdint cimport int64_t
 
 from kcore_ext.codec.fields cimport FieldLayout
 from kcore_ext.group.offset_block cimport CommitTemplate, OffsetBlock
-from kcore_ext.runtime.shard cimport ShardCore
 
 
 cdef class CommitFastPath:
@@ -28,7 +27,6 @@ cdef class CommitFastPath:
     cdef bytes _key(self, object topics, bint by_id)
     cdef CommitTemplate _shape(self, object context, object request, bint by_id)
     cdef CommitTemplate _new_shape(self, object context, object request, object topics, bint by_id)
-    cdef ShardCore _ready_shard(self, object group_id)
     cdef bint _permitted(self, object context, object group_id, CommitTemplate shape) except -1
     cdef OffsetBlock _block(self, object machine, object group_id, object topics, CommitTemplate shape, bint with_ids)
 

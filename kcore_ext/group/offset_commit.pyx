@@ -127,12 +127,6 @@ cdef class CommitFastPath:
         shape.response = self._api.error(context, request, 0)
         return shape
 
-    cdef ShardCore _ready_shard(self, object group_id):
-        """Returns the active shard of a group; None without one, or if the group id is not a string."""
-        if not PyUnicode_CheckExact(group_id):
-            return None
-        return ready_shard(self._shards, <str>group_id, self._shard_count)
-
     cdef bint _permitted(self, object context, object group_id, CommitTemplate shape) except -1:
         """Returns True if the client may READ the group and all topics. Otherwise the generic path authorizes it
         again. Called only with an authorizer."""
@@ -245,7 +239,7 @@ cdef class OffsetCommitFastPath(CommitFastPath):
         shape = self._shape(context, request, <int>context.api_version >= TOPIC_IDS_SINCE)
         if shape is None:
             return None
-        shard = self._ready_shard(group_id)
+        shard = ready_shard(self._shards, group_id, self._shard_count)
         if shard is None:
             return None
         if self._authorizer is not None and not self._permitted(context, group_id, shape):
@@ -330,12 +324,10 @@ cdef class TxnOffsetCommitFastPath(CommitFastPath):
         if type_of(<PyObject*>request) is not self._request.type:
             return None
         group_id = read(request, self._request, GROUP_ID)
-        if not group_id:
-            return None
         shape = self._shape(context, request, False)
         if shape is None:
             return None
-        shard = self._ready_shard(group_id)
+        shard = ready_shard(self._shards, group_id, self._shard_count)
         if shard is None:
             return None
         transactional_id = read(request, self._request, TRANSACTIONAL_ID)

@@ -142,7 +142,7 @@ cdef class OffsetFetchFastPath:
         query.by_id = version >= TOPIC_IDS_SINCE
         if not self._read(request, &query, &member_id, &member_epoch, &stable):
             return None
-        shard = ready_shard(self._shards, <str>query.group_id, self._partitions)
+        shard = ready_shard(self._shards, <object>query.group_id, self._partitions)
         if shard is None:
             return None
         tables = <OffsetTables?>shard.machine.offset_tables
@@ -195,7 +195,6 @@ cdef class OffsetFetchFastPath:
         query.all_topics = query.topics is <PyObject*>None
         return (
             query.group_id is not NULL
-            and type(<object>query.group_id) is str
             and (query.all_topics or length_of(query.topics) >= 0)
             and member_id[0] is not NULL
             and member_epoch[0] is not NULL

@@ -3,6 +3,7 @@
 cimport cython
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.object cimport PyObject
+from cpython.unicode cimport PyUnicode_CheckExact, PyUnicode_GET_LENGTH
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kcore_ext.batch.builder cimport BatchBuilder
@@ -59,13 +60,16 @@ cdef class ShardCore:
     cdef int collect(self, BatchBuilder batch, object records) except -1
 
 
-cdef inline ShardCore ready_shard(dict by_partition, str key, int partitions):
-    """Returns the shard of a key if a fast path may decide without `run`, else None.
+cdef inline ShardCore ready_shard(dict by_partition, object key, int partitions):
+    """Returns the shard of a key if a fast path may decide without `run`; None if the key is not a non-empty string.
 
     The shard must be active and have no responses to release, since these are completed first.
     """
-    cdef PyObject* found = PyDict_GetItemWithError(by_partition, partition_of(key, partitions))
+    cdef PyObject* found
     cdef ShardCore shard
+    if not PyUnicode_CheckExact(key) or not PyUnicode_GET_LENGTH(key):
+        return None
+    found = PyDict_GetItemWithError(by_partition, partition_of(<str>key, partitions))
     if found is NULL:
         return None
     shard = <ShardCore?><object>found

@@ -307,3 +307,10 @@ def test_fast_path_declines_a_request_that_grows_while_its_group_validates_it():
     assert world.commits.fast_path.served == 0
     assert codes(world.answers[-1]) == [0] * 1_001
     assert world.machine.offsets.count("members") == 1
+
+
+@pytest.mark.parametrize("group_id", ["", None, b"g", 1])
+def test_fast_path_declines_a_group_id_that_is_not_a_name(world, group_id):
+    request = OffsetCommitRequest(group_id=group_id, topics=[one("t", 0)])
+    assert world.commits.fast(RequestContext(9, "client"), request) is None
+    assert (world.commits.fast_path.served, world.pipeline.dirty) == (0, False)

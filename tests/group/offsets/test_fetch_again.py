@@ -501,3 +501,9 @@ def test_unusual_requests_are_handled_as_by_the_generic_path(context, request_):
     api = context.api(OffsetFetchApi)
     for _ in range(3):
         assert serve(api, V9, request_) == api.handle(V9, request_)
+
+
+@pytest.mark.parametrize("group_id", ["", None, b"g", 1])
+def test_fast_path_declines_a_group_id_that_is_not_a_name(context, group_id):
+    api = context.api(OffsetFetchApi)
+    assert api.fast(V9, OffsetFetchRequest(groups=[asked(group_id, None)])) is None
