@@ -224,14 +224,6 @@ class StagedLogEngine(EngineCore, LogEngine):
             raise
         self._torn &= ~COMMITTING
 
-    def _show(self, write_set: WriteSet) -> None:
-        """Makes a durable write set visible to readers. Can be repeated after an exception."""
-        self._finish_sealed(write_set.partitions)
-        for log in write_set.drops:
-            log._durable_meta = None
-            log._tail.clear()
-            self._garbage[log._number] = None
-
     def fail(self, write_set: WriteSet, error: BaseException) -> None:
         """Implements `LogEngine.fail`."""
         torn = self._torn

@@ -46,7 +46,6 @@ cdef class LogCore:
     cdef public int64_t appended_bytes
 
     cdef int want_round(self) except -1
-    cdef int open(self, int32_t leader_epoch) except -1
+    cdef int pair_up(self) except -1
     cdef int64_t put(self, batch, int32_t leader_epoch) except -1
     cdef int64_t stage(self, bytes batch, int32_t last_delta) except -1
-    cdef int pair_up(self) except -1

@@ -65,6 +65,7 @@ class EngineCore:
     _dirty: list[StagedPartitionLog]
     _tails: TailCache
     _torn: int
+    _garbage: dict[int, StagedPartitionLog | None]
 
     def _seal_dirty(self) -> list[SealedPartition]:
         """Seals all staged changes of the dirty partitions; none is dirty afterwards.
@@ -72,8 +73,8 @@ class EngineCore:
         An exception leaves some partitions sealed: the caller must then discard all staged changes.
         """
 
-    def _finish_sealed(self, partitions: list[SealedPartition]) -> None:
-        """Makes the batches and the metadata of a durable write set visible to readers.
+    def _show(self, write_set: WriteSet) -> None:
+        """Makes the batches, the metadata and the drops of a durable write set visible to readers.
 
         Can be repeated after an exception: done steps change nothing.
         """

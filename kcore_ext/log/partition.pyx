@@ -83,11 +83,11 @@ cdef class EngineCore:
         self._dirty = clean
         return parts
 
-    def _finish_sealed(self, list partitions not None):
+    def _show(self, write_set not None):
         cdef SealedPartition sealed
         cdef LogCore log
         cdef bytes batch
-        for sealed in partitions:
+        for sealed in <list?>write_set.partitions:
             log = sealed.log
             if sealed.rewrites:
                 log._rewritten(sealed.rewrites)
@@ -99,6 +99,10 @@ cdef class EngineCore:
             if sealed.meta is not None:
                 log._mark_meta_durable(sealed.meta)
             log._sealed = None
+        for log in <list?>write_set.drops:
+            log._durable_meta = None
+            log._tail.clear()
+            (<dict?>self._garbage)[log._number] = None
 
 
 cdef class LogCore:
@@ -123,7 +127,8 @@ cdef class LogCore:
         taken = copy_stamped(batch, self.end_offset, leader_epoch, &last_delta)
         if taken is None:
             self._refuse_batch(batch)
-        self.open(leader_epoch)
+        if leader_epoch != self.leader_epoch:
+            self._begin_epoch(leader_epoch, self.end_offset)
         return self.stage(taken, last_delta)
 
     def append_built(self, BatchBuilder batch not None, int32_t leader_epoch):
@@ -131,13 +136,9 @@ cdef class LogCore:
         if self._state != IS_LIVE:
             self._revive()
         built = <bytes>batch.build(self.end_offset, leader_epoch)
-        self.open(leader_epoch)
-        return self.stage(built, batch.last_offset_delta)
-
-    cdef int open(self, int32_t leader_epoch) except -1:
         if leader_epoch != self.leader_epoch:
             self._begin_epoch(leader_epoch, self.end_offset)
-        return 0
+        return self.stage(built, batch.last_offset_delta)
 
     cdef int64_t stage(self, bytes batch, int32_t last_delta) except -1:
         cdef int64_t base = self.end_offset
