@@ -1,4 +1,4 @@
-"""The Python functions that an OffsetCommit passes on a server are those of the table in docs/architecture.md."""
+"""The functions that an OffsetCommit passes on a server are those of the table in docs/architecture.md."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import re
 import sys
 from pathlib import Path
 from types import FrameType
+
+import pytest
 
 from kcore.clock import ManualClock
 from kcore.drivers.offload import CommitOffloadPolicy
@@ -26,16 +28,35 @@ LEFT_OUT = {
     "Server._after_flush",
     "Slices.__len__",
     "StagedLogEngine._require_open",
+    "Topics.by_name",
     "WriteSet.__init__",
     "WriteSet.empty",
 }
-"""Helpers for limits, timers and statistics, and the clock of this test."""
+"""Constructors, single lines, limits, timers and statistics, and the clock of this test: the table leaves them out."""
 
 
-def functions_of_the_table() -> list[str]:
+def functions_of_the_table() -> list[tuple[str, str]]:
+    """Returns the files of the table and their functions, in order."""
     text = (ROOT / "docs" / "architecture.md").read_text().partition("**The functions of an OffsetCommit.**")[2]
-    rows = re.findall(r"^\| [^|]*\| `[^`]+\.py` \| (.+) \|$", text.partition("**Generic path.**")[0], re.MULTILINE)
-    return [name for names in rows for name in re.findall(r"`([\w.]+)`", names)]
+    rows = re.findall(r"^\| [^|]*\| `([^`]+)` \| (.+) \|$", text.partition("**Generic path.**")[0], re.MULTILINE)
+    return [(file, name) for file, names in rows for name in re.findall(r"`([\w.]+)`", names)]
+
+
+def definitions(path: Path) -> set[str]:
+    """Returns the functions of a Python or Cython file; those of classes with the class."""
+    found, owner = set(), ""
+    for line in path.read_text().splitlines():
+        if match := re.match(r"(?:cdef )?class (\w+)", line):
+            owner = match[1] + "."
+        elif match := re.match(r"( *)(?:def|cdef|cpdef) [^(=]*?(\w+)\(", line):
+            found.add(owner + match[2] if match[1] else match[2])
+    return found
+
+
+@pytest.mark.parametrize("file", sorted({file for file, _ in functions_of_the_table()}))
+def test_each_function_of_the_table_is_in_its_file(file: str) -> None:
+    named = {name for place, name in functions_of_the_table() if place == file}
+    assert named - definitions(ROOT / file) == set()
 
 
 def test_an_offset_commit_passes_the_functions_of_the_table(tmp_path: Path) -> None:
@@ -57,4 +78,5 @@ def test_an_offset_commit_passes_the_functions_of_the_table(tmp_path: Path) -> N
         _, response = raw.receive(request, 9)
         live.call(lambda: sys.setprofile(None))
     assert [part.error_code for topic in response.topics for part in topic.partitions] == [0]
-    assert [name for name in dict.fromkeys(called) if name not in LEFT_OUT] == functions_of_the_table()
+    in_python = [name for file, name in functions_of_the_table() if file.endswith(".py")]
+    assert [name for name in dict.fromkeys(called) if name not in LEFT_OUT] == in_python
