@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from kcore.broker.metadata.names import CLUSTER_METADATA, INTERNAL_TOPICS
-from kcore.config.setting import HIDDEN
+from kcore.config.node import Config
+from kcore.config.setting import HIDDEN, SettingType
 from kcore.protocol import DecodeError
 from kcore.protocol.records import UnknownRecord, decode_key, decode_value
-from kcore.protocol.records.metadata import UserScramCredentialRecord, decode_metadata_record
+from kcore.protocol.records.metadata import ConfigRecord, UserScramCredentialRecord, decode_metadata_record
 from kcore.protocol.schema import Struct
 from kcore_ext.batch import iter_records, parse_control, parse_header
 
@@ -50,10 +51,19 @@ SECRETS: dict[type, frozenset[str]] = {UserScramCredentialRecord: frozenset({"sa
 """Fields that no dump shows: they would allow a reader to guess passwords or impersonate the server."""
 
 
+SECRET_SETTINGS = (
+    "sasl.jaas.config",
+    *(name for name, entry in Config.SETTINGS.items() if entry.type is SettingType.PASSWORD),
+)
+"""Settings whose values no dump shows, without the prefix of a listener: passwords and private keys."""
+
+
 def to_builtins(value: Any) -> Any:
     """Converts a message to dicts, lists and scalars; bytes become text if they are readable, else hex."""
     if isinstance(value, Struct):
         secret = SECRETS.get(type(value), frozenset())
+        if isinstance(value, ConfigRecord) and value.value is not None and value.name.endswith(SECRET_SETTINGS):
+            secret = frozenset({"value"})
         return {
             spec.name: HIDDEN if spec.name in secret else to_builtins(getattr(value, spec.name))
             for spec in type(value).FIELDS

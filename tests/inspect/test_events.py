@@ -20,6 +20,7 @@ from kcore.inspect import (
 from kcore.inspect.events import Event, readable, to_builtins
 from kcore.protocol.error_codes import code_name
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kcore.protocol.records.metadata import ConfigRecord
 from kcore_ext.batch import BatchBuilder, CorruptBatchError, build_control_batch
 from tests.kit import QUICK, Target, batch, commit, make_topic, produce, stable_alone
 
@@ -53,6 +54,29 @@ def test_folder_engine_and_server_have_the_same_events(tmp_path: Path) -> None:
     assert {event.type for event in served} == {"record", "OffsetCommit", "GroupMetadata"}
     assert {event.value["offset"] for event in served if event.concerns("readers")} == {2, 3}
     assert not any(event.concerns("nobody") for event in served)
+
+
+@pytest.mark.parametrize("prefix", ["", "listener.name.internal.", "listener.name.internal.plain."])
+@pytest.mark.parametrize(
+    ("setting", "value", "shown"),
+    [
+        ("ssl.keystore.password", "secret", "[hidden]"),
+        ("ssl.keystore.key", "-----BEGIN PRIVATE KEY-----", "[hidden]"),
+        ("sasl.jaas.config", 'a required password="secret";', "[hidden]"),
+        ("ssl.key.password", None, None),
+        ("ssl.keystore.location", "key.pem", "key.pem"),
+    ],
+)
+def test_no_event_shows_a_password_or_a_private_key_of_a_setting(
+    prefix: str, setting: str, value: str | None, shown: str | None
+) -> None:
+    record = ConfigRecord(resource_type=4, resource_name="1", name=prefix + setting, value=value)
+    assert to_builtins(record) == {
+        "resource_type": 4,
+        "resource_name": "1",
+        "name": prefix + setting,
+        "value": shown,
+    }
 
 
 @pytest.mark.parametrize("start", range(6))
