@@ -39,7 +39,8 @@ def read_properties(path: Path) -> dict[str, tuple[str, str]]:
         source = f"{path}:{number}"
         separator = _SEPARATOR.match(line)
         if separator is None:
-            raise ConfigError(f"{source}: {line!r} is not a setting; valid: name=value")
+            # Without the line: it may be a part of a private key whose lines are not continued, or have a password.
+            raise ConfigError(f"{source}: the line is not a setting; valid: name=value")
         name = _unescaped(separator[0].rstrip(_BLANKS), source)
         found[name] = (_unescaped(_stripped(line[separator.end() + 1 :]), source), source)
     return found

@@ -98,7 +98,7 @@ def test_the_effective_configuration_shows_the_source_of_each_value(
         (f"{RATIO}=2\n", "{file}:1: " + RATIO + "='2' is out of range; valid: a number from 0 to 1"),
         ("group.max.sise=1\n", "{file}:1: unknown setting 'group.max.sise'; did you mean 'group.max.size'?"),
         ("zookeeper.connect=localhost\n", "{file}:1: unknown setting 'zookeeper.connect'"),
-        ("\n# x\nno setting\n", "{file}:3: 'no setting' is not a setting; valid: name=value"),
+        ("\n# x\nno setting\n", "{file}:3: the line is not a setting; valid: name=value"),
         ("listeners=nonsense\n", "{file}:1: 'nonsense' is not a listener; valid: NAME://HOST:PORT or HOST:PORT"),
         ("listeners=127.0.0.1:99999\n", "{file}:1: '127.0.0.1:99999' is not a listener"),
         ("listeners=A://a:0,A://b:0\n", "{file}:1: listeners=A://a:0,A://b:0: each listener needs a name of its own"),

@@ -48,8 +48,8 @@ def test_properties_files_have_javas_syntax(file: Path, text: str, expected: dic
         (r"a=\uZZZZ", r"\u must be followed by four hexadecimal digits"),
         (r"a=\u12", r"\u must be followed by four hexadecimal digits"),
         (r"a=\ud83d", "a \\u escape is half of a character"),
-        ("novalue", "'novalue' is not a setting; valid: name=value"),
-        ("=x", "'=x' is not a setting; valid: name=value"),
+        ("ssl.key.password secret", "the line is not a setting; valid: name=value"),
+        ("=x", "the line is not a setting; valid: name=value"),
     ],
 )
 def test_invalid_lines_are_refused_with_their_number(file: Path, text: str, reason: str) -> None:
