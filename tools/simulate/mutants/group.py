@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kcore.broker.share import share_partition
-from kcore.client.consumer_coordinator import classic, consumer
+from kcore.client.consumer_coordinator import classic_rebalance, consumer
 from kcore.group import shard as group_shard
 from kcore.group.classic import rebalance
 from kcore.group.consumer import group as consumer_group
@@ -66,7 +66,7 @@ def _revokes_silently() -> list[Patch]:
     def revoke(self: Any, assigned: Any, dropped: Any, now_ms: int) -> None:
         self._take_over(assigned, dropped, now_ms)
 
-    return [(classic.ClassicMember, "_revoke_dropped", revoke)]
+    return [(classic_rebalance.ClassicRebalance, "_revoke_dropped", revoke)]
 
 
 def _acknowledges_early() -> list[Patch]:
