@@ -472,7 +472,7 @@ class GroupMemberMachine(ABC):
         ended: list[int] = []
 
         def done(commit: Commit) -> None:
-            if not ended:
+            if not ended and not self.closed:
                 ended.append(1)
                 then(self._commit_done_ms)
 
@@ -551,6 +551,8 @@ class GroupMemberMachine(ABC):
         }
         first = next((code for code in codes.values() if code), 0)
         if not first:
+            if not codes.keys() >= commit.offsets.keys():
+                raise ValueError(f"it has no result of {sorted(commit.offsets.keys() - codes.keys())}")
             self._end_commit(commit, None, now_ms)
             return
         if first in NO_COORDINATOR or first == ErrorCode.REQUEST_TIMED_OUT:

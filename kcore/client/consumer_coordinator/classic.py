@@ -29,6 +29,8 @@ LEAVING, CLOSED = ClassicState.LEAVING, ClassicState.CLOSED
 
 BEATING: Final = frozenset({PREPARING, SYNCING, COMPLETING, STABLE})
 """States in which a member with a generation sends heartbeats."""
+OWNING: Final = frozenset({PREPARING, COMPLETING, STABLE})
+"""States in which a member leaves if the user's code does not poll in time."""
 
 
 class ClassicMember(ClassicRebalance):
@@ -43,7 +45,8 @@ class ClassicMember(ClassicRebalance):
         if self.state in BEATING and self.generation.id >= 0 and not self._closing:
             if self._broker is not None:
                 yield self._heartbeat_at_ms
-                yield self._poll_deadline_ms
+                if self.state in OWNING:
+                    yield self._poll_deadline_ms
             yield self._session_deadline_ms
         if self.state in (UNJOINED, STABLE, JOINING) and self._broker is not None and not self._asking_metadata:
             if self._may_join and self._needs_topics():
@@ -57,7 +60,8 @@ class ClassicMember(ClassicRebalance):
 
     @property
     def _may_join(self) -> bool:
-        return self._rejoin and self._polled_once and (self.may_rebalance or not self.assignment)
+        idle = self.state is not STABLE and not self.assignment
+        return self._rejoin and self._polled_once and (self.may_rebalance or idle)
 
     def _needs_topics(self) -> bool:
         return self._pattern is not None and not self._in_flight and self.state is UNJOINED and not self._topics()
@@ -89,7 +93,7 @@ class ClassicMember(ClassicRebalance):
             self._session_deadline_ms = now_ms + self.settings.session_timeout_ms
         if self._broker is None:
             return
-        if now_ms >= self._poll_deadline_ms and self.state in (STABLE, PREPARING, COMPLETING):
+        if now_ms >= self._poll_deadline_ms and self.state in OWNING:
             self._leave_late(now_ms)
         elif now_ms >= self._heartbeat_at_ms:
             self._heartbeat_at_ms = now_ms + self.settings.heartbeat_interval_ms

@@ -41,6 +41,8 @@ FATAL = ClassicState.FATAL
 
 JOIN_MARGIN_MS = 5_000  # a join gets its response within the rebalance timeout
 MAX_REASON = 255
+FREE_REPETITIONS = 3
+"""Refusals of a join or sync after which the next join follows at once, until an assignment arrives."""
 
 
 class ClassicRebalance(GroupMemberMachine):
@@ -63,6 +65,7 @@ class ClassicRebalance(GroupMemberMachine):
         self._reason = ""
         self._join_at_ms = now_ms
         self._join_attempts = 0
+        self._repetitions = 0  # joins after a refusal that is not an error, since the last assignment
         self._in_flight = ""  # "Join" or "Sync" while its response is expected
         self._polled_once = False
         self._joined_topics: frozenset[str] = frozenset()
@@ -257,6 +260,7 @@ class ClassicRebalance(GroupMemberMachine):
 
     def _complete(self, assigned: frozenset[TopicPartition], now_ms: int) -> None:
         self._enter(COMPLETING)
+        self._repetitions = 0
         topics = self._joined_topics
         if self._pattern is None and any(each.topic not in topics for each in assigned):
             self.rejoin("the assignment has topics that the member does not subscribe to")
@@ -324,28 +328,34 @@ class ClassicRebalance(GroupMemberMachine):
         elif self.state is SYNCING:
             self._enter(JOINING)
 
+    def _repetition_pause_ms(self) -> int:
+        """Returns the pause before a join that Kafka's clients repeat at once; it grows if the group never settles."""
+        self._repetitions += 1
+        late = self._repetitions - FREE_REPETITIONS
+        return 0 if late <= 0 else self._backoff_ms(late - 1)
+
     def _join_refused(self, code: int, member_id: str, sent: Generation, now_ms: int) -> None:
         if code == ErrorCode.MEMBER_ID_REQUIRED:
             self.generation = Generation(member_id=member_id)
             self._reason = "the coordinator has given the member its id"
-            self._join_at_ms = now_ms
+            self._join_at_ms = now_ms + self._repetition_pause_ms()
         elif code == ErrorCode.UNKNOWN_MEMBER_ID:
             if self.generation == sent:
                 self._reset(keep_id=False)
-            self._join_at_ms = now_ms
+            self._join_at_ms = now_ms + self._repetition_pause_ms()
             if self.state is JOINING and self.assignment:
                 self._enter(UNJOINED)
         elif code == ErrorCode.REBALANCE_IN_PROGRESS:
-            self._join_at_ms = now_ms
+            self._join_at_ms = now_ms + self._repetition_pause_ms()
         else:
             self._attempt_failed(KafkaError.of(code), now_ms)
 
     def _sync_refused(self, code: int, sent: Generation, now_ms: int) -> None:
         if code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID):
             self._reset(keep_id=code == ErrorCode.ILLEGAL_GENERATION)
-            self._unjoin(now_ms, 0)
+            self._unjoin(now_ms, self._repetition_pause_ms())
         elif code == ErrorCode.REBALANCE_IN_PROGRESS:
-            self._unjoin(now_ms, 0)
+            self._unjoin(now_ms, self._repetition_pause_ms())
         else:
             self._attempt_failed(KafkaError.of(code), now_ms)
 

@@ -42,6 +42,11 @@ LEAVE_EPOCH, STATIC_LEAVE_EPOCH = -1, -2
 AT_ONCE = frozenset({JOINING, ACKNOWLEDGING, LEAVING})
 """States in which a heartbeat does not wait for its interval."""
 
+DEFAULT_INTERVAL_MS = 5_000
+"""The heartbeat interval while the coordinator has not named one."""
+EMPTY_PAUSE_MS = 100
+"""The first pause between the heartbeats of a member that has joined and got no partitions."""
+
 FENCING = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 
 
@@ -52,6 +57,10 @@ def new_member_id() -> str:
 
 class ConsumerMember(GroupMemberMachine):
     """The state machine of a member of a consumer group. See `GroupMemberMachine` for its use.
+
+    While a member that has joined owns nothing, it repeats its heartbeat with a growing pause from 0.1 seconds up to
+    the heartbeat interval. A coordinator may postpone the next assignment by its assignment interval (KIP-1263), and
+    computes it at a heartbeat after that time.
 
     Attributes:
         state: the state.
@@ -72,12 +81,18 @@ class ConsumerMember(GroupMemberMachine):
         self._interval_ms = 0
         self._heartbeat_at_ms = now_ms
         self._attempts = 0
-        self._in_flight = 0  # the number of heartbeats without a response
+        self._heartbeats = 0  # sent so far
+        self._in_flight: set[int] = set()  # the numbers of the heartbeats without a response
+        self._memberships = 0  # joins so far
+        self._empty_beats = 0  # heartbeats of this membership that brought no partitions
         self._sent: dict[str, Any] = {}  # the values last sent
         self._acknowledged = 0  # counts reconciled assignments, so that each is reported
         self._target: dict[bytes, tuple[int, ...]] = {}  # the assignment of the coordinator
         self._owned_ids: dict[bytes, tuple[int, ...]] = {}  # `assignment` by topic id
         self._reconciling = False
+        self._reconciliations = 0  # begun so far
+        self._reconcile_at_ms = now_ms
+        self._reconcile_attempts = 0  # revocations that the user's code failed to handle, one after another
         self._unconfirmed = False  # the partitions that were reported last may be fewer than the response allows for
         self._polled_once = False
         self._stage = ""  # the step of leaving
@@ -121,7 +136,7 @@ class ConsumerMember(GroupMemberMachine):
             yield 0
         idle = not (self._reconciling or self._unconfirmed or self.event is not None or self._asking_metadata)
         if self.state is RECONCILING and idle and self.may_rebalance:
-            yield self._metadata_at_ms if self._unresolved() else 0
+            yield max(self._reconcile_at_ms, self._metadata_at_ms if self._unresolved() else 0)
 
     def _advance(self, now_ms: int) -> None:
         if self._closing:
@@ -146,6 +161,8 @@ class ConsumerMember(GroupMemberMachine):
         self._target = {}
         self._owned_ids = {}
         self._reconciling = self._unconfirmed = False
+        self._reconcile_attempts = self._empty_beats = 0
+        self._memberships += 1
         self._heartbeat_at_ms = max(now_ms, self._heartbeat_at_ms if self._attempts else now_ms)
 
     # ---- heartbeats
@@ -170,15 +187,18 @@ class ConsumerMember(GroupMemberMachine):
 
     def _send_heartbeat(self, epoch: int, now_ms: int) -> None:
         self._heartbeat_at_ms = now_ms + max(self._interval_ms, 1)
-        self._in_flight += 1
+        self._heartbeats = number = self._heartbeats + 1
+        self._in_flight.add(number)
+        membership = self._memberships
         request = self._leave_request(epoch) if epoch < 0 else self._heartbeat_request(epoch)
 
         def handle(response: ConsumerGroupHeartbeatResponse, at_ms: int) -> None:
-            self._in_flight -= 1
-            self._beat(response, epoch, at_ms)
+            self._in_flight.discard(number)
+            if epoch < 0 or membership == self._memberships:  # else it belongs to a membership that has ended
+                self._beat(response, epoch, at_ms)
 
         def refuse(error: Exception, at_ms: int) -> None:
-            self._in_flight -= 1
+            self._in_flight.discard(number)
             self._sent = {}
             self._join_lost = self._join_lost or epoch == 0
             if epoch < 0:
@@ -249,7 +269,7 @@ class ConsumerMember(GroupMemberMachine):
         self._unconfirmed = False
         if response.heartbeat_interval_ms > 0:
             self._interval_ms = response.heartbeat_interval_ms
-        self._heartbeat_at_ms = now_ms + self._interval_ms
+        self._heartbeat_at_ms = now_ms + (self._interval_ms or DEFAULT_INTERVAL_MS)
         if self.state not in IN_GROUP or response.member_epoch < 0:
             return
         self._epoch = response.member_epoch
@@ -275,6 +295,10 @@ class ConsumerMember(GroupMemberMachine):
                 self._adopt_empty(now_ms)
         elif self.state is JOINING:
             self._adopt_empty(now_ms)
+        if self.state is STABLE and not self._target:
+            pause_ms = EMPTY_PAUSE_MS << min(self._empty_beats, 10)
+            self._empty_beats += 1
+            self._heartbeat_at_ms = min(self._heartbeat_at_ms, now_ms + pause_ms)
 
     def _adopt_empty(self, now_ms: int) -> None:
         """Becomes stable without partitions; the user's code learns that the member has joined."""
@@ -285,6 +309,8 @@ class ConsumerMember(GroupMemberMachine):
 
     def _refused(self, code: int, message: str | None, now_ms: int) -> None:
         if code in FENCING:
+            if self.state is JOINING:
+                self._pause(now_ms)  # joins that are refused would be repeated at the speed of round trips
             self._fence(now_ms)
         elif code in NO_COORDINATOR:
             self._lose_coordinator(now_ms)
@@ -333,8 +359,11 @@ class ConsumerMember(GroupMemberMachine):
 
     def _fail(self, error: KafkaError, now_ms: int) -> None:
         """Ends the membership for good: every call of the user raises the error."""
+        leaving = self.state in (PREPARE_LEAVING, LEAVING)
+        if not leaving and self.state not in IN_GROUP:
+            return  # the membership has ended already; if the next one is refused, too, that response says so
         self.error = error
-        if self.state in (PREPARE_LEAVING, LEAVING):
+        if leaving:
             self._left(now_ms)
             return
         self.fatal = error
@@ -361,6 +390,8 @@ class ConsumerMember(GroupMemberMachine):
         """
         if self._reconciling or self._unconfirmed or self.event is not None or self._closing or not self.may_rebalance:
             return
+        if now_ms < self._reconcile_at_ms:
+            return
         unresolved = self._unresolved()
         if unresolved and not self._asking_metadata and now_ms >= self._metadata_at_ms:
             self._ask_metadata((), unresolved, self._resolved)
@@ -380,11 +411,13 @@ class ConsumerMember(GroupMemberMachine):
         )
         self.revoking = self.assignment - target
         epoch = self._epoch
-        self._commit_consumed(
-            now_ms,
-            self.settings.rebalance_timeout_ms,
-            lambda at_ms: self._revoke(resolved, target, epoch, at_ms),
-        )
+        self._reconciliations = number = self._reconciliations + 1
+
+        def committed(at_ms: int) -> None:
+            if number == self._reconciliations:  # else the member was fenced during the commit, and has joined again
+                self._revoke(resolved, target, epoch, at_ms)
+
+        self._commit_consumed(now_ms, self.settings.rebalance_timeout_ms, committed)
 
     def _resolved(self, now_ms: int) -> None:
         if self._unresolved():
@@ -416,9 +449,12 @@ class ConsumerMember(GroupMemberMachine):
     ) -> None:
         if self._stopped():
             return
-        if error is not None:  # the user's code failed to give partitions up: the next poll repeats it
+        if error is not None:  # the user's code failed to give partitions up: it is repeated after a pause
             self._reconciling = False
+            self._reconcile_at_ms = now_ms + self._backoff_ms(self._reconcile_attempts)
+            self._reconcile_attempts += 1
             return
+        self._reconcile_attempts = 0
         if self._unconfirmed:  # as in `_reconcile`; the rest follows with the response
             resolved = _common(resolved, self._owned_ids)
             target &= self.assignment
