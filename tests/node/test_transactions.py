@@ -210,3 +210,25 @@ def test_init_ends_the_open_transaction_of_a_predecessor(bootstrap: str, name: s
         with txn:
             txn.append(name, "second block")
         assert stored(node.topics[name], 2) == [b"record", b"second block"]
+
+
+@pytest.mark.parametrize("error", [TimeoutError("injected"), KeyboardInterrupt()], ids=["timeout", "interrupt"])
+def test_records_whose_abort_failed_are_not_committed_by_the_next_transaction(
+    node: kcore.Node, name: str, error: BaseException
+) -> None:
+    topic = node.topics.create(name, 1)
+
+    def fail(commit: bool) -> None:
+        raise error
+
+    with node.transaction(name) as txn:
+        txn.append(name, "aborted")
+        txn.flush()
+        producer = txn._producer
+        end, producer.end = producer.end, fail  # type: ignore[method-assign]
+        with pytest.raises(type(error)):
+            txn.abort()
+    producer.end = end  # type: ignore[method-assign]
+    with node.transaction(name) as txn:
+        txn.append(name, "committed")
+    assert stored(topic, 1) == [b"committed"]

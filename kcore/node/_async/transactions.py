@@ -340,7 +340,11 @@ class AsyncTransaction:
         self._open = False
         self._acknowledge_failed(rows, KcoreError("the transaction was aborted before the record was sent"))
         if self._changed:
-            await self._producer.end(False)
+            try:
+                await self._producer.end(False)
+            except BaseException:
+                self._producer.invalidate()  # else the next transaction would continue this one, and commit its records
+                raise
         if self._failed and not self._producer.implicit:
             self._producer.invalidate()
 
