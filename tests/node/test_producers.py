@@ -99,3 +99,35 @@ def test_lost_connections_neither_lose_nor_repeat_records(served: str, name: str
                     deliveries[-1].result()
         assert values(direct, name, 0) == list(range(600))
         assert proxy.cuts == 3
+
+
+@pytest.mark.parametrize("place", ["start", "handle"])
+def test_a_failure_of_the_send_loop_does_not_end_it(bootstrap: str, name: str, place: str) -> None:
+    """If the loop ended, `flush` and the results of all records would wait for ever."""
+    with kcore.connect(bootstrap) as node, node.producer() as producer:
+        node.topics.create(name, 1)
+        holder: Any = producer._calls.transport if place == "start" else producer
+        attribute = "start" if place == "start" else "_handle_row"
+        original = getattr(holder, attribute)
+        failures = [MemoryError("injected")]
+
+        def fail_once(*arguments: Any, **options: Any) -> Any:
+            if failures:
+                raise failures.pop()
+            return original(*arguments, **options)
+
+        setattr(holder, attribute, fail_once)
+        first = producer.append(name, "first")
+        if place == "start":
+            with pytest.raises(MemoryError):
+                first.result(60.0)
+            with pytest.raises(MemoryError):
+                producer.flush()
+        else:
+            assert first.result(60.0).offset in (0, -1)
+        second = producer.append(name, "second")
+        producer.flush()
+        assert second.result(0).offset == (0 if place == "start" else 1)
+        assert [record.value for record in node.topics[name].read(0, 0)] == (
+            [b"second"] if place == "start" else [b"first", b"second"]
+        )

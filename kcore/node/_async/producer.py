@@ -318,7 +318,11 @@ class AsyncProducer:
                 return
             self._calls.add_resource(self)
             self._started = True
-        spawn(self._send_loop)
+        try:
+            spawn(self._send_loop)
+        except BaseException:
+            self._started = False  # the next call tries again
+            raise
 
     async def _send_loop(self) -> None:
         while not self._closed:
@@ -328,6 +332,10 @@ class AsyncProducer:
                     await self._initialize()
                 pause_s = await self._send_ready()
             except (KafkaError, ConnectionClosedError, TimeoutError) as error:
+                pause_s = backoff_s(0)
+                self._expire(monotonic(), error)
+            except Exception as error:  # for example MemoryError; if the loop ended, every wait would last for ever
+                logger.exception("client: a producer cannot send records, and tries again")
                 pause_s = backoff_s(0)
                 self._expire(monotonic(), error)
             await self._wakeup.wait(pause_s)
@@ -451,14 +459,18 @@ class AsyncProducer:
                 self._fail(queue, batch, error)
         if not batches:
             return False
+        sent = SentBatches(broker, produce_request(encoded, self._acks, REQUEST_TIMEOUT_MS), batches)
+        on_done = partial(self._receive, sent)
         for _, batch in batches.values():
             batch.in_flight = True
         self._in_flight[broker] = self._in_flight.get(broker, 0) + 1
-        sent = SentBatches(broker, produce_request(encoded, self._acks, REQUEST_TIMEOUT_MS), batches)
-        # Requests are started one after another by this loop alone, so they leave in the order of their sequences.
-        self._calls.transport.start(
-            sent.request, partial(self._receive, sent), at_most=versions.PRODUCE, broker=broker, channel=self._channel
-        )
+        try:
+            # Requests are started one after another by this loop alone, so they leave in the order of their sequences.
+            self._calls.transport.start(
+                sent.request, on_done, at_most=versions.PRODUCE, broker=broker, channel=self._channel
+            )
+        except Exception as error:  # the batches fail, because no response will come
+            on_done(None, error)
         return True
 
     def _encode(self, batch: ProducerBatch) -> bytes:
@@ -474,7 +486,14 @@ class AsyncProducer:
         while self._responses and not self._closed:
             sent, response, error = self._responses.popleft()
             self._in_flight[sent.broker] -= 1
-            self._handle_response(sent, response, error)
+            try:
+                self._handle_response(sent, response, error)
+            except Exception as failure:
+                # The other batches of the request count as lost: the broker recognizes those that it has stored.
+                batches = {key: found for key, found in sent.batches.items() if found[1].in_flight}
+                lost = ConnectionClosedError(f"the response was lost: {failure!r}")
+                self._handle_response(sent._replace(batches=batches), None, lost)
+                raise
 
     def _handle_response(self, sent: SentBatches, response: Any, error: BaseException | None) -> None:
         """Handles the result of a request."""
