@@ -142,15 +142,15 @@ class Salvage:
         return any(low <= key < high for low, high in self._doubts)
 
     def read(self, position: int, size: int) -> bytes:
-        """Reads bytes of a file. Returns fewer bytes at its end, and none if the device reports an error."""
+        """Reads bytes of a file. Returns fewer bytes at its end, or before a place that the device cannot read."""
         if position >= JOURNAL_POSITION:
             return self._journal[position - JOURNAL_POSITION : position - JOURNAL_POSITION + size]
-        try:
-            data = os.pread(self._fd, size, position)
-        except OSError:
-            return b""
-        while data and len(data) < size:
-            more = os.pread(self._fd, size - len(data), position + len(data))
+        data = b""
+        while len(data) < size:
+            try:
+                more = os.pread(self._fd, size - len(data), position + len(data))
+            except OSError:
+                break
             if not more:
                 break
             data += more
@@ -161,6 +161,9 @@ class Salvage:
             check_pages(path, DATA_NAME)
         except DataFolderError as error:
             self.damage = f"{error.where}: {error.what.partition(';')[0]}"
+            self.problems.append(self.damage)
+        except OSError as error:  # the device cannot read a page
+            self.damage = f"{DATA_NAME}: {error.strerror}"
             self.problems.append(self.damage)
         meta = self._newest_meta(path)
         self._page_size = 4096 if meta is None else meta.page_size
@@ -192,7 +195,7 @@ class Salvage:
             for page in (0, 1):
                 try:
                     found.append(read_meta(path, DATA_NAME, file, page, found[0].page_size if found else 4096))
-                except DataFolderError:
+                except (DataFolderError, OSError):
                     continue
         return max(found, key=lambda meta: meta.txn_id, default=None)
 
@@ -327,14 +330,22 @@ class Salvage:
         """Reads every page to which no tree refers."""
         pages_at_once = max(1, SCAN_BYTES // self._page_size)
         for first in range(2, self._pages, pages_at_once):
-            run = self.read(first * self._page_size, pages_at_once * self._page_size)
-            for at in range(0, len(run) - self._page_size + 1, self._page_size):
-                page = first + at // self._page_size
-                if self._seen[page] or PAGE.unpack_from(run, at)[2] != P_LEAF:
-                    continue
-                tier = Tier.FREE if self._free is None or page in self._free else Tier.LOST
-                for node in self._nodes(run[at : at + self._page_size], page):
-                    self._take(None, node, tier)
+            count = min(pages_at_once, self._pages - first)
+            run = self.read(first * self._page_size, count * self._page_size)
+            if len(run) == count * self._page_size:
+                self._scan_pages(first, run)
+                continue
+            for page in range(first, first + count):  # the device cannot read all of them
+                self._scan_pages(page, self.read(page * self._page_size, self._page_size))
+
+    def _scan_pages(self, first: int, run: bytes) -> None:
+        for at in range(0, len(run) - self._page_size + 1, self._page_size):
+            page = first + at // self._page_size
+            if self._seen[page] or PAGE.unpack_from(run, at)[2] != P_LEAF:
+                continue
+            tier = Tier.FREE if self._free is None or page in self._free else Tier.LOST
+            for node in self._nodes(run[at : at + self._page_size], page):
+                self._take(None, node, tier)
 
     def _take(self, database: bytes | None, node: Node, tier: Tier) -> None:
         """Adds a node to the content of its database. If no tree refers to its page, the key shows the database."""
@@ -387,13 +398,15 @@ class Salvage:
     def _read_file(self, folder: str, key: bytes) -> None:
         """Reads a journal file and, if LMDB refers to it, its entries; if it is damaged, all its sound entries."""
         begin = len(self._journal)
+        references = [value for tier, value in self.meta.get(key, []) if tier < Tier.FREE]
         try:
             data = read_file(folder)
         except OSError as error:
             self.problems.append(f"{JOURNAL_NAME}: {error.strerror}")
+            if references:
+                self._doubt_all()  # its batches may be of any partition
             return
         self._journal += data
-        references = [value for tier, value in self.meta.get(key, []) if tier < Tier.FREE]
         if not references:
             return
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import struct
@@ -11,12 +12,13 @@ import lmdb
 import pytest
 
 from kcore.inspect import Selection, folder_events
-from kcore.log import CorruptLogError, DataFolderError, LmdbLogEngine, compact, data_folder, verify_folder
+from kcore.log import CorruptLogError, DataFolderError, LmdbLogEngine, compact, data_folder, lmdb_salvage, verify_folder
 from kcore.log.lmdb_layout import LOG_KEY, SNAP_KEY
 from kcore.log.lmdb_pages import REMEDY, check_file, check_pages
 from kcore.log.lmdb_salvage import Salvage, Tier
 from kcore.spark.events.sources import FolderSource
 from tests.log.batches import batch, fill, key, stamped
+from tests.log.journals import encoded, leave_journal
 
 PAGE = 4096
 
@@ -354,5 +356,56 @@ def test_the_reader_for_repairs_sees_the_same_pages(folder: Path) -> None:
         assert sorted(salvage.log[0].bases) == list(range(0, 400, 2))
         assert set(salvage.log[0].tiers) == {Tier.LIVE}
         assert sorted(salvage.chunks) == [(0, 4, index) for index in range(3)]
+    finally:
+        salvage.close()
+
+
+def test_the_reader_for_repairs_reads_the_pages_around_one_that_the_device_cannot_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a root, only the scan of all pages finds the batches. It reads many pages at once."""
+    make(folder, batches=200, size_bytes=500)
+    data = (folder / "data.mdb").read_bytes()
+    lost = data.rindex(stamped(batch(2, 500), 200, 1)[:21]) // PAGE
+    patch(folder, 0, bytes(2 * PAGE))
+    assert len(bases_of(folder, monkeypatch, None)) == 200
+    assert len(bases_of(folder, monkeypatch, lost)) > 180
+
+
+def bases_of(folder: Path, monkeypatch: pytest.MonkeyPatch, bad_page: int | None) -> set[int]:
+    """Returns the base offsets that a scan finds, on a device that cannot read a page."""
+    read = os.pread
+
+    def pread(fd: int, size: int, position: int) -> bytes:
+        if bad_page is None:
+            return read(fd, size, position)
+        bad = bad_page * PAGE
+        if bad <= position < bad + PAGE:
+            raise OSError(errno.EIO, "injected")
+        return read(fd, min(size, bad - position) if position < bad else size, position)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pread", pread)
+        salvage = Salvage(str(folder), scan=True)
+        try:
+            return set(salvage.log[0].bases)
+        finally:
+            salvage.close()
+
+
+def test_a_journal_that_the_device_cannot_read_makes_the_ends_of_all_partitions_doubtful(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(folder)
+    leave_journal(folder, encoded([(0, 120, stamped(batch(2, 500), 120, 1))]))
+
+    def fail(_: str) -> bytes:
+        raise OSError(errno.EIO, "injected")
+
+    monkeypatch.setattr(lmdb_salvage, "read_file", fail)
+    salvage = Salvage(str(folder))
+    try:
+        assert salvage.problems == ["journal: injected"]
+        assert salvage.doubts_all
     finally:
         salvage.close()
