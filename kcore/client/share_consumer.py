@@ -23,6 +23,8 @@ MAX_BYTES: Final = 50 << 20
 RECORD_LIMIT: Final = 1
 """The acquire mode in which the broker acquires at most `max_records` records (KIP-1206)."""
 BACKOFF_MS, MAX_BACKOFF_MS = 100, 1_000
+DEFAULT_INTERVAL_MS = 5_000
+"""The heartbeat interval if a response has none."""
 
 REJOIN: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND})
 """Errors of a heartbeat after which the member joins again."""
@@ -128,7 +130,7 @@ class ShareMembership:
         if response.assignment is not None:
             topics = response.assignment.topic_partitions
             self._assign(frozenset(SharePartition(topic.topic_id, n) for topic in topics for n in topic.partitions))
-        pause_ms = response.heartbeat_interval_ms
+        pause_ms = response.heartbeat_interval_ms if response.heartbeat_interval_ms > 0 else DEFAULT_INTERVAL_MS
         if self.assignment:
             self._attempts = 0
         else:
@@ -202,10 +204,8 @@ class ShareSession:
         """
         listed = (assigned - self._partitions) | self.pending.keys()
         forgotten = (self._partitions | self.pending.keys()) - assigned
-        pending, self.pending = self.pending, {}
-        self._partitions = assigned
-        self.is_open = True
-        return ShareFetchRequest(
+        pending = self.pending
+        request = ShareFetchRequest(
             group_id=self._group_id,
             member_id=self._member_id,
             share_session_epoch=self._epoch,
@@ -238,6 +238,10 @@ class ShareSession:
                 for topic_id, numbers in _by_topic(forgotten)
             ],
         )
+        self.is_open = True
+        self.pending = {}
+        self._partitions = assigned
+        return request
 
     def acknowledge(
         self, acknowledged: dict[SharePartition, dict[int, int]], *, renews: bool = False

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kcore import errors
+from kcore.client import share_consumer
 from kcore.client.share_consumer import (
     Acknowledgement,
     ShareMembership,
@@ -207,3 +210,21 @@ def test_acquired_ranges_have_delivery_counts() -> None:
         AcquiredRecords(first_offset=7, last_offset=7, delivery_count=2),
     ]
     assert acquired_offsets(PartitionData(acquired_records=ranges)) == {3: 1, 4: 1, 7: 2}
+
+
+def test_a_request_that_cannot_be_built_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = ShareSession("g", "m")
+    place = SharePartition(b"0123456789abcdef", 0)
+    session.add(place, 5, Acknowledgement.ACCEPT)
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise MemoryError("injected")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(share_consumer, "ShareFetchRequest", fail)
+        with pytest.raises(MemoryError):
+            session.fetch(frozenset({place}), 1, 0)
+    assert not session.is_open
+    request = session.fetch(frozenset({place}), 1, 0)
+    (topic,) = request.topics
+    assert [one.first_offset for one in topic.partitions[0].acknowledgement_batches] == [5]
