@@ -176,6 +176,35 @@ class Positions:
             if state.fetch is None and now_ms >= state.not_before_ms
         ]
 
+    def pause(self, partitions: Iterable[TopicPartition], until_ms: int) -> None:
+        """Postpones the next fetches and lookups of partitions after an error."""
+        for partition in partitions:
+            state = self.by_partition.get(partition)
+            if state is not None:
+                state.not_before_ms = until_ms
+
+    def locate(self, partition: TopicPartition, version: int, offset: int, epoch: int | None) -> None:
+        """Sets a position that was looked up, unless it has changed since the request.
+
+        An offset below earlier records means that the log was truncated or created again. The ends of those records are
+        dropped: if they were committed, the group would skip the new records before them.
+
+        Args:
+            partition: the partition.
+            version: the position's version at the time of the request.
+            offset: the offset of the next record.
+            epoch: the leader epoch of the record before it; None: unknown.
+        """
+        state = self.by_partition.get(partition)
+        if state is None or state.fetch is not None or state.version != version:
+            return
+        ends = (state.consumed, state.taken, self._polled.get(partition), self._loaded.get(partition))
+        if any(end is not None and end > offset for end in ends):
+            self.drop([partition])
+            state.consumed = state.taken = None
+        state.fetch = offset
+        state.epoch = epoch
+
     def to_fetch(self, now_ms: int) -> dict[TopicPartition, int]:
         """Returns the partitions to fetch, with their positions: neither paused, nor buffered, nor after an error."""
         return {
@@ -273,27 +302,47 @@ class Positions:
     def take(self, limit: int) -> list[Any]:
         """Takes buffered records, partition by partition; those of a loop that was left come first.
 
-        The records count as polled: `processed` marks them as consumed.
+        The records count as polled: `processed` marks them as consumed. If this raises, for example MemoryError, no
+        record is taken: the next fetch returns them again.
         """
-        taken = self.cursor.rest(limit)
-        for record in taken:
-            self._polled[TopicPartition(record[0], record[1])] = record[2] + 1
-        for partition, state in list(self.by_partition.items()):
-            if len(taken) >= limit:
-                break
-            buffer = state.buffer
-            if buffer is None or state.paused:
-                continue
-            records = buffer.take(limit - len(taken))
-            self._polled[partition] = state.taken = records[-1][2] + 1
-            if taken:
-                taken += records
-            else:
-                taken = records
-            if not buffer:  # drained partitions go to the end of the order
-                state.buffer = None
-                self.by_partition[partition] = self.by_partition.pop(partition)
+        begun: dict[TopicPartition, int] = {}  # the first taken offset of each partition
+        try:
+            taken = self.cursor.rest(limit)
+            for record in taken:
+                partition = TopicPartition(record[0], record[1])
+                begun.setdefault(partition, record[2])
+                self._polled[partition] = record[2] + 1
+            for partition, state in list(self.by_partition.items()):
+                if len(taken) >= limit:
+                    break
+                buffer = state.buffer
+                if buffer is None or state.paused:
+                    continue
+                begun.setdefault(partition, buffer.next_offset)
+                records = buffer.take(limit - len(taken))
+                self._polled[partition] = state.taken = records[-1][2] + 1
+                if taken:
+                    taken += records
+                else:
+                    taken = records
+                if not buffer:  # drained partitions go to the end of the order
+                    state.buffer = None
+                    self.by_partition[partition] = self.by_partition.pop(partition)
+        except BaseException:
+            self._rewind(begun)
+            raise
         return taken
+
+    def _rewind(self, begun: Mapping[TopicPartition, int]) -> None:
+        """Moves positions back to records that no poll has returned."""
+        for partition, offset in begun.items():
+            self._polled.pop(partition, None)
+            state = self.by_partition.get(partition)
+            if state is not None:
+                state.fetch = offset
+                state.taken = state.consumed
+                state.buffer = None
+                state.version = next(self._versions)
 
     def take_for_loop(self, limit: int) -> bool:
         """Moves buffered records to the cursor; returns False if there are none."""

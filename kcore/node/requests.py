@@ -120,8 +120,10 @@ def commit_request(
 
 
 def check_commit(action: str, response: Any, total: int) -> None:
-    """Raises the errors of an OffsetCommit or TxnOffsetCommit response."""
+    """Raises the errors of an OffsetCommit or TxnOffsetCommit response; LookupError if it lacks partitions."""
+    rows = 0
     for topic in response.topics:
+        rows += len(topic.partitions)
         for row in topic.partitions:
             if row.error_code:
                 codes = {
@@ -130,6 +132,8 @@ def check_commit(action: str, response: Any, total: int) -> None:
                     for entry in each.partitions
                 }
                 raise_partition_errors(action, codes, total)
+    if rows < total:
+        raise LookupError(f"it has the results of {rows} of {total} partitions")
 
 
 def offset_fetch_request(

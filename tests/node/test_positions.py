@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from kcore.client.consumer_coordinator.interface import OffsetAndMetadata
 from kcore.client.fetching import Positions
 from kcore.node.types import Record
@@ -224,3 +228,68 @@ def test_records_that_an_interceptor_removed_from_a_loop_count() -> None:
     assert offsets(positions) == {ZERO: 0}
     positions.processed()
     assert offsets(positions) == {ZERO: 3}
+
+
+def test_a_reset_to_a_smaller_offset_forgets_the_ends_of_earlier_records() -> None:
+    """The topic was created again: if the old end were committed, the group would skip the new records before it."""
+    positions = assigned(ZERO, offset=50)
+    store(positions, ZERO, 50, 3)
+    assert places(positions.take(10)) == [(0, 50), (0, 51), (0, 52)]
+    positions.seek(ZERO, None)  # OFFSET_OUT_OF_RANGE
+    positions.processed()
+    positions.locate(ZERO, positions.by_partition[ZERO].version, 0, None)
+    assert ZERO not in offsets(positions)
+    store(positions, ZERO, 0, 2)
+    assert places(positions.take(10)) == [(0, 0), (0, 1)]
+    positions.processed()
+    assert offsets(positions) == {ZERO: 2}
+
+
+def test_a_reset_to_a_larger_offset_keeps_the_records_of_a_loop() -> None:
+    positions = assigned(ZERO, offset=0)
+    store(positions, ZERO, 0, 3)
+    assert positions.take_for_loop(10)
+    positions.seek(ZERO, None)  # the log start has passed the position
+    positions.locate(ZERO, positions.by_partition[ZERO].version, 60, None)
+    assert [record.offset for record in positions.cursor] == [0, 1, 2]
+    positions.processed()
+    assert offsets(positions) == {ZERO: 3}
+    store(positions, ZERO, 60, 1)
+    assert places(positions.take(10)) == [(0, 60)]
+    positions.processed()
+    assert offsets(positions) == {ZERO: 61}
+
+
+def test_a_lookup_does_not_replace_a_position_that_was_set_meanwhile() -> None:
+    positions = Positions()
+    positions.assign([ZERO])
+    version = positions.by_partition[ZERO].version
+    positions.seek(ZERO, 7)
+    positions.locate(ZERO, version, 3, None)
+    assert positions.by_partition[ZERO].fetch == 7
+
+
+class Broken:
+    """Buffered records that cannot be taken."""
+
+    next_offset = 20
+
+    def __len__(self) -> int:
+        return 1
+
+    def take(self, limit: int) -> list[Record]:
+        raise MemoryError("injected")
+
+
+def test_records_that_a_failed_poll_has_taken_are_fetched_again() -> None:
+    positions = assigned(ZERO, ONE, offset=20)
+    store(positions, ZERO, 20, 3)
+    broken: Any = Broken()
+    positions.by_partition[ONE].buffer = broken
+    with pytest.raises(MemoryError):
+        positions.take(10)
+    positions.processed()
+    assert offsets(positions) == {ZERO: 20, ONE: 20}
+    assert positions.to_fetch(0) == {ZERO: 20, ONE: 20}
+    store(positions, ZERO, 20, 3)
+    assert places(positions.take(10)) == [(0, 20), (0, 21), (0, 22)]

@@ -326,21 +326,24 @@ class AsyncCluster:
         """Groups partitions by their leaders.
 
         Raises:
-            KafkaError: a partition does not exist, or has no leader.
+            KafkaError: partitions do not exist, or have no leader; the error names all of them that have its code.
         """
         missing = {partition.topic for partition in partitions if partition not in self._leaders}
+        codes: dict[str | None, int] = {}
         if missing:
             response = await self.metadata(sorted(missing))
-            for topic in response.topics:
-                if topic.error_code:
-                    refused = [partition for partition in partitions if partition.topic == topic.name]
-                    raise KafkaError.of(topic.error_code, None, refused)
+            codes = {topic.name: topic.error_code for topic in response.topics if topic.error_code}
         grouped: dict[Broker, list[TopicPartition]] = {}
+        refused: dict[int, list[TopicPartition]] = {}
         for partition in partitions:
             leader = self._leaders.get(partition)
             if leader is None:
-                raise KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None, [partition])
-            grouped.setdefault(leader, []).append(partition)
+                code = codes.get(partition.topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                refused.setdefault(code, []).append(partition)
+            else:
+                grouped.setdefault(leader, []).append(partition)
+        for code, listed in refused.items():
+            raise KafkaError.of(code, None, listed)
         return list(grouped.items())
 
     def leader_epoch(self, partition: TopicPartition) -> int:

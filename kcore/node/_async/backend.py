@@ -24,6 +24,7 @@ __all__ = [
     "gather",
     "guard",
     "invoke",
+    "is_cancelled",
     "monotonic",
     "no_wait",
     "sleep",
@@ -223,6 +224,12 @@ def monotonic() -> float:
 def caller() -> object:
     """Returns a value that identifies the running task."""
     return asyncio.current_task()
+
+
+def is_cancelled() -> bool:
+    """Returns True if the running task itself is being cancelled, not only a task that it awaits."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 async def invoke(callback: Callable[..., Any], *args: Any) -> Any:

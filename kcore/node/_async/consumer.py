@@ -10,22 +10,15 @@ from typing import Any, TypeVar
 from kcore.client import versions
 from kcore.client.aio.broker import Broker
 from kcore.client.consumer_coordinator.interface import Assigned, MemberEvent
-from kcore.client.fetching import FetchSession, Position, Positions, Reading, Unvalidated
+from kcore.client.fetching import FetchSession, Position, Positions, Reading
 from kcore.client.malformed import MALFORMED, malformed
-from kcore.errors import ConnectionClosedError, KafkaError, LogTruncationError, PartitionErrors
+from kcore.errors import ConnectionClosedError, KafkaError, MemberClosedError
 from kcore.node._async.backend import Event, guard, monotonic, spawn
 from kcore.node._async.calls import AsyncCalls, backoff_s
 from kcore.node._async.member import AsyncMember, now_ms
-from kcore.node._async.topics import EARLIEST, LATEST, offsets_of
+from kcore.node._async.position_lookup import AsyncPositionLookup, stand_in
 from kcore.node.interceptors import ConsumerInterceptor, chained, notified
-from kcore.node.requests import (
-    MAX_DECOMPRESSED_BYTES,
-    committed_offsets,
-    list_offsets_request,
-    offset_fetch_request,
-    read_fetched,
-    validation_request,
-)
+from kcore.node.requests import MAX_DECOMPRESSED_BYTES, read_fetched
 from kcore.node.types import (
     GroupMetadata,
     OffsetAndMetadata,
@@ -42,10 +35,7 @@ T = TypeVar("T")
 MAX_BYTES = 50 << 20
 PARTITION_BYTES = 1 << 20
 WAIT_MS = 500
-ERROR_PAUSE_MS = 100
 CLOSE_SESSION_S = 1.0
-MEMBERSHIP_CHANGED = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
-"""Errors of OffsetFetch for a member whose epoch has changed, or that was fenced."""
 MOVED = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -118,6 +108,9 @@ class AsyncConsumer:
         member._internal = self._changed
         member._on_failed = self._arrived.set
         self._machine = member._machine
+        self._lookup = AsyncPositionLookup(
+            calls, self._machine, positions, reading, self._guard, self._fail_if_open, self._wakeup.set
+        )
         self._interceptors = interceptors
         if interceptors:
             self._machine.on_committed = self._committed
@@ -170,18 +163,20 @@ class AsyncConsumer:
         self.member._require_open()
         if not self._started:
             self._calls.add_resource(self)
-            self._started = True
             spawn(self._fetch_loop)
+            self._started = True
 
     async def close(self) -> None:
         """Leaves the group; with auto-commit, commits the processed records before."""
         self._calls.resources.pop(self, None)
         with self._guard:
             self._machine.may_rebalance = True
-        await self.member.close()
-        self._closed = True
-        self._wakeup.set()
-        self._arrived.set()
+        try:
+            await self.member.close()
+        finally:  # also if the caller is cancelled
+            self._closed = True
+            self._wakeup.set()
+            self._arrived.set()
         await self._close_sessions()
         self._calls.transport.close_channel(self._channel)
 
@@ -247,6 +242,7 @@ class AsyncConsumer:
                     if records or self._closed:
                         self._wakeup.set()
                         return records
+                    self._require_member()
                 left_s = None if until_s is None else until_s - monotonic()
                 if left_s is not None and left_s <= 0:
                     return None
@@ -256,6 +252,12 @@ class AsyncConsumer:
             self.member._polls = False
             with self.member._guard:
                 self._machine.may_rebalance = False
+
+    def _require_member(self) -> None:
+        """Raises MemberClosedError if the member has ended by itself, after a failure: no record will come."""
+        if self.member._closed.is_set() and not self.member._closing:
+            group_id = self._machine.settings.group_id
+            raise MemberClosedError(f"the member of group {group_id!r} has failed: close the consumer, and begin again")
 
     def _rebalances(self) -> bool:
         """Returns True while partitions change: records are held back until the events are handled."""
@@ -368,9 +370,9 @@ class AsyncConsumer:
     async def _fetch_loop(self) -> None:
         while not self._closed:
             try:
-                await self._look_up_positions()
+                self._lookup.begin()
                 pause_s = await self._send_fetches()
-            except (KafkaError, PartitionErrors, ConnectionClosedError, TimeoutError) as error:
+            except (KafkaError, ConnectionClosedError, TimeoutError) as error:
                 if isinstance(error, KafkaError) and not error.retriable:
                     self._fail(error)
                 pause_s = backoff_s(self._attempts)
@@ -384,52 +386,13 @@ class AsyncConsumer:
             await self._wakeup.wait(pause_s)
             self._wakeup.clear()
 
+    def _fail_if_open(self, error: Exception) -> None:
+        if not self._closed:
+            self._fail(error)
+
     def _fail(self, error: Exception) -> None:
         self._error = error
         self._arrived.set()
-
-    async def _look_up_positions(self) -> None:
-        """Sets the positions of new partitions: the committed offset, else by the reset policy."""
-        with self._guard:
-            missing = self._positions.missing(now_ms())
-            states = self._positions.by_partition
-            versions_before = {key: states[key].version for key in missing}
-            new = [key for key in missing if states[key].initial]  # a reset one has passed its committed offset
-        if not missing:
-            return
-        found: dict[TopicPartition, int] = {}
-        epochs: dict[TopicPartition, int | None] = {}
-        if new:
-            for key, value in (await self._fetch_committed(new)).items():
-                found[key], epochs[key] = value.offset, value.leader_epoch
-        rest = [key for key in missing if key not in found]
-        if rest:
-            if self._reset == "none":
-                raise KafkaError.of(ErrorCode.OFFSET_OUT_OF_RANGE, "no committed offset, and reset is 'none'", rest)
-            where = EARLIEST if self._reset == "earliest" else LATEST
-            found |= await offsets_of(self._calls, dict.fromkeys(rest, where), self._isolation)
-        with self._guard:
-            for key, offset in found.items():
-                state = self._positions.by_partition.get(key)
-                if state is not None and state.fetch is None and state.version == versions_before[key]:
-                    state.fetch = offset
-                    state.epoch = epochs.get(key)
-
-    async def _fetch_committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns committed offsets; a member of a consumer group names its epoch, so that a fenced one gets none."""
-        machine = self._machine
-        coordinator = machine.coordinator
-        if coordinator is None:
-            raise KafkaError.of(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        request = offset_fetch_request(machine.settings.group_id, partitions, True, *machine.reader)
-        try:
-            return await self._calls.call(
-                request, committed_offsets, at_most=versions.FETCH_OFFSETS, broker=coordinator, repeat=False
-            )
-        except KafkaError as error:
-            if error.code in MEMBERSHIP_CHANGED:  # the member's next heartbeat response tells its partitions
-                raise KafkaError.of(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
-            raise
 
     async def _send_fetches(self) -> float | None:
         """Starts a Fetch for each broker without one. Returns the time until the next attempt."""
@@ -437,38 +400,46 @@ class AsyncConsumer:
         with self._guard:
             positions = self._positions.to_fetch(at_ms)
             positions = {key: offset for key, offset in positions.items() if self._machine.fetchable(key)}
-            waiting = [state.not_before_ms for state in self._positions.by_partition.values()]
         if positions:
-            for broker, partitions in await self._calls.transport.by_leader(list(positions)):
+            for broker, partitions in await self._lookup.by_leader(list(positions)):
                 with self._guard:
                     moved = self._positions.begin_validation(partitions, self._calls.transport.leader_epoch)
                 if moved:
-                    spawn(self._validate, broker, moved)
+                    self._lookup.validate(broker, moved)
                 fetched = {key: positions[key] for key in partitions if key not in moved}
                 if fetched and broker not in self._in_flight:
-                    self._in_flight.add(broker)
-                    spawn(self._fetch, broker, fetched)
+                    self._begin_fetch(broker, fetched)
+        with self._guard:
+            waiting = [state.not_before_ms for state in self._positions.by_partition.values()]
         later = [deadline_ms for deadline_ms in waiting if deadline_ms > at_ms]
         if later:
             return max(0.001, (min(later) - at_ms) / 1000)
         return 0.05 if self._rebalances() else None
 
+    def _begin_fetch(self, broker: Broker, positions: dict[TopicPartition, int]) -> None:
+        self._in_flight.add(broker)
+        try:
+            spawn(self._fetch, broker, positions)
+        except BaseException:
+            self._in_flight.discard(broker)
+            raise
+
     async def _fetch(self, broker: Broker, positions: dict[TopicPartition, int]) -> None:
         session = self._sessions.setdefault(broker, FetchSession())
-        request = session.request(
-            positions,
-            committed=self._isolation == "read_committed",
-            max_bytes=MAX_BYTES,
-            partition_bytes=PARTITION_BYTES,
-            min_bytes=1,
-            wait_ms=WAIT_MS,
-            rack=self._rack,
-            epoch_of=self._calls.transport.leader_epoch,
-        )
-        with self._guard:
-            states = self._positions.by_partition
-            sent = {key: (offset, states[key].version) for key, offset in positions.items() if key in states}
         try:
+            request = session.request(
+                positions,
+                committed=self._isolation == "read_committed",
+                max_bytes=MAX_BYTES,
+                partition_bytes=PARTITION_BYTES,
+                min_bytes=1,
+                wait_ms=WAIT_MS,
+                rack=self._rack,
+                epoch_of=self._calls.transport.leader_epoch,
+            )
+            with self._guard:
+                states = self._positions.by_partition
+                sent = {key: (offset, states[key].version) for key, offset in positions.items() if key in states}
             response = await self._calls.transport.send(
                 request, at_most=versions.FETCH, broker=broker, channel=self._channel
             )
@@ -478,7 +449,7 @@ class AsyncConsumer:
                 raise malformed(broker, request, error) from error
         except Exception as error:
             session.failed()
-            self._pause(sent)
+            self._lookup.pause(positions)
             if not isinstance(error, ConnectionClosedError | TimeoutError) and not self._closed:
                 self._fail(error)
         finally:
@@ -498,56 +469,6 @@ class AsyncConsumer:
                 await self._calls.transport.send(
                     request, at_most=versions.FETCH, broker=broker, channel=channel, timeout_s=CLOSE_SESSION_S
                 )
-
-    async def _validate(self, broker: Broker, positions: dict[TopicPartition, Unvalidated]) -> None:
-        """Asks a new leader whether its log has the positions, and moves those that it does not have (KIP-320)."""
-        try:
-            response = await self._calls.transport.send(validation_request(positions), broker=broker)
-        except Exception as error:
-            with self._guard:
-                self._positions.fail_validation(positions)
-            self._retry_validation(positions)
-            if not isinstance(error, ConnectionClosedError | TimeoutError) and not self._closed:
-                self._fail(error)
-            return
-        finally:
-            self._wakeup.set()
-        divergent: dict[TopicPartition, int | None] = {}
-        for topic in response.topics:
-            for row in topic.partitions:
-                key = TopicPartition(topic.topic, row.partition)
-                sent = positions.pop(key, None)
-                if sent is None:
-                    continue
-                if row.error_code:
-                    with self._guard:
-                        self._positions.fail_validation({key: sent})
-                    self._retry_validation([key])
-                    if row.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                        self._fail(KafkaError.of(row.error_code, None, [key]))
-                    continue
-                reset = self._reset != "none"
-                with self._guard:
-                    valid = self._positions.end_validation(key, sent, row.leader_epoch, row.end_offset, reset)
-                if not valid:
-                    self._pause([key])
-                    divergent[key] = row.end_offset if row.end_offset >= 0 else None
-        with self._guard:
-            self._positions.fail_validation(positions)  # positions that the response left out
-        if divergent:
-            self._fail(LogTruncationError("the log was truncated below the consumer's position", divergent))
-
-    def _retry_validation(self, partitions: Iterable[TopicPartition]) -> None:
-        self._pause(partitions)
-        for key in partitions:
-            self._calls.transport.forget(_place(key))
-
-    def _pause(self, partitions: Iterable[TopicPartition]) -> None:
-        with self._guard:
-            for key in partitions:
-                state = self._positions.by_partition.get(key)
-                if state is not None:
-                    state.not_before_ms = now_ms() + ERROR_PAUSE_MS
 
     def _store(self, session: FetchSession, response: Any, sent: dict[TopicPartition, tuple[int, int]]) -> None:
         if response.error_code:
@@ -584,13 +505,8 @@ class AsyncConsumer:
                 if state is not None and state.version == version:
                     self._positions.seek(key, None)
             return
-        self._pause([key])
+        self._lookup.pause([key])
         if code in MOVED:
-            self._calls.transport.forget(_place(key))
+            self._calls.transport.forget(stand_in(key))
         else:
             self._fail(KafkaError.of(code, f"at offset {offset}", [key]))
-
-
-def _place(key: TopicPartition) -> Any:
-    """Returns a request that stands for the partition in `forget`; it is never sent."""
-    return list_offsets_request({key: LATEST}, "read_committed")

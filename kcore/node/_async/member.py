@@ -24,7 +24,17 @@ from kcore.client.consumer_coordinator.interface import (
 )
 from kcore.client.consumer_coordinator.ownership import NOT_IN_GROUP
 from kcore.errors import CommitFailedError, KafkaError, KcoreError, MemberClosedError
-from kcore.node._async.backend import Event, Stepper, guard, invoke, monotonic, spawn, start_request
+from kcore.node._async.backend import (
+    CancelledError,
+    Event,
+    Stepper,
+    guard,
+    invoke,
+    is_cancelled,
+    monotonic,
+    spawn,
+    start_request,
+)
 from kcore.node._async.calls import AsyncCalls
 from kcore.node._async.missing_topics import AsyncSubscription
 from kcore.node.membership import MemberState
@@ -212,6 +222,9 @@ class AsyncMember:
             if not await self._joined.wait(timeout):
                 raise TimeoutError(f"group {self._machine.settings.group_id!r} has not assigned within {timeout:g} s")
             self._raise_error()
+            if self._closed.is_set() and not self._closing:
+                group_id = self._machine.settings.group_id
+                raise MemberClosedError(f"the member of group {group_id!r} has failed; see the log")
         except BaseException:
             await self.close()
             raise
@@ -476,6 +489,8 @@ class AsyncMember:
         self._joined.set()
         self._queued.set()
         self._failed.set()
+        if self._on_failed is not None:
+            self._on_failed()
 
     async def _look_for_topics(self) -> None:
         await self._subscription.look_up()
@@ -527,6 +542,12 @@ class AsyncMember:
                     changed = self._machine.received(outgoing, response, now_ms())
                 elif isinstance(error, Exception):
                     self._machine.failed(outgoing, error, now_ms())
+        except BaseException as failure:
+            with self._guard:
+                self._machine.abandon()  # a part of the result is lost, and the machine would wait for it
+            if isinstance(failure, Exception):
+                self._fail(failure)
+            raise
         finally:
             if changed:
                 self._stepper.run()
@@ -538,7 +559,8 @@ class AsyncMember:
 
     async def _handle(self, event: MemberEvent) -> None:
         """Has the user's code handle an event."""
-        failure: BaseException | None = None
+        failure: Exception | None = None
+        interrupt: BaseException | None = None
         if self._internal is not None:
             self._internal(event, True)
         listener = self._listeners[type(event)]
@@ -551,6 +573,10 @@ class AsyncMember:
                 await invoke(listener, event)
             except Exception as error:
                 failure = error
+            except BaseException as error:  # for example CancelledError of a task that the listener awaits
+                failure = KcoreError(f"a listener of group {self._machine.settings.group_id!r} ended with {error!r}")
+                failure.__cause__ = error
+                interrupt = None if isinstance(error, CancelledError) and not is_cancelled() else error
         if self._internal is not None:
             self._internal(event, False)
         with self._guard:
@@ -562,6 +588,8 @@ class AsyncMember:
         if isinstance(event, Assigned) and failure is None:
             self._joined.set()
         self._stepper.wake()
+        if interrupt is not None:
+            raise interrupt
 
 
 def _call_back(on_done: Callable[[Exception | None], Any], error: Exception | None) -> None:

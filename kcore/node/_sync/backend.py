@@ -25,6 +25,7 @@ __all__ = [
     "gather",
     "guard",
     "invoke",
+    "is_cancelled",
     "monotonic",
     "no_wait",
     "sleep",
@@ -168,6 +169,11 @@ def monotonic() -> float:
 def caller() -> object:
     """Returns a value that identifies the running thread."""
     return threading.get_ident()
+
+
+def is_cancelled() -> bool:
+    """Returns False: threads are not cancelled."""
+    return False
 
 
 def invoke(callback: Callable[..., Any], *args: Any) -> Any:

@@ -25,7 +25,17 @@ from kcore.client.consumer_coordinator.interface import (
 )
 from kcore.client.consumer_coordinator.ownership import NOT_IN_GROUP
 from kcore.errors import CommitFailedError, KafkaError, KcoreError, MemberClosedError
-from kcore.node._sync.backend import Event, Stepper, guard, invoke, monotonic, spawn, start_request
+from kcore.node._sync.backend import (
+    CancelledError,
+    Event,
+    Stepper,
+    guard,
+    invoke,
+    is_cancelled,
+    monotonic,
+    spawn,
+    start_request,
+)
 from kcore.node._sync.calls import Calls
 from kcore.node._sync.missing_topics import Subscription
 from kcore.node.membership import MemberState
@@ -213,6 +223,9 @@ class Member:
             if not self._joined.wait(timeout):
                 raise TimeoutError(f"group {self._machine.settings.group_id!r} has not assigned within {timeout:g} s")
             self._raise_error()
+            if self._closed.is_set() and not self._closing:
+                group_id = self._machine.settings.group_id
+                raise MemberClosedError(f"the member of group {group_id!r} has failed; see the log")
         except BaseException:
             self.close()
             raise
@@ -477,6 +490,8 @@ class Member:
         self._joined.set()
         self._queued.set()
         self._failed.set()
+        if self._on_failed is not None:
+            self._on_failed()
 
     def _look_for_topics(self) -> None:
         self._subscription.look_up()
@@ -528,6 +543,12 @@ class Member:
                     changed = self._machine.received(outgoing, response, now_ms())
                 elif isinstance(error, Exception):
                     self._machine.failed(outgoing, error, now_ms())
+        except BaseException as failure:
+            with self._guard:
+                self._machine.abandon()  # a part of the result is lost, and the machine would wait for it
+            if isinstance(failure, Exception):
+                self._fail(failure)
+            raise
         finally:
             if changed:
                 self._stepper.run()
@@ -539,7 +560,8 @@ class Member:
 
     def _handle(self, event: MemberEvent) -> None:
         """Has the user's code handle an event."""
-        failure: BaseException | None = None
+        failure: Exception | None = None
+        interrupt: BaseException | None = None
         if self._internal is not None:
             self._internal(event, True)
         listener = self._listeners[type(event)]
@@ -552,6 +574,10 @@ class Member:
                 invoke(listener, event)
             except Exception as error:
                 failure = error
+            except BaseException as error:  # for example CancelledError of a task that the listener awaits
+                failure = KcoreError(f"a listener of group {self._machine.settings.group_id!r} ended with {error!r}")
+                failure.__cause__ = error
+                interrupt = None if isinstance(error, CancelledError) and not is_cancelled() else error
         if self._internal is not None:
             self._internal(event, False)
         with self._guard:
@@ -563,6 +589,8 @@ class Member:
         if isinstance(event, Assigned) and failure is None:
             self._joined.set()
         self._stepper.wake()
+        if interrupt is not None:
+            raise interrupt
 
 
 def _call_back(on_done: Callable[[Exception | None], Any], error: Exception | None) -> None:

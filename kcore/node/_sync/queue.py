@@ -37,6 +37,8 @@ ISOLATION = "read_uncommitted"
 SHORT_WAIT_MS = 50
 """The time for which a broker waits for jobs while others are processed: their acknowledgements wait so long."""
 CLOSE_TIMEOUT_S = 10.0
+LEADERLESS_PAUSE_MS = 1_000
+"""The pause before the leaders of partitions that have none are looked up again."""
 
 UNKNOWN_SERVER_ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
 """The error of Apache Kafka 4.3.1 for a ShareFetch that names a deleted topic: the worker tries again."""
@@ -212,6 +214,7 @@ class Queue:
         self._names: dict[bytes, str] = {}
         self._assigned: dict[Broker, frozenset[SharePartition]] = {}
         self._assigned_version = -1
+        self._leaders_at_ms = 0  # the time of the next lookup of missing leaders; 0: none is missing
         self._buffer: deque[Job] = deque()
         self._fetched: deque[_Fetched] = deque()
         self._held: list[Job] = []
@@ -244,8 +247,8 @@ class Queue:
     def _start(self) -> None:
         if not self._started and not self._closed:
             self._calls.add_resource(self)
-            self._started = True
             spawn(self._send_heartbeats)
+            self._started = True
 
     def close(self) -> None:
         """Leaves the group: jobs without an acknowledgement are released. Iterations end."""
@@ -419,7 +422,10 @@ class Queue:
             job._explicit = job._explicit or not renews
             request = link.session.acknowledge({job._place: {job.offset: kind}}, renews=renews)
             response = self._exchange(link, request, implicit=False)
-        row = response.responses[0].partitions[0]
+        try:
+            row = response.responses[0].partitions[0]
+        except MALFORMED as error:
+            raise malformed(link.broker, request, error) from error
         if row.error_code:
             raise KafkaError.of(row.error_code, row.error_message, [job.record.topic_partition])
         if renews:
@@ -483,7 +489,7 @@ class Queue:
         """Groups the assigned partitions by their leaders, after the assignment or a leader has changed."""
         membership = self._membership
         version, assignment = membership.version, membership.assignment
-        if version == self._assigned_version:
+        if version == self._assigned_version and not 0 < self._leaders_at_ms <= now_ms():
             return
         if any(each.topic_id not in self._names for each in assignment):
             response = self._calls.transport.metadata(membership.topics)
@@ -493,7 +499,7 @@ class Queue:
             for each in assignment
             if each.topic_id in self._names
         }
-        groups = self._calls.transport.by_leader(sorted(ids)) if ids else []
+        groups = self._by_leader(sorted(ids))
         self._assigned = {broker: frozenset(ids[each] for each in listed) for broker, listed in groups}
         for broker in self._assigned:
             if broker not in self._links:
@@ -501,6 +507,27 @@ class Queue:
                 self._links[broker] = _Link(broker, session)
         if len(ids) == len(assignment):
             self._assigned_version = version
+
+    def _by_leader(self, partitions: list[TopicPartition]) -> list[tuple[Broker, list[TopicPartition]]]:
+        """Groups partitions by their leaders. Those without one are looked up again later, beside the others."""
+        left_out: Exception | None = None
+        groups: list[tuple[Broker, list[TopicPartition]]] = []
+        while partitions and not groups:
+            try:
+                groups = self._calls.transport.by_leader(partitions)
+            except KafkaError as error:
+                left_out = error
+                refused = set(error.partitions).intersection(partitions)
+                partitions = [each for each in partitions if each not in refused]
+                if not refused or not partitions or not error.retriable:
+                    raise
+        if left_out is None:
+            self._leaders_at_ms = 0
+        else:
+            if not self._leaders_at_ms:
+                logger.warning("client: worker %s gets no jobs of some partitions: %s", self.member_id, left_out)
+            self._leaders_at_ms = now_ms() + LEADERLESS_PAUSE_MS
+        return groups
 
     def _choose(self) -> _Link | None:
         """Chooses a broker: first those with acknowledgements to send, then in turn."""

@@ -1,0 +1,269 @@
+"""The positions of a consumer: lookups of missing ones, and their validation after a change of the leader (KIP-320)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from kcore.client import versions
+from kcore.client.aio.broker import Broker
+from kcore.client.consumer_coordinator.base import GroupMemberMachine
+from kcore.client.fetching import Positions, Reading, Unvalidated
+from kcore.client.malformed import MALFORMED, malformed
+from kcore.errors import ConnectionClosedError, KafkaError, LogTruncationError, PartitionErrors
+from kcore.node._async.backend import spawn
+from kcore.node._async.calls import AsyncCalls, backoff_s
+from kcore.node._async.member import now_ms
+from kcore.node._async.topics import EARLIEST, LATEST
+from kcore.node.requests import committed_offsets, list_offsets_request, offset_fetch_request, validation_request
+from kcore.node.types import OffsetAndMetadata, TopicPartition
+from kcore.protocol.error_codes import ErrorCode
+
+ERROR_PAUSE_MS = 100
+MEMBERSHIP_CHANGED = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
+"""Errors of OffsetFetch for a member whose epoch has changed, or that was fenced."""
+
+
+class AsyncPositionLookup:
+    """Looks up and validates the positions of a consumer, beside its fetches: neither waits for the other.
+
+    Args:
+        calls: the node's requests.
+        machine: the consumer's member.
+        positions: the positions.
+        reading: the settings of reading.
+        guard: the lock of the positions.
+        fail: called with an error that the next poll raises.
+        changed: called when a position has changed, or may be looked up again.
+    """
+
+    def __init__(
+        self,
+        calls: AsyncCalls,
+        machine: GroupMemberMachine,
+        positions: Positions,
+        reading: Reading,
+        guard: AbstractContextManager[Any],
+        fail: Callable[[Exception], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self._calls = calls
+        self._machine = machine
+        self._positions = positions
+        self._isolation = reading.isolation
+        self._reset = reading.reset
+        self._guard = guard
+        self._fail = fail
+        self._changed = changed
+        self._running = False
+        self._attempts = 0
+        self._leaderless = 0  # lookups of leaders, one after another, of which some were missing
+
+    # ---- missing positions
+
+    def begin(self) -> None:
+        """Begins to look up the missing positions, unless a lookup is running."""
+        if self._running:
+            return
+        with self._guard:
+            missing = self._positions.missing(now_ms())
+        if missing:
+            self._running = True
+            try:
+                spawn(self._run, missing)
+            except BaseException:
+                self._running = False
+                raise
+
+    async def _run(self, missing: list[TopicPartition]) -> None:
+        try:
+            await self._look_up(missing)
+        except Exception as error:
+            passing = isinstance(error, PartitionErrors | ConnectionClosedError | TimeoutError)
+            if not (passing or (isinstance(error, KafkaError) and error.retriable)):
+                self._fail(error)
+            with self._guard:
+                states = self._positions.by_partition
+                left = [key for key in missing if key in states and states[key].fetch is None]
+            self.pause(left, round(backoff_s(self._attempts) * 1000))
+            self._attempts += 1
+        else:
+            self._attempts = 0
+        finally:
+            self._running = False
+            self._changed()
+
+    async def _look_up(self, missing: list[TopicPartition]) -> None:
+        """Sets the positions of partitions: the committed offset, else by the reset policy."""
+        with self._guard:
+            states = self._positions.by_partition
+            versions_before = {key: states[key].version for key in missing if key in states}
+            # A partition whose position was reset has passed its committed offset.
+            new = [key for key in versions_before if states[key].initial]
+        found = await self._fetch_committed(new) if new else {}
+        with self._guard:
+            for key in new:
+                if key in found:
+                    self._positions.locate(key, versions_before[key], found[key].offset, found[key].leader_epoch)
+        rest = [key for key in versions_before if key not in found]
+        if not rest:
+            return
+        self._changed()  # the others need not wait for these
+        if self._reset == "none":
+            raise KafkaError.of(ErrorCode.OFFSET_OUT_OF_RANGE, "no committed offset, and reset is 'none'", rest)
+        for broker, partitions in await self.by_leader(rest):
+            await self._list_offsets(broker, {key: versions_before[key] for key in partitions})
+
+    async def _fetch_committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Returns committed offsets; a member of a consumer group names its epoch, so that a fenced one gets none."""
+        machine = self._machine
+        coordinator = machine.coordinator
+        if coordinator is None:
+            raise KafkaError.of(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        request = offset_fetch_request(machine.settings.group_id, partitions, True, *machine.reader)
+
+        def read(response: Any) -> dict[TopicPartition, OffsetAndMetadata]:
+            offsets = committed_offsets(response)
+            topics = response.groups[0].topics
+            named = {TopicPartition(topic.name, row.partition_index) for topic in topics for row in topic.partitions}
+            left_out = [key for key in partitions if key not in named]
+            if left_out:  # the reset policy must not decide because a response is incomplete
+                raise LookupError(f"it has no offsets of {left_out}")
+            return offsets
+
+        try:
+            return await self._calls.call(
+                request, read, at_most=versions.FETCH_OFFSETS, broker=coordinator, repeat=False
+            )
+        except KafkaError as error:
+            if error.code in MEMBERSHIP_CHANGED:  # the member's next heartbeat response tells its partitions
+                raise KafkaError.of(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+            raise
+
+    async def _list_offsets(self, broker: Broker, versions_before: dict[TopicPartition, int]) -> None:
+        """Sets positions to the start or the end of their logs. Partitions with an error pause."""
+        where = EARLIEST if self._reset == "earliest" else LATEST
+        partitions = list(versions_before)
+        request = list_offsets_request(
+            dict.fromkeys(partitions, where), self._isolation, self._calls.transport.leader_epoch
+        )
+        try:
+            response = await self._calls.transport.send(request, broker=broker)
+            try:
+                rows = {
+                    TopicPartition(each.name, row.partition_index): row
+                    for each in response.topics
+                    for row in each.partitions
+                }
+                left_out = [key for key in partitions if key not in rows]
+                if left_out:
+                    raise LookupError(f"it has no offsets of {left_out}")
+            except MALFORMED as error:
+                raise malformed(broker, request, error) from error
+        except (KafkaError, ConnectionClosedError, TimeoutError) as error:
+            if isinstance(error, KafkaError) and not error.retriable:
+                self._fail(error)
+            self._retry(partitions)
+            return
+        with self._guard:
+            for key in partitions:
+                if not rows[key].error_code and rows[key].offset >= 0:
+                    self._positions.locate(key, versions_before[key], rows[key].offset, None)
+        for key in partitions:
+            if rows[key].error_code:
+                refused = KafkaError.of(rows[key].error_code, None, [key])
+                if not refused.retriable:
+                    self._fail(refused)
+            if rows[key].error_code or rows[key].offset < 0:
+                self._retry([key])
+
+    # ---- leaders
+
+    async def by_leader(self, partitions: list[TopicPartition]) -> list[tuple[Broker, list[TopicPartition]]]:
+        """Groups partitions by their leaders. Those without a leader pause, and do not delay the others."""
+        rest = partitions
+        pauses = False
+        while rest:
+            try:
+                grouped = await self._calls.transport.by_leader(rest)
+            except KafkaError as error:
+                refused = set(error.partitions).intersection(rest)
+                if not refused:
+                    raise
+                if not error.retriable:
+                    self._fail(error)
+                pauses = True
+                self.pause(refused, round(backoff_s(self._leaderless) * 1000))
+                rest = [each for each in rest if each not in refused]
+            else:
+                self._leaderless = self._leaderless + 1 if pauses else 0
+                return grouped
+        self._leaderless += 1
+        return []
+
+    def pause(self, partitions: Iterable[TopicPartition], pause_ms: int = ERROR_PAUSE_MS) -> None:
+        """Postpones the next fetches and lookups of partitions."""
+        with self._guard:
+            self._positions.pause(partitions, now_ms() + pause_ms)
+
+    def _retry(self, partitions: Iterable[TopicPartition]) -> None:
+        """Has the leaders of partitions looked up again after a pause."""
+        self.pause(partitions)
+        for key in partitions:
+            self._calls.transport.forget(stand_in(key))
+
+    # ---- validation
+
+    def validate(self, broker: Broker, moved: dict[TopicPartition, Unvalidated]) -> None:
+        """Begins to validate positions, which `Positions.begin_validation` has marked."""
+        try:
+            spawn(self._validate, broker, moved)
+        except BaseException:
+            with self._guard:
+                self._positions.fail_validation(moved)
+            raise
+
+    async def _validate(self, broker: Broker, moved: dict[TopicPartition, Unvalidated]) -> None:
+        """Asks a new leader whether its log has the positions, and moves those that it does not have (KIP-320)."""
+        left = dict(moved)
+        try:
+            response = await self._calls.transport.send(validation_request(moved), broker=broker)
+            self._read_validation(response, left)
+        except Exception as error:
+            self._retry(left)
+            if not isinstance(error, ConnectionClosedError | TimeoutError):
+                self._fail(error)
+        finally:
+            with self._guard:
+                self._positions.fail_validation(left)  # also those that the response left out
+            self._changed()
+
+    def _read_validation(self, response: Any, left: dict[TopicPartition, Unvalidated]) -> None:
+        """Applies the leader's response; the positions that it decides are removed from `left`."""
+        divergent: dict[TopicPartition, int | None] = {}
+        for topic in response.topics:
+            for row in topic.partitions:
+                key = TopicPartition(topic.topic, row.partition)
+                sent = left.get(key)
+                if sent is None:
+                    continue
+                if row.error_code:
+                    self._retry([key])
+                    if row.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                        self._fail(KafkaError.of(row.error_code, None, [key]))
+                    continue
+                reset = self._reset != "none"
+                with self._guard:
+                    valid = self._positions.end_validation(key, sent, row.leader_epoch, row.end_offset, reset)
+                del left[key]
+                if not valid:
+                    self.pause([key])
+                    divergent[key] = row.end_offset if row.end_offset >= 0 else None
+        if divergent:
+            self._fail(LogTruncationError("the log was truncated below the consumer's position", divergent))
+
+
+def stand_in(key: TopicPartition) -> Any:
+    """Returns a request that stands for a partition in `forget`; it is never sent."""
+    return list_offsets_request({key: LATEST}, "read_committed")
