@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kcore.broker.apis.data import FEW_PARTITIONS
 from kcore.broker.metadata.names import name_fault
 from kcore.errors import KafkaError
 from kcore.protocol.api_keys import ApiKey
@@ -31,6 +30,10 @@ if TYPE_CHECKING:
 
 PARTITION_COST = 1
 """The cost of a partition that does not exist or was described before, in microseconds."""
+TOPIC_COST = 8
+"""The cost of a topic with its permission, in microseconds."""
+STEP_COST = 200
+"""The cost after which a step ends, in microseconds. The producers of a partition have steps of their own."""
 
 FEW_PRODUCERS = 1_000
 """Number of producers that a step describes. Each takes about a microsecond."""
@@ -81,7 +84,7 @@ class DescribeProducersApi(Api[DescribeProducersRequest, DescribeProducersRespon
 
     def _steps(self, context: RequestContext, request: DescribeProducersRequest) -> Work:
         topics = []
-        total = 0
+        total = cost = 0
         described: dict[Partition, PartitionResponse] = {}
         for topic in request.topics:
             allowed = self._authorizer is None or self._authorizer.allowed(
@@ -115,9 +118,15 @@ class DescribeProducersApi(Api[DescribeProducersRequest, DescribeProducersRespon
                         response = PartitionResponse(partition_index=index, active_producers=producers)
                         described[partition] = response
                     responses.append(response)
-                if len(responses) % FEW_PARTITIONS == 0:
-                    yield FEW_PARTITIONS * PARTITION_COST
+                cost += PARTITION_COST
+                if cost >= STEP_COST:
+                    yield cost
+                    cost = 0
             topics.append(TopicResponse(name=topic.name, partitions=responses))
+            cost += TOPIC_COST
+            if cost >= STEP_COST:
+                yield cost
+                cost = 0
         return DescribeProducersResponse(topics=topics)
 
 

@@ -239,6 +239,9 @@ REQUESTS: dict[str, Callable[[], Any]] = {
     "missing topics": lambda: MetadataRequest(
         topics=[MetadataRequestTopic(name=name) for name in [*NEW, "bad/name"]], allow_auto_topic_creation=True
     ),
+    "producers of many topics": lambda: DescribeProducersRequest(
+        topics=[TopicRequest(name=name, partition_indexes=[0]) for name in NAMES]
+    ),
     "producers": lambda: DescribeProducersRequest(
         topics=[TopicRequest(name="wide", partition_indexes=[*range(9_000), *range(9_000)])]
     ),
