@@ -15,13 +15,14 @@ The rules for an operation on a resource are those of Kafka's StandardAuthorizer
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import IntEnum
 from functools import lru_cache
 from ipaddress import AddressValueError, IPv6Address
 from typing import NamedTuple
 
 from kcore.protocol.authorizer import Operation, ResourceType
+from kcore_ext.broker.acl import decide
 
 WILDCARD = "*"
 ANY_PRINCIPAL = "User:*"
@@ -51,6 +52,7 @@ IMPLIED_BY: Mapping[int, frozenset[int]] = {
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
 }
 """Operation -> the operations that imply it in an ALLOW entry."""
+_NO_OPERATIONS: frozenset[int] = frozenset()
 
 
 @lru_cache(maxsize=1_024)
@@ -133,13 +135,9 @@ def covers(acl: Acl, name: str) -> bool:
 
 def implies(acl: Acl, operation: int) -> bool:
     """Tests if an entry applies to an operation; implied operations count only in ALLOW entries."""
-    return _implies(acl.operation, acl.permission, operation)
-
-
-def _implies(entry_operation: int, permission: int, operation: int) -> bool:
-    if entry_operation in (operation, Operation.ALL):
+    if acl.operation in (operation, Operation.ALL):
         return True
-    return permission == Permission.ALLOW and entry_operation in IMPLIED_BY.get(operation, ())
+    return acl.permission == Permission.ALLOW and acl.operation in IMPLIED_BY.get(operation, _NO_OPERATIONS)
 
 
 def fault(acl: Acl) -> str | None:
@@ -175,7 +173,17 @@ class AclTable:
         epoch: number of changes; a decision cached at an older epoch may be out of date.
     """
 
-    __slots__ = ("_by_principal", "_lengths", "_literal", "_prefixed", "by_id", "epoch", "ids")
+    __slots__ = (
+        "_by_principal",
+        "_client",
+        "_client_owners",
+        "_lengths",
+        "_literal",
+        "_prefixed",
+        "by_id",
+        "epoch",
+        "ids",
+    )
 
     def __init__(self) -> None:
         self.by_id: dict[bytes, Acl] = {}
@@ -185,6 +193,8 @@ class AclTable:
         self._prefixed: dict[tuple[int, str], Rules] = {}
         self._lengths: dict[int, dict[int, int]] = {}  # resource type -> prefix length -> number of prefixes
         self._by_principal: dict[tuple[int, str, str], dict[Acl, None]] = {}  # by type, principal, canonical host
+        self._client = ("", "")  # principal and host of the last decision: a request may need thousands of them
+        self._client_owners = _owners("", "")
 
     def __len__(self) -> int:
         return len(self.by_id)
@@ -233,20 +243,6 @@ class AclTable:
             if not lengths[len(acl.resource_name)]:
                 del lengths[len(acl.resource_name)]
 
-    def _covering(self, resource_type: int, name: str) -> Iterator[Rules]:
-        """Yields the entries of each pattern that covers a resource."""
-        literal, prefixed = self._literal, self._prefixed
-        names = (name,) if name == WILDCARD else (name, WILDCARD)
-        for one in names:
-            rules = literal.get((resource_type, one))
-            if rules is not None:
-                yield rules
-        for length in self._lengths.get(resource_type, ()):
-            if length <= len(name):
-                rules = prefixed.get((resource_type, name[:length]))
-                if rules is not None:
-                    yield rules
-
     def decide(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool | None:
         """Decides if the entries allow an operation; None if no entry covers the resource.
 
@@ -257,17 +253,18 @@ class AclTable:
             resource_type: the resource's type.
             name: the resource's name.
         """
-        covered = allowed = False
-        owners = _owners(principal, host)
-        for rules in self._covering(resource_type, name):
-            covered = True
-            for owner in owners:
-                for entry_operation, permission in rules.get(owner, ()):
-                    if _implies(entry_operation, permission, operation):
-                        if permission == Permission.DENY:
-                            return False
-                        allowed = True
-        return allowed if covered else None
+        if self._client != (principal, host):
+            self._client, self._client_owners = (principal, host), _owners(principal, host)
+        return decide(
+            self._literal,
+            self._prefixed,
+            self._lengths.get(resource_type, ()),
+            self._client_owners,
+            IMPLIED_BY.get(operation, _NO_OPERATIONS),
+            operation,
+            resource_type,
+            name,
+        )
 
     def decide_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
         """Decides if the entries allow an operation on at least one resource, existing or not (KIP-679).
