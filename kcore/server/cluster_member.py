@@ -24,6 +24,9 @@ T = TypeVar("T")
 Detach = Callable[[], Awaitable[None]]
 Attach = Callable[[ClusterNode], Awaitable[Detach]]
 
+_TEMPORARY = (KcoreError, OSError, MemoryError, RuntimeError)
+"""Errors after which the next incarnation may start; a RuntimeError means that no thread can start."""
+
 RESTART_S = 1.0
 """Time between two attempts to start again."""
 
@@ -94,16 +97,23 @@ class ClusterMember:
 
     async def _registered_again(self) -> None:
         """Starts the next incarnation whenever one has ended."""
+        node_id = self._config.node_id
         while True:
             await self.node.ended.wait()
-            await self._end_attached()
             interrupted = self.node.engine.pipeline.settling
-            await self.node.abort()
+            try:
+                await self._end_attached()
+            except _TEMPORARY as error:
+                log_failure(logger, error, "cluster: node %d was fenced, and a part of it has failed to end", node_id)
+            try:
+                await self.node.abort()
+            except _TEMPORARY as error:
+                log_failure(logger, error, "cluster: node %d was fenced, and its server has failed to end", node_id)
             if interrupted and not self._survives_interrupts:
                 return
             logger.warning(
                 "cluster: node %d was fenced, or its engine was interrupted; it starts again as a new incarnation",
-                self._config.node_id,
+                node_id,
             )
             self.node = await self._next()
 
@@ -112,7 +122,7 @@ class ClusterMember:
             node = ClusterNode(self._open_store, self._config)
             try:
                 await self._start(node)
-            except (KcoreError, OSError, MemoryError, RuntimeError) as error:  # RuntimeError: no thread can start
+            except _TEMPORARY as error:
                 log_failure(logger, error, "cluster: node %d cannot start again now", self._config.node_id)
             else:
                 return node

@@ -91,6 +91,32 @@ def test_an_ended_incarnation_is_followed_by_the_next_one_that_starts(fake: type
     ]
 
 
+@pytest.mark.parametrize("part", ["detach 1", "abort 1"])
+def test_an_incarnation_that_fails_to_end_is_followed_by_the_next_one(
+    fake: type[FakeNode], part: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The task of an embedded node has no observer: its failure would leave no node and no line of the log."""
+    call = fake._call
+
+    def fail(node: FakeNode, name: str) -> None:
+        call(node, name)
+        if f"{name} {node.number}" == part:
+            raise MemoryError
+
+    async def run() -> None:
+        node = member(fake)
+        await node.start()
+        fake.made[0].ended.set()
+        await until(lambda: "attach 2" in fake.calls or node.ended.done())
+        assert not node.ended.done()
+        await node.stop()
+
+    fake._call = fail  # type: ignore[method-assign, assignment]
+    asyncio.run(run())
+    assert fake.calls[:6] == ["start 1", "attach 1", "detach 1", "abort 1", "start 2", "attach 2"]
+    assert "has failed to end" in caplog.text
+
+
 def test_a_first_start_that_fails_ends_the_node(fake: type[FakeNode]) -> None:
     async def run() -> None:
         fake.fails[1] = OSError("the port is taken")
