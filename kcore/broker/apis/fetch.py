@@ -171,19 +171,27 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
                 return FetchResponse(error_code=opened)
             fetch_context, session = opened, opened.session
         if self._authorizer is None:
-            return self._decide(context, request, fetch_context, None)
-        decisions = ReadableTopics(self._authorizer, context)
-        may_read = decisions.__getitem__
+            return self._decide(context, request, fetch_context, session, None)
+        readable = ReadableTopics(self._authorizer, context)
         if (len(request.topics) if session is None else len(session.partitions)) <= FEW_TOPICS:
-            return self._decide(context, request, fetch_context, may_read)
-
-        def work() -> Work:
-            yield from decisions.steps(self._topic_names(request, version, session))
-            return self._decide(context, request, fetch_context, may_read)
-
+            return self._decide(context, request, fetch_context, session, readable.__getitem__)
+        work = self._steps(context, request, fetch_context, readable)
         # The partitions of a session may have few topics. Then it waits for no other request.
-        eager = session is not None
-        return self._partitions.slices.requests.run(self, context, request, work(), eager=eager)
+        return self._partitions.slices.requests.run(self, context, request, work, eager=session is not None)
+
+    def _steps(
+        self,
+        context: RequestContext,
+        request: FetchRequest,
+        fetch_context: FetchContext | None,
+        readable: ReadableTopics,
+    ) -> Work:
+        """Decides the permissions in steps, and then the request. Returns the response, or a `Pending` of it."""
+        session = None if fetch_context is None else fetch_context.session
+        yield from readable.steps(self._topic_names(request, context.api_version, session))
+        if fetch_context is not None and session is not None and session.epoch != next_epoch(fetch_context.epoch):
+            return _overtaken(session)
+        return self._decide(context, request, fetch_context, session, readable.__getitem__)
 
     def _topic_names(self, request: FetchRequest, version: int, session: FetchSession | None) -> list[str | None]:
         """Lists the topics of a request or session, None for unknown ids."""
@@ -199,13 +207,11 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         context: RequestContext,
         request: FetchRequest,
         fetch_context: FetchContext | None,
+        session: FetchSession | None,
         may_read: Callable[[str], bool] | None,
     ) -> FetchResponse | FetchPending:
         """Reads the partitions; responds or parks the fetch."""
         version = context.api_version
-        session = None if fetch_context is None else fetch_context.session
-        if fetch_context is not None and session is not None and session.epoch != next_epoch(fetch_context.epoch):
-            return _overtaken(session)
         most, max_bytes, max_wait_ms = self.room.most_bytes, request.max_bytes, request.max_wait_ms
         if self._quotas is not None:
             # A response of more bytes than the quota allows in all windows would be throttled for ever.
