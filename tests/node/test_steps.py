@@ -190,25 +190,56 @@ async def test_a_failed_step_ends_the_member_and_every_wait(
     assert [record.message for record in caplog.records] == ["client: a background task failed"]
 
 
-@pytest.mark.parametrize("error", [MemoryError("injected"), KeyboardInterrupt()], ids=["memory", "interrupt"])
-@pytest.mark.parametrize("owner", ["machine", "request", "transport"])
-async def test_a_commit_that_cannot_be_sent_ends_the_member_and_every_wait(
-    bootstrap: str, name: str, owner: str, error: BaseException
+ERRORS = pytest.mark.parametrize("error", [MemoryError("injected"), KeyboardInterrupt()], ids=["memory", "interrupt"])
+
+
+@ERRORS
+@pytest.mark.parametrize("method", ["_send_commit", "_send"])
+async def test_an_exception_in_the_decision_of_a_commit_ends_the_member_and_every_wait(
+    bootstrap: str, name: str, method: str, error: BaseException
 ) -> None:
     async with joined(bootstrap, name) as member:
 
         def fail(*_: Any, **__: Any) -> Any:
             raise error
 
-        holder: Any = member._calls.transport if owner == "transport" else member._machine
-        attribute = {"machine": "_send_commit", "request": "_send", "transport": "start"}[owner]
-        setattr(holder, attribute, fail)
+        machine: Any = member._machine
+        setattr(machine, method, fail)
         with pytest.raises(type(error)):
             member.commit({(name, 0): 1}).send(None)
-        delattr(holder, attribute)
+        delattr(machine, method)
         assert await member.wait(60.0) is True
         with pytest.raises(MemberClosedError):
             await member.commit({(name, 0): 2})
+
+
+@ERRORS
+@pytest.mark.parametrize("sent", [False, True], ids=["before it is sent", "after it was sent"])
+async def test_a_member_whose_commit_was_interrupted_stays_and_leaves_its_group(
+    bootstrap: str, name: str, sent: bool, error: BaseException
+) -> None:
+    """The interrupted commit fails, and its response, if one arrives, does not complete the next commit."""
+    ends: list[Exception | None] = []
+    async with joined(bootstrap, name) as member:
+        transport: Any = member._calls.transport
+        start = transport.start
+
+        def fail(*args: Any, **options: Any) -> None:
+            if sent:
+                start(*args, **options)
+            raise error
+
+        transport.start = fail
+        with pytest.raises(type(error)):
+            member.commit({(name, 0): 1}, on_done=ends.append).send(None)
+        del transport.start
+        await member.commit({(name, 0): 2})
+        assert [str(end) for end in ends] == ["an exception interrupted the commit as it was sent"]
+    async with kcore.connect_async(bootstrap) as node:
+        group = await node.group(name).describe()
+        assert (group.state, group.members) == ("Empty", ())
+        committed = await node.group(name).committed([(name, 0)])
+        assert {place: row.offset for place, row in committed.items()} == {(name, 0): 2}
 
 
 async def test_a_commit_whose_response_cannot_be_handled_fails_and_the_next_one_succeeds(

@@ -454,6 +454,12 @@ class GroupMemberMachine(ABC):
         self._send_commits(now_ms)
         return [] if self._committing is not commit else self.take_requests()
 
+    def give_up_commit(self, commit: Commit, error: Exception) -> None:
+        """Fails a commit that `take_commit` has returned. A response that arrives later changes nothing."""
+        if self._committing is commit:
+            self._committing = None
+        commit.complete(error)
+
     def _auto_commit(self, now_ms: int) -> None:
         interval_ms = self.settings.auto_commit_ms
         if interval_ms is None or now_ms < self._auto_commit_at_ms or self._closing:
@@ -522,6 +528,8 @@ class GroupMemberMachine(ABC):
         request = commit_request(self.settings.group_id, identity, commit.offsets)
 
         def handle(response: OffsetCommitResponse, now_ms: int) -> bool:
+            if self._committing is not commit:
+                return True  # given up
             try:
                 self._committed(commit, identity, response, now_ms)
             except MALFORMED:
@@ -533,6 +541,8 @@ class GroupMemberMachine(ABC):
             return commit.error is None and self._committing is None and not self._commits and not self._closing
 
         def refuse(error: Exception, now_ms: int) -> None:
+            if self._committing is not commit:
+                return  # given up
             if isinstance(error, ConnectionClosedError | TimeoutError):
                 self._lose_coordinator(now_ms)
                 self._retry_commit(commit, error, now_ms)

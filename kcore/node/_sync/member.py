@@ -348,12 +348,19 @@ class Member:
         try:
             with self._guard:
                 requests = self._machine.take_commit(commit, at_ms)
+        except BaseException:
+            with self._guard:
+                self._machine.abandon()  # the exception may have interrupted the machine between two changes
+            self._stepper.run()
+            raise
+        try:
             for outgoing in requests:
                 self._send(outgoing)
         except BaseException:
+            # The request may have been sent or not. The member stays in its group, and can leave it.
             with self._guard:
-                self._machine.abandon()  # the machine would wait for a response, but the request may not have been sent
-            self._stepper.run()
+                self._machine.give_up_commit(commit, KcoreError("an exception interrupted the commit as it was sent"))
+            self._stepper.wake()
             raise
         return bool(requests)
 
