@@ -6,10 +6,11 @@ The new data file also has the readable batches of the journal. It names no jour
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import lmdb
 
@@ -43,6 +44,11 @@ from kcore.log.lmdb_salvage import Salvage
 from kcore.log.node_journals import journal_folders, node_folder
 from kcore.log.repair_plan import Loss, PartitionPlan, Plan, Reader, make_plan
 
+logger = logging.getLogger(__name__)
+
+COPY_BYTES: Final = 1 << 20
+COPY_PAGE_BYTES: Final = 4096
+"""The size of a piece that the copy leaves out if the device cannot read it."""
 TRANSACTION_BYTES: Final = 16 << 20
 TRANSACTION_ENTRIES: Final = 20_000
 FILE_OVERHEAD_BYTES: Final = 4 << 20
@@ -226,11 +232,41 @@ def _copy_damaged(path: str, copy: str) -> None:
         target = os.path.join(copy, os.path.relpath(source, path))
         os.makedirs(os.path.dirname(target), 0o700, exist_ok=True)
         with open(source, "rb") as damaged, open(target, "wb", opener=open_private) as file:
-            shutil.copyfileobj(damaged, file, 1 << 20)
+            unread_bytes = _copy_readable(damaged.fileno(), file)
             file.flush()
             os.fsync(file.fileno())
+        if unread_bytes:
+            logger.warning(
+                "log repair: the device cannot read %d bytes of %s, so the copy %s has zeros there; replace the device",
+                unread_bytes, source, target,
+            )  # fmt: skip
     DataFolder.sync_folder(copy)
     DataFolder.sync_folder(os.path.dirname(copy))
+
+
+def _copy_readable(source: int, target: BinaryIO) -> int:
+    """Copies a file, with zeros in place of the pages that the device cannot read; returns the bytes of these pages."""
+    size = os.fstat(source).st_size
+    at = unread_bytes = by_page_until = 0
+    while at < size:
+        in_page = at < by_page_until
+        end = min(size, (at // COPY_PAGE_BYTES + 1) * COPY_PAGE_BYTES if in_page else at + COPY_BYTES)
+        try:
+            data = os.pread(source, end - at, at)
+        except OSError:
+            if in_page:
+                unread_bytes += end - at
+                at = end
+            else:
+                by_page_until = end
+            continue
+        if not data:
+            break
+        target.seek(at)
+        target.write(data)
+        at += len(data)
+    target.truncate(size)
+    return unread_bytes
 
 
 def _build(path: str, salvage: Salvage, plan: Plan) -> None:

@@ -569,7 +569,7 @@ def test_a_crash_leaves_the_old_state_or_the_repaired_one(run: Run, folder: Path
     assert "data.mdb.repair" not in os.listdir(folder)
 
 
-@pytest.mark.parametrize("step", ["copyfileobj", "_build", "_check", "replace", "after the rename"])
+@pytest.mark.parametrize("step", ["_copy_readable", "_build", "_check", "replace", "after the rename"])
 def test_a_failed_repair_leaves_a_copy_only_if_it_replaced_the_file(
     run: Run, folder: Path, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -584,7 +584,7 @@ def test_a_failed_repair_leaves_a_copy_only_if_it_replaced_the_file(
             os.rename(*arguments)
         raise OSError(5, "Input/output error")
 
-    owners = {"copyfileobj": repairs.shutil, "replace": repairs.os, "after the rename": repairs.os}
+    owners = {"replace": repairs.os, "after the rename": repairs.os}
     with monkeypatch.context() as patch:
         patch.setattr(owners.get(step, repairs), "replace" if replaced else step, fail)
         ran = run("log", "repair", folder, "--yes")
