@@ -168,8 +168,17 @@ class SaslConnection(SecureConnection):
             self._not_authenticated(slot, error)
 
     def _evaluated(self, slot: ResponseSlot, future: asyncio.Future[bytes]) -> None:
-        """Handles a token that was evaluated on another thread."""
+        """Handles a token that was evaluated on another thread.
+
+        An exception, for example a MemoryError, closes the connection: its client would wait for the response.
+        """
         self._login, self._token_bytes = None, 0
+        try:
+            self._finish(slot, future)
+        except Exception as error:
+            self._close_without_response(error)
+
+    def _finish(self, slot: ResponseSlot, future: asyncio.Future[bytes]) -> None:
         error = None if future.cancelled() else future.exception()
         if self._closing or future.cancelled():
             return
@@ -217,7 +226,23 @@ class SaslConnection(SecureConnection):
             )  # fmt: skip
         response = SaslAuthenticateResponse(error_message=None, auth_bytes=reply, session_lifetime_ms=lifetime_ms)
         self._queue.defer(slot)
-        slot.arrive(response)
+        self._respond(slot, response)
+
+    def _respond(self, slot: ResponseSlot, response: Any) -> None:
+        """Completes a response. If that raises, for example for lack of memory, the connection is closed."""
+        try:
+            slot.arrive(response)
+        except Exception as error:
+            self._close_without_response(error)
+
+    def _close_without_response(self, error: Exception) -> None:
+        """Closes the connection, because a login got no response."""
+        self.abort()
+        # The error text may contain bytes that the client sent: log only the error's type.
+        self.server.client_log.log(
+            logging.ERROR, self.client_host, "connection from %s closed: no response could be made for a login (%s)",
+            self.client_host, type(error).__name__, connection=self.connection_id,
+        )  # fmt: skip
 
     def _not_authenticated(self, slot: ResponseSlot, error: AuthenticationError) -> None:
         self._exchange.fail()
@@ -236,4 +261,4 @@ class SaslConnection(SecureConnection):
 
     def _send_failure(self, slot: ResponseSlot, response: Any) -> None:
         if not self._closing:
-            slot.arrive(response)
+            self._respond(slot, response)

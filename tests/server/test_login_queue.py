@@ -15,9 +15,10 @@ from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kcore.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kcore.security.plain import Plain
-from kcore.server import login_queue, unauthenticated
+from kcore.server import login_queue, sasl, unauthenticated
 from kcore.server.login_queue import Login, LoginQueue
 from kcore.server.sasl import SaslConnection
+from kcore_ext.server.request_queue import ResponseSlot
 from tests.kit import wait_until
 from tests.nodes import node_of
 from tests.server.live import LiveServer, Raw
@@ -277,3 +278,33 @@ def test_a_client_that_does_not_authenticate_is_idle_whatever_it_sends(
         alice.send(alice.request(HeartbeatRequest(group_id="g", member_id="m"), 4))
         assert alice.receive(HeartbeatRequest(), 4)[1].error_code == 25
     assert log_lines == ["connection from /127.0.0.1 closed: no authentication for 60000 ms"]
+
+
+@pytest.mark.parametrize("password", ["secret", "wrong"])
+@pytest.mark.parametrize("threads", [0, 1])
+def test_a_login_without_memory_for_its_response_closes_the_connection(
+    serve: Callable[..., LiveServer],
+    monkeypatch: pytest.MonkeyPatch,
+    log_lines: list[str],
+    password: str,
+    threads: int,
+) -> None:
+    """Otherwise the client would wait for the response until its own time limit."""
+    monkeypatch.setattr(Plain, "threads", threads)
+    live = serve(SASL)
+    with live.connect() as connection:
+        node_of(connection).users.set_password("alice", password)
+    live.wait_for_connections(0)
+    failures: list[str] = []
+
+    class Slot(ResponseSlot):
+        def arrive(self, response: object) -> None:
+            failures.append(type(response).__name__)
+            raise MemoryError
+
+    monkeypatch.setattr(sasl, "ResponseSlot", Slot)
+    with log_in(live, "alice") as raw:
+        assert raw.closed
+    assert failures == ["SaslAuthenticateResponse"]
+    assert log_lines[-1] == "connection from /127.0.0.1 closed: no response could be made for a login (MemoryError)"
+    live.wait_for_connections(0)
