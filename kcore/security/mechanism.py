@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from concurrent.futures import Future
 from typing import ClassVar
 
 from kcore.errors import KcoreError
@@ -22,6 +23,18 @@ class AuthenticationError(KcoreError):
     def __init__(self, text: str, reason: str = "") -> None:
         super().__init__(text)
         self.reason = reason
+
+
+class PostponedError(KcoreError):
+    """A token cannot be evaluated yet, because the evaluation would wait for another thread.
+
+    Args:
+        until: done when the token can be evaluated again.
+    """
+
+    def __init__(self, until: Future[None]) -> None:
+        super().__init__("the evaluation of the token is postponed")
+        self.until = until
 
 
 class Mechanism(ABC):
@@ -52,4 +65,5 @@ class Mechanism(ABC):
 
         Raises:
             AuthenticationError: the token is malformed or invalid; the exchange has ended.
+            PostponedError: the token must be evaluated again later. Only a mechanism with threads raises it.
         """

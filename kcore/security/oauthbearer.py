@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar, Final, NamedTuple
 
 from kcore.process_logging import limited_logger
-from kcore.security.mechanism import AuthenticationError, Mechanism
+from kcore.security.mechanism import AuthenticationError, Mechanism, PostponedError
 
 logger = limited_logger(__name__)
 
@@ -92,6 +92,8 @@ class OAuthBearer(Mechanism):
     def _validate(self, bearer: str, extensions: Mapping[str, str]) -> OAuthIdentity | None:
         try:
             identity = self._validator(bearer, extensions)
+        except PostponedError:
+            raise
         except Exception as error:
             # Log only the type of another error: its text may come from a library and contain the token.
             reason = str(error) if isinstance(error, TokenRefusedError) else type(error).__name__

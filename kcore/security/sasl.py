@@ -156,6 +156,7 @@ class SaslExchange:
 
         Raises:
             AuthenticationError: the token is invalid.
+            PostponedError: the token must be evaluated again later.
         """
         assert self._mechanism is not None, "a token before a mechanism was chosen"
         if self._refusal:

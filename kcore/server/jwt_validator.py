@@ -10,11 +10,13 @@ import threading
 import time
 import urllib.request
 from collections.abc import Mapping
+from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kcore.errors import ConfigError
 from kcore.json_text import parse_json
+from kcore.security.mechanism import PostponedError
 from kcore.security.oauthbearer import OAuthIdentity, TokenRefusedError
 
 if TYPE_CHECKING:
@@ -37,8 +39,8 @@ class KeySet:
     """The public keys of an issuer, read from a URL when they are needed.
 
     Keys are read again after `jwks.endpoint.refresh.ms`, and earlier if a token names an unknown key. A failed read
-    keeps the keys that are known, and is repeated after a time that doubles with each failure. While one login reads
-    keys, others whose key is known do not wait for it.
+    keeps the keys that are known, and is repeated after a time that doubles with each failure. One login at a time
+    reads keys. Meanwhile, others whose key is known go on, and the rest are postponed: they hold no thread.
 
     Args:
         settings: the listener's settings.
@@ -61,6 +63,7 @@ class KeySet:
         self._now_s = now_s
         self._read = read or _read
         self._lock = threading.Lock()
+        self._reading: Future[None] | None = None  # done when the login that reads keys has read them
         self._keys: list[Any] = []
         self._failures = 0
         self._refresh_at_s = self._last_read_s = float("-inf")
@@ -70,20 +73,36 @@ class KeySet:
 
         Raises:
             TokenRefusedError: there is no such key.
+            PostponedError: the key may be among those that another login reads now.
         """
         key = self._find(key_id, algorithm)
-        if self._lock.acquire(blocking=key is None):
+        if key is not None and self._now_s() < self._refresh_at_s:
+            return key
+        done: Future[None] = Future()
+        with self._lock:
+            reading = self._reading
+            if reading is None:
+                self._reading = done
+        if reading is None:
             try:
-                if self._now_s() >= self._refresh_at_s:
-                    self._load()
-                key = self._find(key_id, algorithm)
-                if key is None and self._now_s() - self._last_read_s >= self._max_retry_s:
-                    self._load()
-                    key = self._find(key_id, algorithm)
+                key = self._read_if_due(key_id, algorithm)
             finally:
-                self._lock.release()
+                self._reading = None
+                done.set_result(None)
+        elif key is None:
+            raise PostponedError(reading)
         if key is None:
             raise TokenRefusedError("the issuer has no such key")
+        return key
+
+    def _read_if_due(self, key_id: str | None, algorithm: str) -> Any:
+        """Reads the keys if they are old or lack this one; returns the key or None."""
+        if self._now_s() >= self._refresh_at_s:
+            self._load()
+        key = self._find(key_id, algorithm)
+        if key is None and self._now_s() - self._last_read_s >= self._max_retry_s:
+            self._load()
+            key = self._find(key_id, algorithm)
         return key
 
     def _find(self, key_id: str | None, algorithm: str) -> Any:
@@ -261,6 +280,7 @@ class JwtValidator:
         """Returns the user and the expiry of a valid token.
 
         Raises:
+            PostponedError: the issuer's keys are being read, and the token names an unknown one.
             Exception: the token is not valid.
         """
         try:

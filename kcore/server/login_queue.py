@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kcore.process_logging import limited_logger, log_failure
+from kcore.security.mechanism import PostponedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 logger = limited_logger(__name__)
 
 MAX_WAITING: Final = 1_000
-"""Logins of one client address that wait for a thread; a further one closes its connection."""
+"""Logins of one client address that wait for a thread or are postponed; a further one closes its connection."""
 RETRY_S: Final = 1.0
 """Time after which a login is tried again for which no thread could be started, if no other one is running."""
 
@@ -25,7 +27,7 @@ class Login:
 
     Attributes:
         host: the client's address.
-        evaluate: evaluates the token; runs on another thread.
+        evaluate: evaluates the token; runs on another thread. If it raises PostponedError, it is called again later.
         done: gets the result on the loop's thread, unless the login was cancelled.
     """
 
@@ -41,7 +43,8 @@ class LoginQueue:
     """The tokens of one mechanism that wait for a thread.
 
     The addresses take turns. The oldest and the newest login of an address are evaluated alternately: old ones are
-    served in order, and a new one is not blocked by many that guess passwords.
+    served in order, and a new one is not blocked by many that guess passwords. A login whose evaluation is postponed
+    holds no thread until it is evaluated again.
 
     Args:
         loop: the event loop; all methods run on its thread.
@@ -49,7 +52,17 @@ class LoginQueue:
         threads: number of threads, which are started when they are needed.
     """
 
-    __slots__ = ("_executor", "_free", "_loop", "_mechanism", "_newest_first", "_retry", "_threads", "_waiting")
+    __slots__ = (
+        "_executor",
+        "_free",
+        "_loop",
+        "_mechanism",
+        "_newest_first",
+        "_postponed",
+        "_retry",
+        "_threads",
+        "_waiting",
+    )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, mechanism: str, threads: int) -> None:
         self._loop = loop
@@ -59,6 +72,7 @@ class LoginQueue:
         self._retry: asyncio.TimerHandle | None = None
         self._newest_first = False
         self._waiting: dict[str, dict[Login, None]] = {}  # by address, the one whose turn it is first
+        self._postponed: dict[str, dict[Login, None]] = {}  # by address
 
     def __len__(self) -> int:
         """Returns the number of logins that wait for a thread."""
@@ -66,21 +80,19 @@ class LoginQueue:
 
     def add(self, login: Login) -> bool:
         """Adds a login. Returns False if too many of its address wait."""
-        own = self._waiting.get(login.host)
-        if own is None:
-            own = self._waiting[login.host] = {}
-        elif len(own) >= MAX_WAITING:
+        own = self._waiting.get(login.host, {})
+        if len(own) + len(self._postponed.get(login.host, ())) >= MAX_WAITING:
             return False
         own[login] = None
+        self._waiting[login.host] = own
         self._start()
         return True
 
     def cancel(self, login: Login) -> None:
         """Removes a login whose client has gone; a running evaluation continues without effect."""
         login.done = None
-        own = self._waiting.get(login.host)
-        if own is not None and own.pop(login, login) is None and not own:
-            del self._waiting[login.host]
+        _remove(self._waiting, login)
+        _remove(self._postponed, login)
 
     def _start(self) -> None:
         while self._free and self._waiting:
@@ -120,11 +132,30 @@ class LoginQueue:
     def _done(self, login: Login, future: asyncio.Future[bytes]) -> None:
         self._free += 1
         try:
-            if login.done is not None:
+            error = None if future.cancelled() else future.exception()
+            if login.done is not None and not (isinstance(error, PostponedError) and self._postpone(login, error)):
                 login.done(future)
-            elif not future.cancelled():
-                future.exception()  # asyncio logs an exception that is never read
         finally:
+            self._start()
+
+    def _postpone(self, login: Login, error: PostponedError) -> bool:
+        """Keeps a login until it can be evaluated again; returns False if there is no memory for that."""
+        try:
+            self._postponed.setdefault(login.host, {})[login] = None
+            error.until.add_done_callback(partial(self._resume_soon, login))
+        except MemoryError:
+            _remove(self._postponed, login)
+            return False
+        return True
+
+    def _resume_soon(self, login: Login, _: Future[None]) -> None:
+        """Has the loop's thread resume a login; runs on any thread."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._resume, login)
+
+    def _resume(self, login: Login) -> None:
+        if _remove(self._postponed, login):
+            self._waiting.setdefault(login.host, {})[login] = None
             self._start()
 
     def close(self) -> None:
@@ -133,7 +164,18 @@ class LoginQueue:
             self._retry.cancel()
             self._retry = None
         self._waiting.clear()
+        self._postponed.clear()
         self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _remove(logins: dict[str, dict[Login, None]], login: Login) -> bool:
+    """Removes a login from those of its address; returns False if it is not among them."""
+    own = logins.get(login.host)
+    if own is None or own.pop(login, login) is login:
+        return False
+    if not own:
+        del logins[login.host]
+    return True
 
 
 def _call_first(calls: list[Callable[[], bytes]]) -> bytes:

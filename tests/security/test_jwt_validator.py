@@ -26,6 +26,7 @@ from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 from kcore.config.node import Config
 from kcore.config.security import CALLBACK_HANDLERS
 from kcore.errors import ConfigError
+from kcore.security.mechanism import PostponedError
 from kcore.security.oauthbearer import OAuthBearer, OAuthIdentity, TokenRefusedError
 from kcore.server import jwt_validator
 from kcore.server.jwt_validator import JwtValidator, KeySet, SecureRedirects
@@ -251,6 +252,46 @@ def test_a_login_with_a_known_key_does_not_wait_for_a_read() -> None:
     other.join()
     assert not waited
     assert [key.key_id for key in found] == ["e"]
+
+
+def test_tokens_with_unknown_keys_do_not_wait_while_another_reads_the_keys() -> None:
+    """They would hold all threads for logins, and the tokens with known keys would wait for them."""
+    issuer = Issuer()
+    keys = issuer.keys()
+    began, released, data = threading.Event(), threading.Event(), key_set(r=RSA, new=RSA)
+
+    def read(url: str) -> bytes:
+        began.set()
+        assert released.wait(60)
+        return data
+
+    keys._read = read
+    reader = threading.Thread(target=keys.key, args=("r", "RS256"))
+    reader.start()
+    assert began.wait(60)
+    postponed: list[PostponedError] = []
+    exchange = OAuthBearer(issuer.validator(), lambda: int(time.time() * 1_000))
+    exchange._validator._keys = keys  # type: ignore[attr-defined]
+    message = b"n,,\x01auth=Bearer " + token(key_id="new").encode() + b"\x01\x01"
+
+    def evaluate() -> None:
+        try:
+            exchange.evaluate(message)
+        except PostponedError as error:
+            postponed.append(error)
+
+    other = threading.Thread(target=evaluate)
+    other.start()
+    other.join(10)
+    waited = other.is_alive()
+    done = [error.until.done() for error in postponed]
+    released.set()
+    reader.join()
+    other.join()
+    assert (waited, done) == (False, [False])
+    assert postponed[0].until.done()
+    assert exchange.evaluate(message) == b""
+    assert exchange.user == "alice"
 
 
 @pytest.mark.parametrize(

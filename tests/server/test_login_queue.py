@@ -6,6 +6,7 @@ import asyncio
 import struct
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
 
@@ -14,6 +15,7 @@ import pytest
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kcore.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from kcore.security.mechanism import PostponedError
 from kcore.security.plain import Plain
 from kcore.server import login_queue, sasl, unauthenticated
 from kcore.server.login_queue import Login, LoginQueue
@@ -151,6 +153,66 @@ def test_logins_for_which_no_thread_can_start_are_evaluated_later(
     assert sorted(results) == [b"%d" % number for number in range(count)]
     assert queue._free == 2
     assert "no thread can start for a login with TEST" in caplog.text
+    queue.close()
+    loop.close()
+
+
+def test_a_postponed_login_holds_no_thread() -> None:
+    """It is evaluated again when the reason is over, unless its client has gone."""
+    held = Held()
+    over: Future[None] = Future()
+    evaluated: list[str] = []
+
+    def postponed(name: str) -> Login:
+        def evaluate() -> bytes:
+            evaluated.append(name)
+            if not over.done():
+                raise PostponedError(over)
+            held.order.append(name)
+            return name.encode()
+
+        login = Login("/1", evaluate, lambda future: held.results.append(future.result()))
+        assert held.queue.add(login)
+        return login
+
+    postponed("a")
+    gone = postponed("gone")
+    held.login("b", "/2")
+    held._gate.set()
+
+    async def until(condition: Callable[[], bool]) -> None:
+        while not condition():
+            await asyncio.sleep(0.001)
+
+    held.loop.run_until_complete(asyncio.wait_for(until(lambda: len(held.results) == 2 and len(evaluated) == 2), 30))
+    assert (sorted(evaluated), held.order, len(held.queue)) == (["a", "gone"], ["first", "b"], 0)
+    held.queue.cancel(gone)
+    over.set_result(None)
+    held.free(3)
+    assert held.order == ["first", "b", "a"]
+    assert evaluated.count("gone") == 1
+
+
+def test_postponed_logins_count_as_waiting_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(login_queue, "MAX_WAITING", 3)
+    loop = asyncio.new_event_loop()
+    queue = LoginQueue(loop, "TEST", 1)
+    evaluated: list[int] = []
+
+    def postpone() -> bytes:
+        evaluated.append(0)
+        raise PostponedError(Future())
+
+    async def until_evaluated(count: int) -> None:
+        while len(evaluated) < count or not queue._free:
+            await asyncio.sleep(0.001)
+
+    for number in range(3):
+        assert queue.add(Login("/1", postpone, pytest.fail))
+        loop.run_until_complete(asyncio.wait_for(until_evaluated(number + 1), 30))
+    assert not queue.add(Login("/1", postpone, pytest.fail))
+    assert queue.add(Login("/2", postpone, pytest.fail))
+    loop.run_until_complete(asyncio.wait_for(until_evaluated(4), 30))
     queue.close()
     loop.close()
 
