@@ -1,26 +1,83 @@
-from collections.abc import Iterable
+"""The compiled index of access control lists, and the decision of their authorizer."""
 
-Rules = dict[tuple[str, str], dict[tuple[int, int], int]]
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
 
-def decide(
-    literal: dict[tuple[int, str], Rules],
-    prefixed: dict[tuple[int, str], Rules],
-    lengths: Iterable[int],
-    owners: tuple[tuple[str, str], ...],
-    implied_by: frozenset[int],
-    operation: int,
-    resource_type: int,
-    name: str,
-) -> bool | None:
-    """Decides if entries allow an operation on a resource; None if no entry covers it.
+class AclTableCore:
+    """Index of entries by principal, host and resource pattern. A decision looks up only the client's own entries.
 
     Args:
-        literal: (resource type, name) -> the entries of the pattern.
-        prefixed: (resource type, prefix) -> the entries of the pattern.
-        lengths: the lengths of the prefixes of the resource's type.
-        owners: the principals and hosts of the entries that apply to the client.
-        implied_by: the operations that imply the requested one in an ALLOW entry.
-        operation: the requested operation.
-        resource_type: the resource's type.
-        name: the resource's name.
+        implied_by: operation -> the operations that imply it in an ALLOW entry.
+        canonical: returns the same text for all notations of a host.
+
+    Attributes:
+        patterns: the number of different resource patterns of all entries.
+        principals: the number of principals with entries, each counted once for each resource type.
     """
+
+    def __init__(self, implied_by: dict[int, frozenset[int]], canonical: Callable[[str], str]) -> None: ...
+    @property
+    def patterns(self) -> int: ...
+    @property
+    def principals(self) -> int: ...
+    def add_rule(
+        self,
+        resource_type: int,
+        name: str,
+        pattern_type: int,
+        principal: str,
+        host: str,
+        operation: int,
+        permission: int,
+    ) -> None:
+        """Adds an entry, whose parts are those of `kcore.broker.acl.entries.Acl`."""
+
+    def remove_rule(
+        self,
+        resource_type: int,
+        name: str,
+        pattern_type: int,
+        principal: str,
+        host: str,
+        operation: int,
+        permission: int,
+    ) -> None:
+        """Removes an entry.
+
+        Raises:
+            KeyError: there is no such entry.
+        """
+
+    def rules_of(self, principal: str, client_host: str, resource_type: int) -> list[tuple[str, int, int, int]]:
+        """Returns the entries that apply to a client: (resource name, pattern type, operation, permission) of each."""
+
+    def decide(self, principal: str, client_host: str, operation: int, resource_type: int, name: str) -> bool | None:
+        """Decides if the entries allow an operation; None if no entry covers the resource.
+
+        Args:
+            principal: the client's principal, such as "User:alice".
+            client_host: the client's host, which may begin with a slash.
+            operation: the requested operation.
+            resource_type: the resource's type.
+            name: the resource's name.
+        """
+
+class AclAuthorizerCore:
+    """Decides about requests from the access control lists in the metadata.
+
+    Args:
+        topics: gives access to the metadata image.
+        super_users: principals that are allowed every operation.
+        allow_if_none: the decision for a resource that no entry covers.
+    """
+
+    super_users: frozenset[str]
+
+    def __init__(self, topics: Any, super_users: frozenset[str], allow_if_none: bool) -> None: ...
+    def allowed(self, context: Any, operation: int, resource_type: int, resource_name: str) -> bool:
+        """Decides if the client may perform the operation, from the current entries; reports a denial to `denied`."""
+
+    @abstractmethod
+    def denied(self, principal: str, client_host: str, operation: int, resource_type: int, name: str) -> None:
+        """Logs a denial. The base calls this each time."""

@@ -1,67 +1,321 @@
-"""The compiled decision about one resource from the access control lists that cover it.
+"""The compiled index of access control lists, and the decision of their authorizer.
 
-`kcore.broker.acl.entries` has the rules and keeps the entries. A test compares the decision with a linear search.
+`kcore.broker.acl.entries` has the rules. A test compares the decision with a linear search.
 """
 
-cdef enum:              # numbers of Kafka's `AclOperation` and `AclPermissionType`
+from cpython.dict cimport PyDict_GetItemWithError, PyDict_Next
+from cpython.object cimport PyObject
+from cpython.unicode cimport PyUnicode_Substring, PyUnicode_Tailmatch
+
+cdef enum:              # numbers of Kafka's `AclOperation`, `AclPermissionType` and `PatternType`
     ALL = 2
     DENY = 2
     ALLOW = 3
+    LITERAL = 3
+    PREFIXED = 4
+
+cdef enum:
+    MAX_HOSTS = 1_000   # cached canonical hosts; a full cache is cleared
+    FROM_START = -1     # argument of `PyUnicode_Tailmatch`
 
 cdef str WILDCARD = "*"
+cdef str ANY_PRINCIPAL = "User:*"
 
 
-def decide(
-    dict literal not None, dict prefixed not None, lengths, tuple owners not None, implied_by,
-    int operation, int resource_type, str name not None,
-):
-    cdef bint covered = False, allowed = False
-    cdef object resource = resource_type
-    cdef Py_ssize_t length
-    cdef int found
-    rules = literal.get((resource, name))
-    if rules is not None:
-        covered = True
-        found = _decide_pattern(<dict?>rules, owners, implied_by, operation)
-        if found == DENY:
-            return False
-        allowed = found == ALLOW
-    if name != WILDCARD:
-        rules = literal.get((resource, WILDCARD))
-        if rules is not None:
-            covered = True
-            found = _decide_pattern(<dict?>rules, owners, implied_by, operation)
-            if found == DENY:
-                return False
-            allowed = allowed or found == ALLOW
-    for length in lengths:
-        if length > len(name):
-            continue
-        rules = prefixed.get((resource, name[:length]))
-        if rules is not None:
-            covered = True
-            found = _decide_pattern(<dict?>rules, owners, implied_by, operation)
-            if found == DENY:
-                return False
-            allowed = allowed or found == ALLOW
-    return allowed if covered else None
+cdef inline object _rule(int operation, int permission):
+    """Returns one number for an operation and a permission, whose numbers have a byte each."""
+    return operation << 8 | permission & 0xFF
 
 
-cdef int _decide_pattern(dict rules, tuple owners, implied_by, int operation) except -1:
-    """Decides from the entries of one pattern: DENY, ALLOW, or 0 if no entry is for the operation."""
-    cdef int entry_operation, permission, found = 0
-    for owner in owners:
-        counts = rules.get(owner)
-        if counts is None:
-            continue
-        for rule in counts:
-            entry_operation, permission = rule
-            if (
-                entry_operation == operation
-                or entry_operation == ALL
-                or (permission == ALLOW and implied_by and entry_operation in implied_by)
-            ):
-                if permission == DENY:
+cdef inline int _permission(int rule) noexcept:
+    return <signed char>(rule & 0xFF)
+
+
+cdef class OwnAcls:
+    """The entries of one principal for one resource type.
+
+    The entries of a pattern are a dictionary: canonical host -> rule -> number of entries. An address has many
+    notations, and so several entries may be one rule.
+    """
+
+    cdef dict literal       # name -> the entries of the pattern
+    cdef dict prefixed      # length of the prefix -> prefix -> the entries of the pattern
+
+    def __cinit__(self):
+        self.literal = {}
+        self.prefixed = {}
+
+    cdef dict patterns(self, int pattern_type, str name):
+        """Returns the patterns of the name's table, which may be new."""
+        if pattern_type == LITERAL:
+            return self.literal
+        return <dict>self.prefixed.setdefault(len(name), {})
+
+    cdef int decide(self, str host, int operation, object implied_by, str name) except -1:
+        """Decides from the entries that cover a name: DENY, ALLOW, or 0 if no entry is for the operation."""
+        cdef PyObject* found = PyDict_GetItemWithError(self.literal, name)
+        cdef PyObject* length = NULL
+        cdef PyObject* prefixes = NULL
+        cdef PyObject* prefix = NULL
+        cdef Py_ssize_t position = 0, first, size
+        cdef int decision = 0
+        if found is not NULL:
+            decision = _of_pattern(<dict>found, host, operation, implied_by)
+            if decision == DENY:
+                return DENY
+        found = PyDict_GetItemWithError(self.literal, WILDCARD)
+        if found is not NULL:
+            decision = _stronger(decision, _of_pattern(<dict>found, host, operation, implied_by))
+            if decision == DENY:
+                return DENY
+        while PyDict_Next(self.prefixed, &position, &length, &prefixes):
+            size = <object>length
+            if size > len(name):
+                continue
+            if len(<dict>prefixes) == 1:
+                first = 0
+                PyDict_Next(<dict>prefixes, &first, &prefix, &found)
+                if not PyUnicode_Tailmatch(name, <str>prefix, 0, size, FROM_START):
+                    continue
+            else:
+                found = PyDict_GetItemWithError(<dict>prefixes, PyUnicode_Substring(name, 0, size))
+            if found is not NULL:
+                decision = _stronger(decision, _of_pattern(<dict>found, host, operation, implied_by))
+                if decision == DENY:
                     return DENY
-                found = ALLOW
-    return found
+        return decision
+
+
+cdef inline int _stronger(int decision, int other) noexcept:
+    """Returns the decision that overrides the other one: DENY before ALLOW before none."""
+    if decision == DENY or other == DENY:
+        return DENY
+    return decision or other
+
+
+cdef int _of_pattern(dict hosts, str host, int operation, object implied_by) except -1:
+    """Decides from the entries of one pattern that are for a host."""
+    cdef PyObject* rules = PyDict_GetItemWithError(hosts, WILDCARD)
+    cdef int decision = 0
+    if rules is not NULL:
+        decision = _of_rules(<dict>rules, operation, implied_by)
+    rules = PyDict_GetItemWithError(hosts, host)
+    if rules is not NULL:
+        decision = _stronger(decision, _of_rules(<dict>rules, operation, implied_by))
+    return decision
+
+
+cdef int _of_rules(dict rules, int operation, object implied_by) except -1:
+    cdef PyObject* key = NULL
+    cdef PyObject* count = NULL
+    cdef Py_ssize_t position = 0
+    cdef int rule, permission, granted, decision = 0
+    while PyDict_Next(rules, &position, &key, &count):
+        rule = <object>key
+        permission, granted = _permission(rule), rule >> 8
+        if permission == DENY:
+            if granted == operation or granted == ALL:
+                return DENY
+        elif permission == ALLOW:
+            if granted == operation or granted == ALL or (implied_by is not None and granted in implied_by):
+                decision = ALLOW
+    return decision
+
+
+cdef class AclTableCore:
+    """Documented in acl.pyi."""
+
+    cdef dict _own          # resource type -> principal -> OwnAcls
+    cdef dict _names        # resource type -> literal name -> number of its entries
+    cdef dict _prefixes     # resource type -> length -> prefix -> number of its entries
+    cdef dict _implied_by
+    cdef dict _hosts        # the host of a client, as in its context -> its canonical notation
+    cdef object _canonical
+
+    def __init__(self, dict implied_by not None, canonical):
+        self._own = {}
+        self._names = {}
+        self._prefixes = {}
+        self._implied_by = implied_by
+        self._hosts = {}
+        self._canonical = canonical
+
+    def add_rule(
+        self, int resource_type, str name not None, int pattern_type, str principal not None, str host not None,
+        int operation, int permission,
+    ):
+        cdef dict patterns, rules, principals
+        cdef OwnAcls own
+        cdef str canonical = self._canonical(host)
+        principals = self._own.setdefault(resource_type, {})
+        own = principals.get(principal)
+        if own is None:
+            own = principals[principal] = OwnAcls()
+        patterns = own.patterns(pattern_type, name)
+        rules = patterns.setdefault(name, {}).setdefault(canonical, {})
+        rule = _rule(operation, permission)
+        rules[rule] = rules.get(rule, 0) + 1
+        patterns = self._covered(resource_type, pattern_type, name)
+        patterns[name] = patterns.get(name, 0) + 1
+
+    cdef dict _covered(self, int resource_type, int pattern_type, str name):
+        """Returns the number of entries of each name, or of each prefix that is as long as this one."""
+        if pattern_type == LITERAL:
+            return <dict>self._names.setdefault(resource_type, {})
+        return <dict>self._prefixes.setdefault(resource_type, {}).setdefault(len(name), {})
+
+    def remove_rule(
+        self, int resource_type, str name not None, int pattern_type, str principal not None, str host not None,
+        int operation, int permission,
+    ):
+        cdef dict principals = self._own[resource_type]
+        cdef OwnAcls own = principals[principal]
+        cdef dict patterns = own.patterns(pattern_type, name)
+        cdef dict hosts = patterns[name]
+        cdef str canonical = self._canonical(host)
+        cdef dict rules = hosts[canonical]
+        _decrement(rules, _rule(operation, permission))
+        if not rules:
+            del hosts[canonical]
+        if not hosts:
+            del patterns[name]
+        if not patterns and pattern_type != LITERAL:
+            del own.prefixed[len(name)]
+        if not own.literal and not own.prefixed:
+            del principals[principal]
+        patterns = self._covered(resource_type, pattern_type, name)
+        _decrement(patterns, name)
+        if not patterns and pattern_type != LITERAL:
+            del self._prefixes[resource_type][len(name)]
+
+    def rules_of(self, principal, client_host, int resource_type):
+        cdef OwnAcls own
+        cdef str host = self.host_of(client_host)
+        cdef list rules = []
+        cdef dict principals = self._own.get(resource_type, {})
+        for owner in {principal, ANY_PRINCIPAL}:
+            own = principals.get(owner)
+            if own is None:
+                continue
+            for name, hosts in own.literal.items():
+                _collect(rules, name, LITERAL, hosts, host)
+            for prefixes in own.prefixed.values():
+                for name, hosts in prefixes.items():
+                    _collect(rules, name, PREFIXED, hosts, host)
+        return rules
+
+    def decide(self, principal, client_host, int operation, int resource_type, str name not None):
+        cdef int decision = self.decision(principal, client_host, operation, resource_type, name)
+        if decision:
+            return decision == ALLOW
+        return False if self.is_covered(resource_type, name) else None
+
+    @property
+    def patterns(self):
+        """The number of different patterns of all entries."""
+        cdef Py_ssize_t count = 0
+        for names in self._names.values():
+            count += len(names)
+        for lengths in self._prefixes.values():
+            for names in lengths.values():
+                count += len(names)
+        return count
+
+    @property
+    def principals(self):
+        """The number of principals with entries, each counted once for each resource type."""
+        return sum([len(principals) for principals in self._own.values()])
+
+    cdef str host_of(self, object client_host):
+        """Returns the canonical notation of a client's host, which may begin with a slash."""
+        cdef PyObject* found = PyDict_GetItemWithError(self._hosts, client_host)
+        if found is not NULL:
+            return <str>found
+        cdef str host = self._canonical(client_host.removeprefix("/"))
+        if len(self._hosts) >= MAX_HOSTS:
+            self._hosts.clear()
+        self._hosts[client_host] = host
+        return host
+
+    cdef int decision(
+        self, object principal, object client_host, int operation, int resource_type, str name,
+    ) except -1:
+        """Decides from the entries of a client: DENY, ALLOW, or 0 if no entry is for the operation."""
+        cdef PyObject* principals = PyDict_GetItemWithError(self._own, resource_type)
+        cdef PyObject* own
+        cdef PyObject* implying
+        cdef int decision = 0
+        if principals is NULL:
+            return 0
+        cdef str host = self.host_of(client_host)
+        implying = PyDict_GetItemWithError(self._implied_by, operation)
+        implied_by = None if implying is NULL else <object>implying
+        own = PyDict_GetItemWithError(<dict>principals, ANY_PRINCIPAL)
+        if own is not NULL:
+            decision = (<OwnAcls>own).decide(host, operation, implied_by, name)
+            if decision == DENY:
+                return DENY
+        own = PyDict_GetItemWithError(<dict>principals, principal)
+        if own is not NULL:
+            decision = _stronger(decision, (<OwnAcls>own).decide(host, operation, implied_by, name))
+        return decision
+
+    cdef bint is_covered(self, int resource_type, str name) except -1:
+        """Returns True if an entry of any principal covers a resource."""
+        names = self._names.get(resource_type, ())
+        if name in names or WILDCARD in names:
+            return True
+        for length, prefixes in self._prefixes.get(resource_type, {}).items():
+            if length <= len(name) and name[:length] in prefixes:
+                return True
+        return False
+
+
+cdef int _decrement(dict counts, key) except -1:
+    """Subtracts one, and removes a count of zero."""
+    count = counts[key] - 1
+    if count:
+        counts[key] = count
+    else:
+        del counts[key]
+    return 0
+
+
+cdef int _collect(list collected, str name, int pattern_type, dict hosts, str host) except -1:
+    """Collects the rules of one pattern that are for a host."""
+    cdef int rule
+    for own in {host, WILDCARD}:
+        rules = hosts.get(own)
+        if rules is not None:
+            for rule in rules:
+                collected.append((name, pattern_type, rule >> 8, _permission(rule)))
+    return 0
+
+
+cdef class AclAuthorizerCore:
+    """Documented in acl.pyi."""
+
+    cdef public frozenset super_users
+    cdef object _topics
+    cdef bint _allow_if_none
+
+    def __init__(self, topics, frozenset super_users not None, bint allow_if_none):
+        self._topics = topics
+        self.super_users = super_users
+        self._allow_if_none = allow_if_none
+
+    def allowed(self, context, operation, resource_type, str resource_name not None):
+        cdef object principal = context.principal
+        cdef AclTableCore table
+        cdef int decision, resource_number = resource_type
+        if principal in self.super_users:
+            return True
+        client_host = context.client_host
+        table = <AclTableCore?>self._topics.image.acls
+        decision = table.decision(principal, client_host, operation, resource_number, resource_name)
+        if decision == ALLOW:
+            return True
+        if not decision and self._allow_if_none and not table.is_covered(resource_number, resource_name):
+            return True
+        self.denied(principal, client_host, operation, resource_type, resource_name)
+        return False

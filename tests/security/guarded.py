@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kcore.broker.acl.entries import ANY_PRINCIPAL, Acl, PatternType, Permission
+from kcore.broker.acl.entries import Acl, PatternType, Permission
 from kcore.config.security import STANDARD_AUTHORIZER
 from kcore.protocol.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kcore.protocol.messages.create_acls import AclCreation, CreateAclsRequest
@@ -14,7 +14,7 @@ from kcore.protocol.schema import Struct
 from kcore.runtime import Pending
 from tests.harness import EngineHarness
 
-ADMIN, ALICE = "User:admin", "User:alice"
+ADMIN, ALICE, ANY_PRINCIPAL = "User:admin", "User:alice", "User:*"
 HOST = "10.0.0.7"
 SETTINGS = {
     "authorizer.class.name": STANDARD_AUTHORIZER,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from sys import getsizeof
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kcore.broker.acl.authorizer import ENTRY_BYTES, MAX_CACHED_BYTES, MAX_CACHED_CHARACTERS, AclAuthorizer
 from kcore.broker.acl.entries import Acl, AclFilter, AclTable, PatternType, Permission, covers, implies
 from kcore.broker.apis.delete_acls import DESCRIPTION_COST, STEP_ENTRIES
+from kcore.clock import ManualClock, Now
 from kcore.errors import CloseConnectionError, ConfigError
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation as Op
@@ -23,6 +24,7 @@ from kcore.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequ
 from kcore.protocol.messages.describe_acls import AclDescription, DescribeAclsRequest, DescribeAclsResource
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.runtime import RequestContext
+from kcore_ext.broker.acl import AclTableCore
 from tests.kit import create, fetch
 from tests.security.guarded import ADMIN, ALICE, ANY_PRINCIPAL, HOST, Guarded, acl
 
@@ -112,35 +114,32 @@ def test_some_operations_imply_others(granted: Op, requested: Op) -> None:
     assert decide(*denial, operation=requested) is (granted not in {requested, Op.ALL})
 
 
-class ReadRules(dict[tuple[int, int], int]):
-    """The rules of one principal and host in one pattern; counts how often they were read."""
+class CountedOperations(frozenset[int]):
+    """Operations that imply another one. A decision looks up one for each ALLOW rule that it reads."""
 
     reads = 0
 
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        self.reads += 1
-        return super().__iter__()
+    def __contains__(self, operation: object) -> bool:
+        CountedOperations.reads += 1
+        return super().__contains__(operation)
 
 
-def test_a_decision_reads_no_entries_of_other_clients() -> None:
+def test_a_decision_reads_no_entries_of_other_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     """One request names thousands of resources; thousands of entries for other users must not multiply its time."""
-    table = AclTable()
+    monkeypatch.setattr(CountedOperations, "reads", 0)
+    table = AclTableCore({Op.DESCRIBE: CountedOperations({Op.READ})}, str)
     for number in range(100):
-        table.add(number.to_bytes(16, "big"), acl(Op.READ, name="*", principal=f"User:{number}"))
-        table.add((100 + number).to_bytes(16, "big"), acl(Op.READ, name="*", host=f"10.1.0.{number}"))
-        table.add(
-            (200 + number).to_bytes(16, "big"), acl(Op.READ, name="o", principal=f"User:{number}", pattern=PREFIXED)
-        )
-    table.add(b"1" * 16, acl(Op.READ, name="*", host=HOST))
-    rules = {}
-    for pattern in (*table._literal.values(), *table._prefixed.values()):
-        for owner, counts in pattern.items():
-            rules[owner] = pattern[owner] = ReadRules(counts)
-    assert table.decide(ALICE, HOST, Op.READ, Kind.TOPIC, "orders") is True
-    assert {owner for owner, counts in rules.items() if counts.reads} == {(ALICE, HOST)}
-    assert rules[ALICE, HOST].reads == 1
-    assert table.decide("User:nobody", HOST, Op.READ, Kind.TOPIC, "orders") is False
-    assert sum(counts.reads for counts in rules.values()) == 1
+        for name, pattern, principal, host in (
+            ("*", LITERAL, f"User:{number}", "*"), ("*", LITERAL, ALICE, f"10.1.0.{number}"),
+            ("o", PREFIXED, f"User:{number}", "*"), (f"t{number}", LITERAL, ALICE, HOST),
+            (f"t{number}", PREFIXED, ALICE, HOST),
+        ):  # fmt: skip
+            table.add_rule(Kind.TOPIC, name, pattern, principal, host, Op.READ, ALLOW)
+    table.add_rule(Kind.TOPIC, "*", LITERAL, ALICE, HOST, Op.READ, ALLOW)
+    assert table.decide(ALICE, HOST, Op.DESCRIBE, Kind.TOPIC, "orders") is True
+    assert CountedOperations.reads == 1
+    assert table.decide("User:nobody", HOST, Op.DESCRIBE, Kind.TOPIC, "orders") is False
+    assert CountedOperations.reads == 1
 
 
 NAMES = st.text("ab*", min_size=1, max_size=4)
@@ -168,8 +167,8 @@ def test_the_index_finds_what_a_linear_search_finds(entries: set[Acl], name: str
         table.remove(ids[entry])
     left = entries - set(gone)
     covering = [entry for entry in left if entry.resource_type == Kind.TOPIC and covers(entry, name)]
-    patterns = [*table._literal.values(), *table._prefixed.values()]
-    assert sum(sum(counts.values()) for rules in patterns for counts in rules.values()) == len(left)
+    assert table.patterns == len({(e.resource_type, e.resource_name, e.pattern_type) for e in left})
+    assert table.principals == len({(e.resource_type, e.principal) for e in left})
     mine = [e for e in covering if e.principal in (ALICE, ANY_PRINCIPAL) and e.host in (HOST, "*")]
     speaking = {e.permission for e in mine if implies(e, operation)}
     expected = None if not covering else DENY not in speaking and ALLOW in speaking
@@ -189,10 +188,40 @@ def test_the_index_finds_what_a_linear_search_finds(entries: set[Acl], name: str
     assert table.decide_any(ALICE, HOST, operation, Kind.TOPIC) is expected
     for entry in left:
         table.remove(ids[entry])
-    assert not table._by_principal
-    assert not table._literal
-    assert not table._prefixed
-    assert not any(table._lengths.values())
+    assert table.patterns == table.principals == 0
+    assert table.rules_of(ALICE, HOST, Kind.TOPIC) == []
+
+
+@given(
+    st.sets(ACLS, max_size=12),
+    NAMES,
+    st.sampled_from([Op.READ, Op.WRITE, Op.DESCRIBE]),
+    st.sampled_from([ALICE, "User:bob", ANY_PRINCIPAL, ADMIN]),
+    st.sampled_from([f"/{HOST}", "/10.0.0.8", "/10.0.0.9"]),
+    st.booleans(),
+)
+def test_the_authorizer_decides_as_its_reference(
+    entries: set[Acl], name: str, operation: Op, principal: str, client_host: str, allow_if_none: bool
+) -> None:
+    """The same decision follows from a search through all entries, for each client and both defaults."""
+    table = AclTable()
+    for number, entry in enumerate(entries):
+        table.add(number.to_bytes(16, "big"), entry)
+    topics: Any = SimpleNamespace(image=SimpleNamespace(acls=table))
+    authorizer = AclAuthorizer(topics, frozenset({ADMIN}), allow_if_none, Now(ManualClock()))
+    covering = [entry for entry in entries if entry.resource_type == Kind.TOPIC and covers(entry, name)]
+    applying = {
+        entry.permission
+        for entry in covering
+        if entry.principal in (principal, ANY_PRINCIPAL)
+        and entry.host in (client_host[1:], "*")
+        and implies(entry, operation)
+    }
+    expected = ALLOW in applying and DENY not in applying if covering else allow_if_none
+    for _ in range(2):
+        assert authorizer.allowed(Context(principal, client_host), operation, Kind.TOPIC, name) is (
+            expected or principal == ADMIN
+        )
 
 
 def denies_all_of(denial: Acl, allowed: Acl) -> bool:
@@ -357,7 +386,7 @@ def test_everyone_is_allowed_where_no_entry_is_found() -> None:
 
 
 def test_a_change_has_effect_at_once_and_for_each_host_separately() -> None:
-    """Decisions are cached until an entry changes."""
+    """Denials are cached until an entry changes."""
     engine = Guarded()
     engine.send(create("t"), who=ADMIN)
     assert engine.codes(fetch("t"), 12) == {29}
@@ -377,14 +406,14 @@ class Context(NamedTuple):
 
 
 def cached_bytes(authorizer: AclAuthorizer) -> int:
-    """Returns the real size of the decision cache: its dictionary, and every key with its strings."""
-    keys = list(authorizer._cached)
+    """Returns the real size of the cache of denials: its set, and every key with its strings."""
+    keys = list(authorizer._denied)
     strings = {id(text): getsizeof(text) for key in keys for text in (key[0], key[1], key[4])}
-    return getsizeof(authorizer._cached) + sum(map(getsizeof, keys)) + sum(strings.values())
+    return getsizeof(authorizer._denied) + sum(map(getsizeof, keys)) + sum(strings.values())
 
 
 @pytest.mark.parametrize("characters", [20, MAX_CACHED_CHARACTERS])
-def test_cached_decisions_are_bounded_by_bytes(characters: int) -> None:
+def test_cached_denials_are_bounded_by_bytes(characters: int) -> None:
     """Names of clients, each character four bytes: the cache never exceeds its limit, and decisions stay right."""
     engine = Guarded()
     engine.allow(acl(Op.READ, name="\N{PILE OF POO}", pattern=PatternType.PREFIXED))
@@ -395,13 +424,14 @@ def test_cached_decisions_are_bounded_by_bytes(characters: int) -> None:
         name = f"\N{PILE OF POO}{number}".ljust(characters, "x")
         assert authorizer.allowed(Context(), Op.READ, Kind.TOPIC, name)
         assert not authorizer.allowed(Context(), Op.WRITE, Kind.TOPIC, name)
+        assert not authorizer.allowed(Context(), Op.DELETE, Kind.TOPIC, name)
         if number % 500 == 0:
             largest = max(largest, cached_bytes(authorizer))
     assert MAX_CACHED_BYTES // 4 < largest <= MAX_CACHED_BYTES
-    assert 0 < authorizer._cached_bytes <= MAX_CACHED_BYTES
+    assert 0 < authorizer._denied_bytes <= MAX_CACHED_BYTES
 
 
-def test_decisions_about_long_names_are_not_cached() -> None:
+def test_denials_with_long_names_are_not_cached() -> None:
     engine = Guarded()
     engine.allow(acl(Op.READ, name="x", pattern=PatternType.PREFIXED))
     authorizer = engine.engine.authorizer
@@ -409,10 +439,25 @@ def test_decisions_about_long_names_are_not_cached() -> None:
     long, longest = "x" * (MAX_CACHED_CHARACTERS + 1), "x" * 32_767
     for name in (long, longest):
         assert authorizer.allowed(Context(), Op.READ, Kind.TOPIC, name)
+        assert not authorizer.allowed(Context(), Op.WRITE, Kind.TOPIC, name)
         assert not authorizer.allowed(Context(f"User:{name}"), Op.READ, Kind.TOPIC, "t")
-    assert authorizer._cached == {}
-    assert authorizer.allowed(Context(), Op.READ, Kind.TOPIC, long[1:])
-    assert len(authorizer._cached) == 1
+    assert authorizer._denied == set()
+    assert not authorizer.allowed(Context(), Op.WRITE, Kind.TOPIC, long[1:])
+    assert len(authorizer._denied) == 1
+
+
+def test_a_repeated_denial_is_logged_once_until_an_entry_changes(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "kcore.authorizer")
+    node = Guarded()
+    authorizer = node.engine.authorizer
+    assert authorizer is not None
+    for _ in range(3):
+        assert not authorizer.allowed(Context(), Op.READ, Kind.TOPIC, "t")
+    assert len(caplog.records) == 1
+    node.allow(acl(Op.READ, name="other"))
+    for _ in range(3):
+        assert not authorizer.allowed(Context(), Op.READ, Kind.TOPIC, "t")
+    assert len(caplog.records) == 2
 
 
 class OnlyReaders:

@@ -216,8 +216,7 @@ def _of_a_user(request: Callable[[LargeState], Any]) -> Callable[[LargeState], A
 
     def made(state: LargeState) -> Any:
         authorizer: Any = state.engine.authorizer
-        authorizer._super_users = frozenset()
-        authorizer._clear()
+        authorizer.super_users = frozenset()
         return request(state)
 
     return made

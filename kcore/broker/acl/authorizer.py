@@ -10,6 +10,7 @@ from kcore.config.security import STANDARD_AUTHORIZER
 from kcore.errors import ConfigError
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.security.plugin import load_object
+from kcore_ext.broker.acl import AclAuthorizerCore
 
 if TYPE_CHECKING:
     from kcore.broker.acl.entries import AclTable
@@ -18,15 +19,18 @@ if TYPE_CHECKING:
     from kcore.config.node import Config
     from kcore.protocol.authorizer import Authorizer
 
-MAX_CACHED_BYTES = 4 << 20  # memory of the decision cache; a full cache is cleared
+MAX_CACHED_BYTES = 4 << 20  # memory of the cache of denials; a full cache is cleared
 MAX_CACHED_ANY = 1_000  # cached decisions about any resource; a full cache is cleared
-MAX_CACHED_CHARACTERS = 300  # decisions with longer principals or resource names are not cached; topics have 249
-ENTRY_BYTES = 250  # a cached decision without its strings: the key's tuple and its dictionary entry
+MAX_CACHED_CHARACTERS = 300  # denials with longer principals or resource names are not cached; topics have 249
+ENTRY_BYTES = 250  # a cached denial without its strings: the key's tuple and its entry
 _PROBE = "hardcode"  # an arbitrary resource name: a principal with unlimited rights is allowed on it too
 
 
-class AclAuthorizer:
+class AclAuthorizer(AclAuthorizerCore):
     """Authorizer over the access control lists in the metadata; `kcore.broker.acl.entries` has Kafka's rules.
+
+    The compiled base decides each time. The caches of denials and of decisions about any resource are valid until an
+    entry changes.
 
     Args:
         topics: gives access to the metadata image.
@@ -35,86 +39,60 @@ class AclAuthorizer:
         now: the time of the round, for the log of denied operations.
     """
 
-    __slots__ = (
-        "_allow_if_none",
-        "_cached",
-        "_cached_any",
-        "_cached_bytes",
-        "_denials",
-        "_epoch",
-        "_super_users",
-        "_table",
-        "_topics",
-    )
+    __slots__ = ("_any", "_denials", "_denied", "_denied_bytes", "_epoch", "_table", "_topics")
 
     def __init__(self, topics: Topics, super_users: frozenset[str], allow_if_none: bool, now: Now) -> None:
+        super().__init__(topics, super_users, allow_if_none)
         self._topics = topics
         self._denials = DenialLog(now)
-        self._super_users = super_users
-        self._allow_if_none = allow_if_none
         self._table: AclTable | None = None
         self._epoch = -1
-        self._cached: dict[tuple[str, str, int, int, str], bool] = {}
-        self._cached_any: dict[tuple[str, str, int, int], bool] = {}
-        self._cached_bytes = 0
+        self._denied: set[tuple[str, str, int, int, str]] = set()
+        self._denied_bytes = 0
+        self._any: dict[tuple[str, str, int, int], bool] = {}
 
-    def allowed(self, context: Any, operation: Operation, resource_type: ResourceType, resource_name: str) -> bool:
-        """Decides if the client may perform the operation; a cached decision is valid until an entry changes."""
+    def _current_table(self) -> AclTable:
+        """Returns the entries, and clears the caches if an entry has changed."""
         table = self._topics.image.acls
         if table is not self._table or table.epoch != self._epoch:
             self._table, self._epoch = table, table.epoch
-            self._clear()
-        key = (context.principal, context.client_host, operation, resource_type, resource_name)
-        decision = self._cached.get(key)
-        if decision is None:
-            decision = self._decide(table, *key)
-            self._cache(key, decision)
-        return decision
+            self._any.clear()
+            self._clear_denied()
+        return table
 
-    def _clear(self) -> None:
-        self._cached.clear()
-        self._cached_any.clear()
-        self._cached_bytes = 0
+    def _clear_denied(self) -> None:
+        self._denied.clear()
+        self._denied_bytes = 0
 
-    def _cache(self, key: tuple[str, str, int, int, str], decision: bool) -> None:
-        """Caches a decision, unless its names are long: clients choose the names and could fill the memory."""
-        principal, client_host, _, _, name = key
+    def denied(self, principal: str, client_host: str, operation: int, resource_type: int, name: str) -> None:
+        """Logs a denial that is not in the cache: a client may repeat a denied request again and again."""
+        self._current_table()
+        key = (principal, client_host, operation, resource_type, name)
+        if key in self._denied:
+            return
+        self._denials.denied(*key)
+        # Clients choose the names and could fill the memory.
         if len(name) > MAX_CACHED_CHARACTERS or len(principal) > MAX_CACHED_CHARACTERS:
             return
         # A principal occurs in many keys and is counted in each of them: the sum is an upper bound.
         size_bytes = ENTRY_BYTES + getsizeof(principal) + getsizeof(client_host) + getsizeof(name)
-        if self._cached_bytes + size_bytes > MAX_CACHED_BYTES:
-            self._clear()
-        self._cached[key] = decision
-        self._cached_bytes += size_bytes
-
-    def _decide(
-        self, table: AclTable, principal: str, client_host: str, operation: int, resource_type: int, name: str
-    ) -> bool:
-        if principal in self._super_users:
-            return True
-        found = table.decide(principal, _host(client_host), operation, resource_type, name)
-        decision = self._allow_if_none if found is None else found
-        if not decision:
-            self._denials.denied(principal, client_host, operation, resource_type, name)
-        return decision
+        if self._denied_bytes + size_bytes > MAX_CACHED_BYTES:
+            self._clear_denied()
+        self._denied.add(key)
+        self._denied_bytes += size_bytes
 
     def allowed_on_any(self, context: Any, operation: Operation, resource_type: ResourceType) -> bool:
         """Decides if the client may perform the operation on any resource of a type, existing or not (KIP-679)."""
         if self.allowed(context, operation, resource_type, _PROBE):
             return True
-        # The decision may look at all entries. The call of `allowed` has cleared the cache if an entry has changed.
-        key = (context.principal, _host(context.client_host), int(operation), int(resource_type))
-        decision = self._cached_any.get(key)
+        table = self._current_table()  # the decision may look at all entries
+        key = (context.principal, context.client_host, int(operation), int(resource_type))
+        decision = self._any.get(key)
         if decision is None:
-            if len(self._cached_any) >= MAX_CACHED_ANY:
-                self._cached_any.clear()
-            decision = self._cached_any[key] = self._topics.image.acls.decide_any(*key)
+            if len(self._any) >= MAX_CACHED_ANY:
+                self._any.clear()
+            decision = self._any[key] = table.decide_any(*key)
         return decision
-
-
-def _host(client_host: str) -> str:
-    return client_host.removeprefix("/")
 
 
 def make_authorizer(config: Config, topics: Topics, now: Now) -> Authorizer | None:

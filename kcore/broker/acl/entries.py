@@ -22,10 +22,9 @@ from ipaddress import AddressValueError, IPv6Address
 from typing import NamedTuple
 
 from kcore.protocol.authorizer import Operation, ResourceType
-from kcore_ext.broker.acl import decide
+from kcore_ext.broker.acl import AclTableCore
 
 WILDCARD = "*"
-ANY_PRINCIPAL = "User:*"
 
 
 class PatternType(IntEnum):
@@ -157,44 +156,22 @@ def fault(acl: Acl) -> str | None:
     return None
 
 
-Rules = dict[tuple[str, str], dict[tuple[int, int], int]]
-"""The entries of one resource pattern: (principal, canonical host) -> (operation, permission) -> their number.
-
-A pattern may have tens of thousands of entries, for example all of them. A decision looks up four keys, each with few
-operations. An address has many notations, and so the entries of one key may be many, too: they count as one."""
-
-
-class AclTable:
-    """All entries, indexed by resource pattern and by principal. Only the metadata machine's `replay` changes them.
+class AclTable(AclTableCore):
+    """All entries, with an index for decisions. Only the metadata machine's `replay` changes them.
 
     Attributes:
         by_id: record id -> entry.
         ids: entry -> record id.
-        epoch: number of changes; a decision cached at an older epoch may be out of date.
+        epoch: number of changes.
     """
 
-    __slots__ = (
-        "_by_principal",
-        "_client",
-        "_client_owners",
-        "_lengths",
-        "_literal",
-        "_prefixed",
-        "by_id",
-        "epoch",
-        "ids",
-    )
+    __slots__ = ("by_id", "epoch", "ids")
 
     def __init__(self) -> None:
+        super().__init__(dict(IMPLIED_BY), _canonical)
         self.by_id: dict[bytes, Acl] = {}
         self.ids: dict[Acl, bytes] = {}
         self.epoch = 0
-        self._literal: dict[tuple[int, str], Rules] = {}
-        self._prefixed: dict[tuple[int, str], Rules] = {}
-        self._lengths: dict[int, dict[int, int]] = {}  # resource type -> prefix length -> number of prefixes
-        self._by_principal: dict[tuple[int, str, str], dict[Acl, None]] = {}  # by type, principal, canonical host
-        self._client = ("", "")  # principal and host of the last decision: a request may need thousands of them
-        self._client_owners = _owners("", "")
 
     def __len__(self) -> int:
         return len(self.by_id)
@@ -204,67 +181,14 @@ class AclTable:
         self.by_id[acl_id] = acl
         self.ids[acl] = acl_id
         self.epoch += 1
-        key = (acl.resource_type, acl.resource_name)
-        host = _canonical(acl.host)
-        self._by_principal.setdefault((acl.resource_type, acl.principal, host), {})[acl] = None
-        table = self._literal if acl.pattern_type == PatternType.LITERAL else self._prefixed
-        if table is self._prefixed and key not in table:
-            lengths = self._lengths.setdefault(acl.resource_type, {})
-            lengths[len(acl.resource_name)] = lengths.get(len(acl.resource_name), 0) + 1
-        counts = table.setdefault(key, {}).setdefault((acl.principal, host), {})
-        rule = (acl.operation, acl.permission)
-        counts[rule] = counts.get(rule, 0) + 1
+        self.add_rule(*acl)
 
     def remove(self, acl_id: bytes) -> None:
         """Removes an entry."""
         acl = self.by_id.pop(acl_id)
         del self.ids[acl]
         self.epoch += 1
-        key = (acl.resource_type, acl.resource_name)
-        host = _canonical(acl.host)
-        owner = (acl.resource_type, acl.principal, host)
-        del self._by_principal[owner][acl]
-        if not self._by_principal[owner]:
-            del self._by_principal[owner]
-        table = self._literal if acl.pattern_type == PatternType.LITERAL else self._prefixed
-        rules = table[key]
-        counts, rule = rules[acl.principal, host], (acl.operation, acl.permission)
-        counts[rule] -= 1
-        if not counts[rule]:
-            del counts[rule]
-        if not counts:
-            del rules[acl.principal, host]
-        if rules:
-            return
-        del table[key]
-        if table is self._prefixed:
-            lengths = self._lengths[acl.resource_type]
-            lengths[len(acl.resource_name)] -= 1
-            if not lengths[len(acl.resource_name)]:
-                del lengths[len(acl.resource_name)]
-
-    def decide(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> bool | None:
-        """Decides if the entries allow an operation; None if no entry covers the resource.
-
-        Args:
-            principal: the client's principal, such as "User:alice".
-            host: the client's host, without a leading slash.
-            operation: the requested operation.
-            resource_type: the resource's type.
-            name: the resource's name.
-        """
-        if self._client != (principal, host):
-            self._client, self._client_owners = (principal, host), _owners(principal, host)
-        return decide(
-            self._literal,
-            self._prefixed,
-            self._lengths.get(resource_type, ()),
-            self._client_owners,
-            IMPLIED_BY.get(operation, _NO_OPERATIONS),
-            operation,
-            resource_type,
-            name,
-        )
+        self.remove_rule(*acl)
 
     def decide_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
         """Decides if the entries allow an operation on at least one resource, existing or not (KIP-679).
@@ -274,24 +198,23 @@ class AclTable:
         """
         denied: set[str] = set()
         denied_prefixes: set[str] = set()
-        granted: list[Acl] = []
-        for owner in _owners(principal, host):
-            for acl in self._by_principal.get((resource_type, *owner), ()):
-                if acl.operation not in (operation, Operation.ALL):
-                    continue
-                if acl.permission == Permission.ALLOW:
-                    granted.append(acl)
-                elif acl.pattern_type == PatternType.PREFIXED:
-                    denied_prefixes.add(acl.resource_name)
-                elif acl.resource_name == WILDCARD:
-                    return False
-                else:
-                    denied.add(acl.resource_name)
+        granted: list[tuple[str, int]] = []
+        for name, pattern_type, entry_operation, permission in self.rules_of(principal, host, resource_type):
+            if entry_operation not in (operation, Operation.ALL):
+                continue
+            if permission == Permission.ALLOW:
+                granted.append((name, pattern_type))
+            elif pattern_type == PatternType.PREFIXED:
+                denied_prefixes.add(name)
+            elif name == WILDCARD:
+                return False
+            else:
+                denied.add(name)
         prefixes = _without_longer(denied_prefixes)
 
-        def is_effective(acl: Acl) -> bool:
-            name = acl.resource_name
-            if acl.pattern_type == PatternType.LITERAL:
+        def is_effective(grant: tuple[str, int]) -> bool:
+            name, pattern_type = grant
+            if pattern_type == PatternType.LITERAL:
                 if name == WILDCARD:
                     return True
                 if name in denied:
@@ -306,12 +229,6 @@ def _canonical(host: str) -> str:
     """Returns the same text for all notations of a host."""
     address = _address(host) if ":" in host else None
     return host if address is None else str(address)
-
-
-def _owners(principal: str, host: str) -> tuple[tuple[str, str], ...]:
-    """Returns the principals and hosts of the entries that apply to a client."""
-    own = _canonical(host)
-    return (principal, own), (principal, WILDCARD), (ANY_PRINCIPAL, own), (ANY_PRINCIPAL, WILDCARD)
 
 
 def _without_longer(prefixes: set[str]) -> list[str]:
