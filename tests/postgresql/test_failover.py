@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kcore.cluster.postgresql import store as store_module
+from kcore.cluster.postgresql import lease_calls
 from kcore.cluster.postgresql.sessions import SETTINGS
 from kcore.log.errors import StoreUnavailableError, UnknownOutcomeError
 from kcore.log.shared_engine import SharedLogEngine
@@ -38,7 +38,7 @@ def pair() -> Iterator[tuple[Server, Server]]:
 
 @pytest.fixture(autouse=True)
 def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "CALL_TIMEOUT_S", TIMEOUT_S)
+    monkeypatch.setattr(lease_calls, "CALL_TIMEOUT_S", TIMEOUT_S)
     monkeypatch.setitem(SETTINGS, "lock_timeout", "100ms")
 
 

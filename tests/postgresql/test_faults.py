@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 import psycopg
 import pytest
 
-from kcore.cluster.postgresql import PostgresClusterStore
-from kcore.cluster.postgresql import store as store_module
+from kcore.cluster.postgresql import PostgresClusterStore, lease_calls
 from kcore.cluster.postgresql.sessions import SETTINGS
 from kcore.cluster.store import METADATA, Lease
 from kcore.log.errors import StoreUnavailableError, UnknownOutcomeError
@@ -170,7 +169,7 @@ def test_registration_ends_behind_a_black_hole(
     shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The statements of the first connection for leases need a time limit, too."""
-    monkeypatch.setattr(store_module, "CALL_TIMEOUT_S", TIMEOUT_S)
+    monkeypatch.setattr(lease_calls, "CALL_TIMEOUT_S", TIMEOUT_S)
     for text in (b"BEGIN", b"UPDATE cluster", b"SELECT pg_is_in_recovery", b"FROM kcore_schema"):
         shared.execute("UPDATE cluster SET timeline = 0")
         store = through(proxy, shared)
@@ -197,7 +196,7 @@ MESSAGES = 40
 
 def faults(shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, mode: str, step: int) -> int:
     """Runs the scenario with a fault at every `step`-th message, and checks what it stored; returns the number."""
-    monkeypatch.setattr(store_module, "CALL_TIMEOUT_S", TIMEOUT_S)
+    monkeypatch.setattr(lease_calls, "CALL_TIMEOUT_S", TIMEOUT_S)
     monkeypatch.setitem(SETTINGS, "lock_timeout", "100ms")
     monkeypatch.setitem(SETTINGS, "idle_in_transaction_session_timeout", "300ms")
     nth = 1 + (0 if step == 1 else step // 2)

@@ -161,7 +161,7 @@ def test_settings_that_lose_commits_are_refused(primary: Server, url: str, setti
 
 
 def test_an_unreachable_server_and_a_malformed_url_are_errors() -> None:
-    with pytest.raises(StoreUnavailableError, match="connecting"):
+    with pytest.raises(StoreUnavailableError, match="cannot connect to PostgreSQL"):
         connect("postgresql://kcore@127.0.0.1:1/x")
     with pytest.raises(ConfigError, match="malformed"):
         connect("postgresql://kcore@127.0.0.1:x/x?nonsense=1")
