@@ -49,8 +49,13 @@ class AclTableCore:
             KeyError: there is no such entry.
         """
 
-    def rules_of(self, principal: str, client_host: str, resource_type: int) -> list[tuple[str, int, int, int]]:
-        """Returns the entries that apply to a client: (resource name, pattern type, operation, permission) of each."""
+    def names_of(
+        self, principal: str, client_host: str, operation: int, resource_type: int
+    ) -> tuple[set[str], set[str], set[str], set[str]]:
+        """Returns the names in the entries of a client that are for an operation or for ALL.
+
+        The sets are: literal names and prefixes of ALLOW entries, literal names and prefixes of DENY entries.
+        """
 
     def decide(self, principal: str, client_host: str, operation: int, resource_type: int, name: str) -> bool | None:
         """Decides if the entries allow an operation; None if no entry covers the resource.

@@ -12,7 +12,6 @@ cdef enum:              # numbers of Kafka's `AclOperation`, `AclPermissionType`
     DENY = 2
     ALLOW = 3
     LITERAL = 3
-    PREFIXED = 4
 
 cdef enum:
     MAX_HOSTS = 1_000   # cached canonical hosts; a full cache is cleared
@@ -188,21 +187,26 @@ cdef class AclTableCore:
         if not patterns and pattern_type != LITERAL:
             del self._prefixes[resource_type][len(name)]
 
-    def rules_of(self, principal, client_host, int resource_type):
+    def names_of(self, principal, client_host, int operation, int resource_type):
         cdef OwnAcls own
+        cdef PyObject* name = NULL
+        cdef PyObject* hosts = NULL
+        cdef Py_ssize_t position
         cdef str host = self.host_of(client_host)
-        cdef list rules = []
+        cdef set granted = set(), granted_prefixes = set(), denied = set(), denied_prefixes = set()
         cdef dict principals = self._own.get(resource_type, {})
         for owner in {principal, ANY_PRINCIPAL}:
             own = principals.get(owner)
             if own is None:
                 continue
-            for name, hosts in own.literal.items():
-                _collect(rules, name, LITERAL, hosts, host)
+            position = 0
+            while PyDict_Next(own.literal, &position, &name, &hosts):
+                _collect(granted, denied, <str>name, <dict>hosts, host, operation)
             for prefixes in own.prefixed.values():
-                for name, hosts in prefixes.items():
-                    _collect(rules, name, PREFIXED, hosts, host)
-        return rules
+                position = 0
+                while PyDict_Next(<dict?>prefixes, &position, &name, &hosts):
+                    _collect(granted_prefixes, denied_prefixes, <str>name, <dict>hosts, host, operation)
+        return granted, granted_prefixes, denied, denied_prefixes
 
     def decide(self, principal, client_host, int operation, int resource_type, str name not None):
         cdef int decision = self.decision(principal, client_host, operation, resource_type, name)
@@ -281,14 +285,29 @@ cdef int _decrement(dict counts, key) except -1:
     return 0
 
 
-cdef int _collect(list collected, str name, int pattern_type, dict hosts, str host) except -1:
-    """Collects the rules of one pattern that are for a host."""
+cdef int _collect(set granted, set denied, str name, dict hosts, str host, int operation) except -1:
+    """Adds the name of a pattern to the granted or denied ones, or to both, by its entries for a host."""
+    cdef PyObject* rules = PyDict_GetItemWithError(hosts, WILDCARD)
+    if rules is not NULL:
+        _collect_by_rules(granted, denied, name, <dict>rules, operation)
+    rules = PyDict_GetItemWithError(hosts, host)
+    if rules is not NULL:
+        _collect_by_rules(granted, denied, name, <dict>rules, operation)
+    return 0
+
+
+cdef int _collect_by_rules(set granted, set denied, str name, dict rules, int operation) except -1:
+    cdef PyObject* key = NULL
+    cdef PyObject* count = NULL
+    cdef Py_ssize_t position = 0
     cdef int rule
-    for own in {host, WILDCARD}:
-        rules = hosts.get(own)
-        if rules is not None:
-            for rule in rules:
-                collected.append((name, pattern_type, rule >> 8, _permission(rule)))
+    while PyDict_Next(rules, &position, &key, &count):
+        rule = <object>key
+        if rule >> 8 == operation or rule >> 8 == ALL:
+            if _permission(rule) == ALLOW:
+                granted.add(name)
+            elif _permission(rule) == DENY:
+                denied.add(name)
     return 0
 
 

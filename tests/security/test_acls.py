@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from sys import getsizeof
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from kcore.broker.acl.authorizer import ENTRY_BYTES, MAX_CACHED_BYTES, MAX_CACHED_CHARACTERS, AclAuthorizer
 from kcore.broker.acl.entries import Acl, AclFilter, AclTable, PatternType, Permission, covers, implies
+from kcore.broker.apis import init_producer_id
 from kcore.broker.apis.delete_acls import DESCRIPTION_COST, STEP_ENTRIES
 from kcore.clock import ManualClock, Now
 from kcore.errors import CloseConnectionError, ConfigError
@@ -23,7 +25,8 @@ from kcore.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from kcore.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kcore.protocol.messages.describe_acls import AclDescription, DescribeAclsRequest, DescribeAclsResource
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
-from kcore.runtime import RequestContext
+from kcore.runtime import Pending, RequestContext
+from kcore.runtime.sliced import SLICE_COST
 from kcore_ext.broker.acl import AclTableCore
 from tests.kit import create, fetch
 from tests.security.guarded import ADMIN, ALICE, ANY_PRINCIPAL, HOST, Guarded, acl
@@ -189,7 +192,7 @@ def test_the_index_finds_what_a_linear_search_finds(entries: set[Acl], name: str
     for entry in left:
         table.remove(ids[entry])
     assert table.patterns == table.principals == 0
-    assert table.rules_of(ALICE, HOST, Kind.TOPIC) == []
+    assert table.names_of(ALICE, HOST, Op.READ, Kind.TOPIC) == (set(), set(), set(), set())
 
 
 @given(
@@ -477,6 +480,58 @@ def test_a_custom_authorizer_decides() -> None:
     assert engine.codes(fetch("t"), 12) == set()
     assert engine.codes(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)) == {31}
     assert engine.codes(DescribeAclsRequest(**any_entry()), 3) == {54}
+
+
+class OnlyWriters:
+    """An authorizer that a user wrote, which allows writes to one topic and nothing else to Alice.
+
+    Attributes:
+        decided: the topics about whose writes it has decided.
+        writable: the topic.
+    """
+
+    def __init__(self, config: Any) -> None:
+        self.decided: list[str] = []
+        self.writable = ""
+
+    def allowed(self, context: Any, operation: Op, resource_type: Kind, resource_name: str) -> bool:
+        if context.principal == ADMIN:
+            return True
+        if operation is not Op.WRITE or resource_type is not Kind.TOPIC:
+            return False
+        self.decided.append(resource_name)
+        return resource_name == self.writable
+
+
+@pytest.mark.parametrize(("writable", "code"), [("t17", 0), ("t18", 0), ("other", 31)])
+@pytest.mark.parametrize("sliced", [True, False])
+def test_a_custom_authorizer_decides_about_many_topics_in_slices(
+    writable: str, code: int, sliced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer may be idempotent if it may write to any topic, and the authorizer decides about each topic."""
+    monkeypatch.setattr(init_producer_id, "TOPICS_PER_STEP", 4)
+    monkeypatch.setattr(init_producer_id, "TOPIC_COST", SLICE_COST // 4)
+    node = Guarded(authorizer_class_name="tests.security.test_acls:OnlyWriters")
+    node.send(create(*(f"t{number:02}" for number in range(19))), who=ADMIN)
+    engine, authorizer = node.engine, node.engine.authorizer
+    assert isinstance(authorizer, OnlyWriters)
+    authorizer.writable = writable
+    engine.slices.requests.enabled = sliced
+    engine.turn()
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
+    response = engine.submit(RequestContext(5, principal=ALICE), request)
+    counts = [len(authorizer.decided)]
+    while engine.slices or engine.pipeline.dirty:
+        engine.slices.step()
+        engine.commit()
+        counts.append(len(authorizer.decided))
+    response = response.response if isinstance(response, Pending) else response
+    assert (response.error_code, response.producer_id >= 0) == (code, not code)
+    names = [topic.name for topic in engine.topics.all()]
+    assert authorizer.decided == (names if code else names[: names.index(writable) + 1])
+    if sliced:
+        assert len(counts) > 4
+        assert max(after - before for before, after in pairwise([0, *counts])) == 4
 
 
 @pytest.mark.parametrize(

@@ -196,33 +196,21 @@ class AclTable(AclTableCore):
         An ALLOW entry counts unless a DENY entry covers every name that it covers. Only entries for the operation
         itself, or for ALL, count.
         """
-        denied: set[str] = set()
-        denied_prefixes: set[str] = set()
-        granted: list[tuple[str, int]] = []
-        for name, pattern_type, entry_operation, permission in self.rules_of(principal, host, resource_type):
-            if entry_operation not in (operation, Operation.ALL):
-                continue
-            if permission == Permission.ALLOW:
-                granted.append((name, pattern_type))
-            elif pattern_type == PatternType.PREFIXED:
-                denied_prefixes.add(name)
-            elif name == WILDCARD:
-                return False
-            else:
-                denied.add(name)
+        granted, granted_prefixes, denied, denied_prefixes = self.names_of(principal, host, operation, resource_type)
+        if WILDCARD in denied:
+            return False
+        if WILDCARD in granted:
+            return True
+        names = (granted - denied) | granted_prefixes
+        if not denied_prefixes:
+            return bool(names)
         prefixes = _without_longer(denied_prefixes)
 
-        def is_effective(grant: tuple[str, int]) -> bool:
-            name, pattern_type = grant
-            if pattern_type == PatternType.LITERAL:
-                if name == WILDCARD:
-                    return True
-                if name in denied:
-                    return False
+        def is_effective(name: str) -> bool:
             at = bisect_right(prefixes, name) - 1
             return at < 0 or not name.startswith(prefixes[at])
 
-        return any(map(is_effective, granted))
+        return any(map(is_effective, names))
 
 
 def _canonical(host: str) -> str:

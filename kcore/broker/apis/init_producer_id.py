@@ -20,9 +20,14 @@ if TYPE_CHECKING:
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.shard import Shard
+    from kcore.runtime.sliced import Work
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
+
+TOPICS_PER_STEP = 100
+TOPIC_COST = 8
+"""The cost of a custom authorizer's decision about one topic, in microseconds."""
 
 
 class TransactionalProducers(Protocol):
@@ -70,8 +75,38 @@ class InitProducerIdApi(ControlApi[InitProducerIdRequest, InitProducerIdResponse
         if request.transactional_id is not None:
             if not self.allowed(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
                 return self.error(context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        elif not self._may_be_idempotent(context):
-            return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            return self._run(context, request)
+        if self.allowed(context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER):
+            return self._run(context, request)
+        return self.shard.slices.requests.run(
+            self,
+            context,
+            request,
+            self._may_write(context),
+            lambda allowed: (
+                self._run(context, request)
+                if allowed
+                else self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            ),
+            eager=True,
+        )
+
+    def _may_write(self, context: RequestContext) -> Work:
+        """Decides if the client may write to any topic. A custom authorizer decides about each topic, in slices."""
+        authorizer = self.authorizer
+        if authorizer is None:
+            return True
+        if isinstance(authorizer, AclAuthorizer):
+            return authorizer.allowed_on_any(context, Operation.WRITE, ResourceType.TOPIC)
+        for number, topic in enumerate(list(self._topics.all()), 1):
+            if authorizer.allowed(context, Operation.WRITE, ResourceType.TOPIC, topic.name):
+                return True
+            if number % TOPICS_PER_STEP == 0:
+                yield TOPICS_PER_STEP * TOPIC_COST
+        return False
+
+    def _run(self, context: RequestContext, request: InitProducerIdRequest) -> Any:
+        """Serves a request that the client may send."""
         if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
             return self.error(context, request, ErrorCode.INVALID_REQUEST)
         if request.transactional_id is None:
@@ -86,16 +121,6 @@ class InitProducerIdApi(ControlApi[InitProducerIdRequest, InitProducerIdResponse
         if producer_id is None:
             return self.error(context, request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
-
-    def _may_be_idempotent(self, context: RequestContext) -> bool:
-        authorizer = self.authorizer
-        if authorizer is None or self.allowed(context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER):
-            return True
-        if isinstance(authorizer, AclAuthorizer):
-            return authorizer.allowed_on_any(context, Operation.WRITE, ResourceType.TOPIC)
-        return any(
-            authorizer.allowed(context, Operation.WRITE, ResourceType.TOPIC, topic.name) for topic in self._topics.all()
-        )
 
     def error(
         self, context: RequestContext, request: InitProducerIdRequest, code: ErrorCode, message: str | None = None
