@@ -519,7 +519,8 @@ class Config(ConfigValues):
         25_000,
         "Maximum number of elements in all arrays of a request together, such as topics, partitions, groups and "
         "members. It bounds the time for which one request can block the event loop. The server closes the connection "
-        "of a client that sends more.",
+        "of a client that sends more. The same limit applies to the subscription that a classic consumer embeds when "
+        "it joins a consumer group: a longer one gets UNKNOWN_SERVER_ERROR.",
         low=1_000,
     )
     kcore_max_response_memory_bytes: int = setting(

@@ -36,13 +36,18 @@ class _Versioned(Message):
         return version.to_bytes(2, "big") + self.encode(version)
 
     @classmethod
-    def decode_versioned(cls, data: Buffer) -> tuple[Self, int]:
+    def decode_versioned(cls, data: Buffer, max_elements: int | None = None) -> tuple[Self, int]:
         """Decodes the version and the message.
+
+        Args:
+            data: the version and the message.
+            max_elements: the largest number of elements in all arrays together; None: any.
 
         Returns:
             The message and its encoded version, which may be newer than the one used to decode it.
 
         Raises:
+            TooManyElementsError: the message has more than `max_elements` elements.
             DecodeError: the bytes are truncated or malformed, or the version is negative.
         """
         if len(data) < 2:
@@ -50,7 +55,10 @@ class _Versioned(Message):
         version = int.from_bytes(data[:2], "big", signed=True)
         if version < cls.MIN_VERSION:
             raise DecodeError(0, f"version {version} of {cls.__name__} does not exist")
-        return cls.decode(data, min(version, cls.MAX_VERSION), 2), version
+        known_version = min(version, cls.MAX_VERSION)
+        if max_elements is None:
+            return cls.decode(data, known_version, 2), version
+        return cls.decode(data, known_version, 2, max_elements), version
 
 
 class ConsumerProtocolSubscription(_Versioned, versions="0-3"):

@@ -112,7 +112,7 @@ class MemberChange:
         group, before = self.group, self.before
         self.metadata = metadata
         if before is None or before.names is not metadata.names:
-            self._check_names(metadata.names)
+            self._check_names(metadata)
         if before is not metadata and (before is None or before != metadata):
             self.records.append(group_records.member_metadata(group.group_id, self.member_id, metadata))
         names_changed = (
@@ -123,11 +123,17 @@ class MemberChange:
         self._move_epoch(names_changed or resolved or (regex_changed and any_regex_counts))
         schedule_resolution(group, metadata.regex if regex_changed else "", self._dropped_regex, visible)
 
-    def _check_names(self, names: frozenset[str]) -> None:
-        """Refuses names that exceed the record size early: processing a million names took seconds."""
+    def _check_names(self, metadata: MemberMetadata) -> None:
+        """Refuses names that exceed the record size early: processing a million names took seconds.
+
+        The record of a classic member has its names and also its embedded subscriptions.
+        """
         most = self.group.shard.max_record_bytes
-        if sum(map(len, names)) > most:
-            message = f"a subscription to {len(names)} topics exceeds the maximum record size of {most} bytes"
+        size_bytes = sum(map(len, metadata.names))
+        if metadata.classic is not None:
+            size_bytes += sum(len(subscription) for _, subscription in metadata.classic.protocols)
+        if size_bytes > most:
+            message = f"a subscription to {len(metadata.names)} topics exceeds the maximum record size of {most} bytes"
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
 
     def _change_regex(self, old: str, new: str) -> tuple[bool, bool]:

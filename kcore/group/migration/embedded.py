@@ -16,13 +16,17 @@ if TYPE_CHECKING:
 MAX_VERSION = Subscription.MAX_VERSION
 
 
-def read_subscription(metadata: bytes) -> Subscription:
+def read_subscription(metadata: bytes, max_elements: int | None = None) -> Subscription:
     """Decodes a classic member's subscription.
 
+    Args:
+        metadata: the subscription with its version.
+        max_elements: the largest number of topics and partitions; None: any.
+
     Raises:
-        DecodeError: the bytes are not a subscription.
+        DecodeError: the bytes are not a subscription, or it has too many elements.
     """
-    return Subscription.decode_versioned(metadata)[0]
+    return Subscription.decode_versioned(metadata, max_elements)[0]
 
 
 def read_assignment(assignment: bytes, topics: TopicImage) -> tuple[Target, bool]:
@@ -49,11 +53,14 @@ def owned_partitions(subscription: Subscription, topics: TopicImage) -> list[Top
 
     A subscription of version 0 has no report: such a member has revoked everything before it joins.
     """
+    by_topic: dict[str, list[int]] = {}
+    for entry in subscription.owned_partitions:  # a client may name one topic a hundred thousand times
+        by_topic.setdefault(entry.topic, []).extend(entry.partitions)
     reported = []
-    for entry in subscription.owned_partitions:
-        topic = topics.by_name(entry.topic)
+    for name, partitions in by_topic.items():
+        topic = topics.by_name(name)
         if topic is not None:
-            reported.append(TopicPartitions(topic_id=topic.topic_id, partitions=list(entry.partitions)))
+            reported.append(TopicPartitions(topic_id=topic.topic_id, partitions=partitions))
     return reported
 
 

@@ -78,10 +78,12 @@ def _join(
     dynamic = request.group_instance_id is None
     if dynamic and not request.member_id and context.api_version >= REQUIRES_KNOWN_MEMBER_ID:
         return join_error(context.api_version, member_id, ErrorCode.MEMBER_ID_REQUIRED)
+    if sum(len(metadata) for _, metadata in protocols) > group.shard.max_record_bytes:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)  # the member's record has the metadata of all protocols
     records: list[Record] = []
     change = _identify(group, member_id, request, records)
     try:
-        subscription = read_subscription(protocols[0][1])
+        subscription = read_subscription(protocols[0][1], group.shard.config.kcore_max_request_elements)
     except (DecodeError, UnicodeDecodeError):
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from None  # as Kafka 4.3.1
     metadata = _metadata(change, context, request, subscription, protocols)

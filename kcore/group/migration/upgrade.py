@@ -6,7 +6,7 @@ current assignment. The classic members learn of the following rebalance from th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kcore.errors import KafkaError
 from kcore.group.classic.records import group_tombstone
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from kcore.group.classic.member import Member
     from kcore.runtime.machine import Record
 
+RECORDS_OF_MEMBER: Final = 3
+"""Number of records of each member in a conversion: its metadata, its target, its current assignment."""
+
 
 def upgraded(group: ClassicGroup, records: list[Record]) -> ConsumerGroup:
     """Returns the consumer group that replaces a classic group with members; tentative, not in its shard yet.
@@ -37,12 +40,12 @@ def upgraded(group: ClassicGroup, records: list[Record]) -> ConsumerGroup:
         records: receives the records of the conversion.
 
     Raises:
-        KafkaError: GROUP_ID_NOT_FOUND if the conversion is not allowed, or if a member's embedded data cannot be
-            decoded.
+        KafkaError: GROUP_ID_NOT_FOUND if the conversion is not allowed, if its records would be too large, or if a
+            member's embedded data cannot be decoded.
     """
     _check(group)
     try:
-        members = [(member, *_convert(group, member)) for member in group.members.values()]
+        members = _converted_members(group)
     except (DecodeError, UnicodeDecodeError) as error:
         raise _refused(group, f"a member's embedded data cannot be decoded: {error}") from error
     group_id, shard = group.group_id, group.shard
@@ -90,6 +93,37 @@ def _check(group: ClassicGroup) -> None:
         raise _refused(group, f"its protocol type is {group.protocol_type!r}, not {PROTOCOL_TYPE!r}")
     if len(group.members) > config.group_consumer_max_size:
         raise _refused(group, f"it has {len(group.members)} members, more than group.consumer.max.size")
+
+
+def _converted_members(group: ClassicGroup) -> list[tuple[Member, MemberMetadata, Target]]:
+    """Converts the members, unless their records would certainly exceed the size of one decision.
+
+    Outside the state Stable a group may have megabytes of subscriptions, which take seconds to decode.
+    """
+    size_bytes = _least_record_bytes(group)
+    converted = []
+    for member in group.members.values():
+        _check_record_bytes(group, size_bytes)
+        metadata, target = _convert(group, member)
+        size_bytes += sum(map(len, metadata.names))  # the record has the names in addition to the subscription
+        converted.append((member, metadata, target))
+    _check_record_bytes(group, size_bytes)
+    return converted
+
+
+def _least_record_bytes(group: ClassicGroup) -> int:
+    """Returns a lower bound of the size of the conversion's records, which is known without decoding."""
+    return sum(
+        RECORDS_OF_MEMBER * (len(group.group_id) + len(member.member_id))
+        + sum(len(metadata) for _, metadata in member.protocols)
+        for member in group.members.values()
+    )
+
+
+def _check_record_bytes(group: ClassicGroup, size_bytes: int) -> None:
+    most = group.shard.max_record_bytes
+    if size_bytes > most:
+        raise _refused(group, f"its records would have more than {size_bytes} bytes; the maximum is {most}")
 
 
 def _convert(group: ClassicGroup, member: Member) -> tuple[MemberMetadata, Target]:
