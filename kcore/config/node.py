@@ -520,7 +520,9 @@ class Config(ConfigValues):
         "Maximum number of elements in all arrays of a request together, such as topics, partitions, groups and "
         "members. It bounds the time for which one request can block the event loop. The server closes the connection "
         "of a client that sends more. The same limit applies to the subscription that a classic consumer embeds when "
-        "it joins a consumer group: a longer one gets UNKNOWN_SERVER_ERROR.",
+        "it joins a consumer group: a longer one gets UNKNOWN_SERVER_ERROR. The members of a consumer group or share "
+        "group name at most twice as many different topics together; a member with further ones gets "
+        "GROUP_MAX_SIZE_REACHED. Topics that a pattern matches do not count.",
         low=1_000,
     )
     kcore_max_response_memory_bytes: int = setting(

@@ -14,6 +14,8 @@ from kcore.group.consumer import target as targets
 from kcore.group.consumer.assignment import NO_TARGET, CurrentAssignment, Reported, Target
 from kcore.group.consumer.reconcile import reconcile
 from kcore.group.consumer.regex import check_regex, schedule_resolution
+from kcore.group.consumer.subscriptions import NO_NAMES
+from kcore.group.name_bound import check_names
 from kcore.protocol.error_codes import ErrorCode
 from kcore_ext.group.consumer_assignment import SubscribedTopics
 
@@ -107,7 +109,8 @@ class MemberChange:
             any_regex_counts: whether an unresolved pattern raises the epoch, too.
 
         Raises:
-            KafkaError: INVALID_REGULAR_EXPRESSION; UNKNOWN_SERVER_ERROR for more names than a record can hold.
+            KafkaError: INVALID_REGULAR_EXPRESSION; UNKNOWN_SERVER_ERROR for more names than a record can hold;
+                GROUP_MAX_SIZE_REACHED for more than the group may have.
         """
         group, before = self.group, self.before
         self.metadata = metadata
@@ -124,7 +127,7 @@ class MemberChange:
         schedule_resolution(group, metadata.regex if regex_changed else "", self._dropped_regex, visible)
 
     def _check_names(self, metadata: MemberMetadata) -> None:
-        """Refuses names that exceed the record size early: processing a million names took seconds.
+        """Refuses names that exceed the record size or the group's limit early: a million names took seconds.
 
         The record of a classic member has its names and also its embedded subscriptions.
         """
@@ -135,6 +138,10 @@ class MemberChange:
         if size_bytes > most:
             message = f"a subscription to {len(metadata.names)} topics exceeds the maximum record size of {most} bytes"
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+        group = self.group
+        before = NO_NAMES if self.before is None else self.before.names
+        elements = group.shard.config.kcore_max_request_elements
+        check_names(group.group_id, group.subscriptions.names, before, metadata.names, elements)
 
     def _change_regex(self, old: str, new: str) -> tuple[bool, bool]:
         """Returns whether the pattern changed, and whether its matches are known already."""

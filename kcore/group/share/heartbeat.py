@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcore.errors import KafkaError
 from kcore.group.group import GroupType, not_found
+from kcore.group.name_bound import check_names
 from kcore.group.share import initialization, leave, target
 from kcore.group.share import records as share_records
 from kcore.group.share.group import ShareGroup
@@ -99,7 +100,10 @@ def heartbeat(shard: GroupShard, context: RequestContext, stage: Stage) -> Respo
     ):
         group.keep_session(member)
         return member.reply_at_rest(shard.share.settings(group.group_id).heartbeat_interval_ms)
-    resubscribes = bool(metadata.names) if member is None else member.metadata.names != metadata.names
+    before = frozenset[str]() if member is None else member.metadata.names
+    resubscribes = before != metadata.names
+    if resubscribes:
+        check_names(group.group_id, group.names, before, metadata.names, shard.config.kcore_max_request_elements)
     return _update(Change(group, member, request.member_id, metadata, resubscribes), stage)
 
 
