@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any, Final, NamedTuple
 
 from kcore.client.consumer_coordinator.interface import OffsetAndMetadata
+from kcore.client.isolation import isolation_level
 from kcore.errors import ConfigError
 from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from kcore.protocol.topic_partition import TopicPartition
@@ -16,7 +17,6 @@ from kcore_ext.client.fetched import FetchedRecords, RecordCursor
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 MAX_EPOCH = 0x7FFFFFFF
-ISOLATIONS: Final = ("read_committed", "read_uncommitted")
 RESETS: Final = ("earliest", "latest", "none")
 
 
@@ -37,11 +37,12 @@ class Reading:
     rack: str
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for a value that is not one of the names above."""
-        if self.isolation not in ISOLATIONS:
-            raise ConfigError(f"isolation={self.isolation!r}; valid: {', '.join(map(repr, ISOLATIONS))}")
+        """Raises ConfigError for a value that is not valid."""
+        isolation_level(self.isolation)
         if self.reset not in RESETS:
             raise ConfigError(f"reset={self.reset!r}; valid: {', '.join(map(repr, RESETS))}")
+        if self.max_records < 1:
+            raise ConfigError(f"max_records={self.max_records!r}; valid: 1 or more")
 
 
 @dataclass(slots=True)

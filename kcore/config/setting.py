@@ -16,6 +16,8 @@ LONG_MAX = 2**63 - 1
 HIDDEN = "[hidden]"
 """The text that replaces a password wherever a setting's value is shown."""
 
+ANY_TEXT = "any text"
+"""The valid values of a setting whose type allows every text; a check of its own may allow less."""
 
 MAX_SHOWN_BITS = 256
 
@@ -94,7 +96,7 @@ class Setting(NamedTuple):
             return f"a number{low_text}{'' if self.high is None else f' to {self.high}'}"
         if self.type is SettingType.LIST:
             return "values separated by commas"
-        return "any text"
+        return ANY_TEXT
 
     def format(self, value: Any) -> str | None:
         """Returns the text of a value as Kafka writes it into a properties file; `HIDDEN` for any password.

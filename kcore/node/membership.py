@@ -100,7 +100,15 @@ def member_settings(
         rebalance_timeout_ms=round(rebalance_timeout * 1000),
         assignors=tuple(chosen),
         server_assignor=server_assignor,
-        auto_commit_ms=None if auto_commit is None else round(auto_commit * 1000),
+        auto_commit_ms=_commit_interval_ms(auto_commit),
         leave=leave,
         metadata_max_age_ms=round(metadata_max_age * 1000),
     )
+
+
+def _commit_interval_ms(auto_commit: float | None) -> int | None:
+    if auto_commit is None:
+        return None
+    if isinstance(auto_commit, bool) or auto_commit < 0:  # False is 0: it would commit at every step
+        raise ConfigError(f"auto_commit={auto_commit!r}; valid: None (only commit() commits), or seconds, 0 or more")
+    return round(auto_commit * 1000)

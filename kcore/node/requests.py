@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from kcore.client.consumer_coordinator.interface import OffsetAndMetadata
 from kcore.client.fetching import Unvalidated
+from kcore.client.isolation import isolation_level
 from kcore.errors import KafkaError, raise_partition_errors
 from kcore.node.types import Offsets, PartitionDict, Record, SharePosition, as_partitions
 from kcore.protocol.compression import CompressionType, compress, decompress
@@ -40,7 +41,6 @@ RECORD_OVERHEAD_BYTES = 64
 """An upper bound of a record's size besides key, value and headers."""
 BATCH_OVERHEAD_BYTES = 100
 HEADER_OVERHEAD_BYTES = 16
-COMMITTED_ONLY = 1
 UNKNOWN_EPOCH = -1
 UNKNOWN_OFFSET = -1
 LIST_OFFSETS_TIMEOUT_MS = 30_000  # for brokers that read the offsets from a remote storage
@@ -259,7 +259,7 @@ def list_offsets_request(
         topics.setdefault(topic, []).append(row)
     return ListOffsetsRequest(
         replica_id=-1,
-        isolation_level=COMMITTED_ONLY if isolation == "read_committed" else 0,
+        isolation_level=isolation_level(isolation),
         topics=[ListOffsetsTopic(name=topic, partitions=rows) for topic, rows in topics.items()],
         timeout_ms=LIST_OFFSETS_TIMEOUT_MS,
     )
@@ -371,7 +371,7 @@ def fetch_request(
         max_wait_ms=wait_ms,
         min_bytes=min_bytes,
         max_bytes=max_bytes,
-        isolation_level=COMMITTED_ONLY if isolation == "read_committed" else 0,
+        isolation_level=isolation_level(isolation),
         session_epoch=SESSIONLESS,
         topics=[FetchTopic(topic=topic, partitions=rows) for topic, rows in topics.items()],
     )

@@ -290,6 +290,46 @@ def test_a_wrong_position_or_isolation_of_a_consumer_is_refused() -> None:
         assert str(refused.value) == "isolation='begin'; valid: 'read_committed', 'read_uncommitted'"
 
 
+def test_a_wrong_isolation_of_a_read_is_refused() -> None:
+    isolation: Any = "READ_COMMITTED"
+    with kcore.open() as node:
+        topic = node.topics.create("jobs", 1)
+        for read in (
+            lambda: topic.read(0, 0, isolation=isolation),
+            lambda: topic.end_offsets(isolation),
+            lambda: node.topics.end_offsets([("jobs", 0)], isolation),
+        ):
+            with pytest.raises(errors.ConfigError) as refused:
+                read()
+            assert str(refused.value) == "isolation='READ_COMMITTED'; valid: 'read_committed', 'read_uncommitted'"
+
+
+def test_settings_that_would_commit_always_or_read_nothing_are_refused() -> None:
+    with kcore.open() as node:
+        group = node.group("workers")
+        for seconds in (False, True, -1):
+            with pytest.raises(errors.ConfigError) as refused:
+                group.consume("jobs", auto_commit=seconds)
+            assert str(refused.value) == (
+                f"auto_commit={seconds!r}; valid: None (only commit() commits), or seconds, 0 or more"
+            )
+        for count in (0, -1):
+            with pytest.raises(errors.ConfigError) as refused:
+                group.consume("jobs", max_records=count)
+            assert str(refused.value) == f"max_records={count}; valid: 1 or more"
+        group.consume("jobs", auto_commit=0, max_records=1).close()
+
+
+def test_a_position_of_something_that_is_no_partition_is_refused() -> None:
+    number: Any = 0
+    with kcore.open() as node:
+        node.topics.create("jobs", 1)
+        with node.group("workers").consume("jobs") as consumer:
+            for use in (lambda: consumer.seek(number, 1), lambda: consumer.pause(number)):
+                with pytest.raises(TypeError, match=r"^0 is not a partition; valid: \('jobs', 0\)"):
+                    use()
+
+
 def test_a_client_with_tls_at_a_listener_without_it_gets_the_cause() -> None:
     with kcore.open() as node:
         bootstrap = node.listen().bootstrap

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from kcore.config.setting import WIDTHS, Setting, SettingType
+from kcore.config.setting import ANY_TEXT, WIDTHS, Setting, SettingType
 
 MAX_VALUE_LENGTH = 32_767
 """Longest accepted value of a setting, in UTF-16 code units."""
@@ -37,7 +37,8 @@ def read_value(setting: Setting, text: str) -> Any:
     if fault is None and setting.check is not None:
         fault = setting.check(value)
     if fault is not None:
-        raise InvalidValueError(f"{setting.name}={text!r}: {fault}; valid: {setting.valid}")
+        valid = "" if setting.valid == ANY_TEXT else f"; valid: {setting.valid}"  # the check's fault says it then
+        raise InvalidValueError(f"{setting.name}={text!r}: {fault}{valid}")
     return value
 
 

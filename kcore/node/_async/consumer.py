@@ -27,6 +27,7 @@ from kcore.node.types import (
     PartitionDict,
     Record,
     TopicPartition,
+    as_partition,
 )
 from kcore.protocol.error_codes import ErrorCode
 
@@ -283,7 +284,7 @@ class AsyncConsumer:
         return self.member.assignment
 
     def _position(self, partition: Partition) -> tuple[TopicPartition, Position]:
-        key = TopicPartition(*partition)
+        key = as_partition(partition)
         state = self._positions.by_partition.get(key)
         if state is None:
             raise KeyError(f"{key} is not assigned to this consumer")

@@ -28,6 +28,7 @@ from kcore.node.types import (
     PartitionDict,
     Record,
     TopicPartition,
+    as_partition,
 )
 from kcore.protocol.error_codes import ErrorCode
 
@@ -284,7 +285,7 @@ class Consumer:
         return self.member.assignment
 
     def _position(self, partition: Partition) -> tuple[TopicPartition, Position]:
-        key = TopicPartition(*partition)
+        key = as_partition(partition)
         state = self._positions.by_partition.get(key)
         if state is None:
             raise KeyError(f"{key} is not assigned to this consumer")

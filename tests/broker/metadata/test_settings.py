@@ -207,6 +207,13 @@ def test_fractions_are_shown_as_java_shows_them(value: float, shown: str) -> Non
     assert show_value(value) == shown
 
 
+def test_a_value_that_a_check_refuses_is_not_called_any_text() -> None:
+    result = BrokerContext().alter(GROUP, "g", ("share.auto.offset.reset", SET, "first"))
+    assert result.error_message == (
+        "share.auto.offset.reset='first': neither latest nor earliest nor by_duration: with an ISO 8601 duration"
+    )
+
+
 # ---------------------------------------------------------------- topics
 def test_contradictory_settings_are_refused() -> None:
     """min.compaction.lag.ms must not exceed max.compaction.lag.ms, even if one of them is the broker's."""
