@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from kcore.cli import output, target
 from kcore.errors import ConfigError, KafkaError, KcoreError
-from kcore.inspect.transactions import (
-    ENDING,
-    all_partitions,
-    hanging_transactions,
-    known_transactions,
-    open_transactions,
-    stable_offsets,
-)
+from kcore.inspect.transactions import all_partitions, stable_offsets
+from kcore.node.types import OPEN_TRANSACTION_STATES
 
 if TYPE_CHECKING:
     from kcore.node._sync.node import Node
@@ -126,7 +121,7 @@ def describe(node: Node, transactional_ids: list[str], form: str) -> int:
         if isinstance(state, KafkaError):
             rows.append((transactional_id, state.code.name, *[None] * 8))
             continue
-        is_open = state.state in ENDING and state.started is not None
+        is_open = state.state in OPEN_TRANSACTION_STATES and state.started is not None
         front = (
             transactional_id,
             state.state,
@@ -159,28 +154,20 @@ def describe(node: Node, transactional_ids: list[str], form: str) -> int:
 def find_hanging(node: Node, options: argparse.Namespace) -> int:
     """Prints hanging transactions. Returns 1 if there are any."""
     partitions = all_partitions(node, options.topic, options.partition)
-    since_ms = int((time.time() - options.idle_minutes * 60) * 1000)
-    found = hanging_transactions(node, partitions, since_ms)
-    _print_open(node, found, options.format)
+    found = node.transactions.hanging(partitions, idle=options.idle_minutes * 60)
+    output.print_rows(OPEN_COLUMNS, _open_rows(node, found), options.format)
     return 1 if found else 0
 
 
 def abort(node: Node, options: argparse.Namespace) -> int:
     """Aborts the transaction that begins at an offset, and prints its previous state."""
     place = (options.topic, options.partition)
-    found = [each for each in open_transactions(node, [place]) if each.transaction_start == options.start_offset]
+    found = [each for each in node.transactions.producers([place]) if each.transaction_start == options.start_offset]
     if not found:
         raise KcoreError(f"no open transaction begins at offset {options.start_offset} of {place[0]}-{place[1]}")
-    own = (found[0].producer_id, found[0].partition)
-    transactional_id = known_transactions(node, own[:1]).get(own)
-    if transactional_id is not None and not options.force:
-        raise KcoreError(
-            f"the coordinator has this transaction: its transactional id is {transactional_id!r}. End it with `kcore "
-            "transactions terminate` or `kafka-transactions.sh forceTerminateTransaction`; with --force, its records "
-            "in this partition are aborted while the transaction continues"
-        )
-    _print_open(node, found, options.format)
-    node.transactions.abort(found[0])
+    rows = _open_rows(node, found)
+    node.transactions.abort(found[0], force=options.force)
+    output.print_rows(OPEN_COLUMNS, rows, options.format)
     return 0
 
 
@@ -192,7 +179,7 @@ def terminate(node: Node, options: argparse.Namespace) -> int:
     return status
 
 
-def _print_open(node: Node, found: list[ProducerState], form: str) -> None:
+def _open_rows(node: Node, found: Sequence[ProducerState]) -> list[tuple[Any, ...]]:
     ends = stable_offsets(node, {each.partition for each in found})
     now_ms = int(time.time() * 1000)
     rows = []
@@ -208,4 +195,4 @@ def _print_open(node: Node, found: list[ProducerState], form: str) -> None:
             *((end.last_stable_offset, end.held_back) if end else (None, None)),
         )
         rows.append(row)
-    output.print_rows(OPEN_COLUMNS, rows, form)
+    return rows

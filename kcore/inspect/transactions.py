@@ -1,4 +1,4 @@
-"""Open transactions with the offsets that they hold back, read through a node (KIP-664).
+"""The offsets that open transactions hold back, read through a node.
 
 A read_committed reader sees a partition up to its *last stable offset*: the first record of the earliest open
 transaction. Such a transaction holds back the offsets from there to the end.
@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from kcore.node.types import ProducerState, TopicPartition, TransactionDescription
+from kcore.node.types import TopicPartition
 
 if TYPE_CHECKING:
     from kcore.node._sync.node import Node
-
-ENDING = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
-"""States in which a transaction may hold readers back."""
 
 
 class StableOffset(NamedTuple):
@@ -52,33 +49,3 @@ def stable_offsets(node: Node, partitions: Iterable[tuple[str, int]]) -> dict[To
     stable = node.topics.end_offsets(listed)
     high = node.topics.end_offsets(listed, isolation="read_uncommitted")
     return {place: StableOffset(offset, high[place]) for place, offset in stable.items() if place in high}
-
-
-def open_transactions(node: Node, partitions: Iterable[tuple[str, int]]) -> list[ProducerState]:
-    """Returns every producer that has an open transaction in the partitions' logs."""
-    return [state for state in node.transactions.producers(partitions) if state.transaction_start is not None]
-
-
-def hanging_transactions(node: Node, partitions: Iterable[tuple[str, int]], idle_since_ms: int) -> list[ProducerState]:
-    """Returns transactions that are open in a partition, but that no coordinator will ever end there (KIP-664).
-
-    Args:
-        node: the node.
-        partitions: the partitions to search.
-        idle_since_ms: only transactions whose producer has not written since, in ms since the epoch.
-    """
-    candidates = [found for found in open_transactions(node, partitions) if found.last_timestamp_ms <= idle_since_ms]
-    if not candidates:
-        return []
-    known = known_transactions(node, (found.producer_id for found in candidates))
-    return [found for found in candidates if (found.producer_id, found.partition) not in known]
-
-
-def known_transactions(node: Node, producer_ids: Iterable[int]) -> dict[tuple[int, TopicPartition], str]:
-    """Returns the open transactions that coordinators will end: (producer id, partition) -> transactional id."""
-    listed = node.transactions.list(producer_ids=sorted({*producer_ids}))
-    known: dict[tuple[int, TopicPartition], str] = {}
-    for transactional_id, state in node.transactions.describe([row.transactional_id for row in listed]).items():
-        if isinstance(state, TransactionDescription) and state.state in ENDING:
-            known.update({(state.producer_id, partition): transactional_id for partition in state.partitions})
-    return known

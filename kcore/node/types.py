@@ -395,6 +395,10 @@ class ProducerState:
     transaction_start: int | None = None
 
 
+OPEN_TRANSACTION_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
+"""States of a transaction that its coordinator will end, and that may hold readers back until then."""
+
+
 def as_partitions(partitions: Iterable[Partition]) -> list[TopicPartition]:
     """Converts partitions as callers write them.
 

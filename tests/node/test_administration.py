@@ -29,6 +29,7 @@ from tests.kit import wait_until
 from tests.node.conftest import SETTINGS
 from tests.node.share_offsets import set_start_offset
 from tests.nodes import TargetTransport
+from tests.transaction.world import Identity, produce_request
 
 R = TypeVar("R")
 
@@ -161,23 +162,67 @@ def test_an_open_transaction_is_listed_and_described(node: kcore.Node, name: str
         assert isinstance(described[f"{name}-missing"], errors.TransactionalIdNotFoundError)
     # Kafka's coordinator writes the marker after it has acknowledged the commit.
     wait_until(lambda: node.topics.end_offsets([place]) == {place: 2}, "the record and the marker are visible")
-    with pytest.raises(errors.InvalidRequestError, match="unknown transaction state: Sleeping"):
+    with pytest.raises(errors.InvalidRequestError, match="transaction state: Sleeping; valid: Empty, Ongoing, "):
         node.transactions.list(states=["Sleeping"])
     with pytest.raises(errors.UnknownTopicOrPartitionError):
         node.transactions.producers([(name, 7)])
 
 
-def test_a_hanging_transaction_is_aborted_in_its_partition(node: kcore.Node, name: str) -> None:
+def test_only_force_aborts_a_transaction_of_a_coordinator_in_one_partition(node: kcore.Node, name: str) -> None:
     node.topics.create(name, 1)
     place = TopicPartition(name, 0)
     with node.transaction(name) as transaction:
         transaction.append(name, "x" * 600_000)
         (producer,) = node.transactions.producers([place])
-        node.transactions.abort(producer)
+        with pytest.raises(errors.KcoreError, match=f"its transactional id is '{name}'"):
+            node.transactions.abort(producer)
+        assert node.transactions.producers([place]) == [producer]
+        node.transactions.abort(producer, force=True)
         (after,) = node.transactions.producers([place])
         assert (after.transaction_start, after.producer_id) == (None, producer.producer_id)
         assert node.topics.end_offsets([place]) == {place: 2}, "the record and the marker"
     assert node.topics[name].read(0, 0) == []
+
+
+def test_a_hanging_transaction_is_found_and_aborted() -> None:
+    clock = kcore.ManualClock()
+    with kcore.open(clock=clock, config={"transaction.partition.verification.enable": False}) as node:
+        node.topics.create("jobs", 2)
+        places = [TopicPartition("jobs", number) for number in range(2)]
+        # An unverified batch, as before KIP-890: no coordinator knows its transaction.
+        request = produce_request("lost", Identity(9_999, 3), 0, b"a", b"b", topic="jobs", wall_ms=clock.wall_ms())
+        assert not node.send(request, 11).responses[0].partition_responses[0].error_code
+        with node.transaction("living") as transaction:
+            transaction.append("jobs", "c", partition=1)
+            transaction.flush()
+            assert node.transactions.hanging(places) == []  # not idle for long
+            (hanging,) = node.transactions.hanging(places, idle=0)
+            assert (hanging.partition, hanging.producer_id, hanging.transaction_start) == (places[0], 9_999, 0)
+        node.advance(899_000)
+        assert node.transactions.hanging(places) == []
+        node.advance(1_000)
+        assert node.transactions.hanging(places) == [hanging]
+        assert node.transactions.hanging(places[1:]) == []
+        node.transactions.abort(hanging)
+        assert node.transactions.hanging(places) == []
+        assert node.topics.end_offsets(places[:1]) == {places[0]: 3}, "the records and the marker are visible"
+
+
+def test_a_transaction_that_ends_during_the_search_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    with kcore.open() as node:
+        node.topics.create("jobs", 1)
+        transactions = node.transactions
+        listed = transactions.list
+        with node.transaction("living") as transaction:
+            transaction.append("jobs", "a")
+            transaction.flush()
+
+            def ending(**filters: Any) -> Any:
+                transaction.commit()
+                return listed(**filters)
+
+            monkeypatch.setattr(transactions, "list", ending)
+            assert transactions.hanging([("jobs", 0)], idle=0) == []
 
 
 async def test_groups_transactions_and_users_are_administered_on_a_loop(anode: kcore.AsyncNode, name: str) -> None:

@@ -8,12 +8,13 @@ from typing import Any
 
 from kcore.client.aio.broker import Broker
 from kcore.client.aio.routes import TRANSACTION
-from kcore.errors import KafkaError, raise_partition_errors
+from kcore.errors import KafkaError, KcoreError, raise_partition_errors
 from kcore.node._async.backend import gather
 from kcore.node._async.calls import AsyncCalls
 from kcore.node._async.transactional_producer import TransactionalProducer
 from kcore.node.requests import by_topic
 from kcore.node.types import (
+    OPEN_TRANSACTION_STATES,
     Partition,
     ProducerState,
     TopicPartition,
@@ -33,6 +34,9 @@ from kcore.protocol.messages.write_txn_markers import (
 
 NO_OFFSET = -1
 ALL = -1  # ListTransactions: no filter by duration
+STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
+IDLE_S = 900.0
+"""The default of the server's transaction.max.timeout.ms: a live coordinator ends every transaction by then."""
 
 
 class AsyncTransactions:
@@ -96,6 +100,43 @@ class AsyncTransactions:
             found += await self._calls.call(DescribeProducersRequest(topics=topics), _producers, broker=broker)
         return sorted(found, key=lambda state: (state.partition, state.producer_id))
 
+    async def hanging(self, partitions: Iterable[Partition], *, idle: float = IDLE_S) -> Sequence[ProducerState]:
+        """Returns the producers with open transactions in partitions that no coordinator will ever end there.
+
+        Such a transaction holds `read_committed` readers back until `abort` ends it (KIP-664). A transactional id that
+        the program may not describe is unknown to it: run the search as a user that may describe all of them.
+
+        Args:
+            partitions: the partitions to search.
+            idle: only transactions whose producer has not written for this many seconds. It should not be below the
+                server's transaction.max.timeout.ms.
+
+        Raises:
+            UnknownTopicOrPartitionError: a partition does not exist.
+        """
+        since_ms = self._calls.now_ms() - round(idle * 1000)
+        found = [
+            each
+            for each in await self.producers(partitions)
+            if each.transaction_start is not None and each.last_timestamp_ms <= since_ms
+        ]
+        if not found:
+            return []
+        known = await self._coordinated(each.producer_id for each in found)
+        found = [each for each in found if (each.producer_id, each.partition) not in known]
+        # A transaction that ended between the two lookups is unknown to its coordinator, and no longer open.
+        still_open = set(await self.producers({each.partition for each in found})) if found else set()
+        return [each for each in found if each in still_open]
+
+    async def _coordinated(self, producer_ids: Iterable[int]) -> dict[tuple[int, TopicPartition], str]:
+        """Returns the open transactions of producers that a coordinator will end, with their transactional ids."""
+        listed = await self.list(producer_ids=sorted({*producer_ids}))
+        known: dict[tuple[int, TopicPartition], str] = {}
+        for transactional_id, state in (await self.describe([row.transactional_id for row in listed])).items():
+            if isinstance(state, TransactionDescription) and state.state in OPEN_TRANSACTION_STATES:
+                known |= {(state.producer_id, partition): transactional_id for partition in state.partitions}
+        return known
+
     async def terminate(self, transactional_id: str) -> None:
         """Ends the open transaction of an id, as a new producer of the id does: the coordinator aborts it.
 
@@ -112,17 +153,30 @@ class AsyncTransactions:
             raise state
         await TransactionalProducer(self._calls, transactional_id, state.timeout).prepare()
 
-    async def abort(self, producer: ProducerState) -> None:
+    async def abort(self, producer: ProducerState, *, force: bool = False) -> None:
         """Writes an abort marker for a producer's open transaction into one partition, without the coordinator.
 
         Use it for a transaction that no coordinator knows any more: it would hold readers back for ever.
 
         Args:
-            producer: an element of the result of `producers`.
+            producer: an element of the result of `hanging` or `producers`.
+            force: abort the transaction in this partition even if its coordinator knows it. It continues in the other
+                partitions, and its commit loses the records of this one.
 
         Raises:
+            KcoreError: the coordinator knows the transaction, and `force` is False.
             KafkaError: the partition refused the marker.
         """
+        if not force:
+            known = await self._coordinated([producer.producer_id])
+            transactional_id = known.get((producer.producer_id, producer.partition))
+            if transactional_id is not None:
+                raise KcoreError(
+                    f"the coordinator has this transaction: its transactional id is {transactional_id!r}. End it "
+                    "with `kcore transactions terminate`, node.transactions.terminate or `kafka-transactions.sh "
+                    "forceTerminateTransaction`; with force, its records in this partition are aborted while the "
+                    "transaction continues"
+                )
         ((broker, _),) = await self._calls.transport.by_leader([producer.partition])
         topic = WritableTxnMarkerTopic(name=producer.partition.topic, partition_indexes=[producer.partition.partition])
         marker = WritableTxnMarker(
@@ -147,7 +201,8 @@ def _listings(response: Any) -> Sequence[TransactionListing]:
         raise KafkaError.of(response.error_code)
     if response.unknown_state_filters:
         unknown = " or ".join(response.unknown_state_filters)
-        raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"unknown transaction state: {unknown}")
+        text = f"unknown transaction state: {unknown}; valid: {', '.join(STATES)}"
+        raise KafkaError.of(ErrorCode.INVALID_REQUEST, text)
     return [
         TransactionListing(row.transactional_id, row.producer_id, row.transaction_state)
         for row in response.transaction_states
