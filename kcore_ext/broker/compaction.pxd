@@ -21,13 +21,17 @@ cdef class Sweep:
     cdef bint run_changed               # the first batch of the run differs from the stored one
     cdef unsigned char* stays           # result of `look`: a flag for each record, 0 for a removed one
     cdef Py_ssize_t stays_room
+    cdef bytes looked                   # the batch that `look` has read, in full or in part
+    cdef RecordReader reader            # of this batch, if some of its records are not read yet; else None
+    cdef int32_t at                     # number of records read
     cdef int32_t records                # and the numbers of records, remaining records and tombstones among these
     cdef int32_t kept
     cdef int32_t tombstones
     cdef readonly int64_t size_bytes
     cdef readonly int64_t next_horizon_ms
 
-    cdef int look(self, bytes batch, object decompress) except -1
+    cdef Py_ssize_t look(self, bytes batch, object decompress, Py_ssize_t work) except? -1
+    cdef int begin(self, int32_t records) except -1
     cdef int64_t horizon_of(self, int64_t horizon_ms) noexcept
     cdef int put(self, bytes batch, bint changed, bint may_merge) except -1
     cdef int end_run(self) except -1

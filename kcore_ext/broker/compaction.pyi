@@ -58,11 +58,17 @@ class Sweep:
         delete_retention_ms: int,
         max_merged_bytes: int,
     ) -> None: ...
-    def judge(self, batch: bytes, decompress: Decompress) -> tuple[int, int, bytes]:
+    def judge(self, batch: bytes, decompress: Decompress, work: int = ...) -> tuple[int, int, bytes] | None:
         """Finds the remaining records of a batch, without a change.
 
+        Args:
+            batch: the batch. If `sweep` or `judge` has read a part of it, the call reads the rest.
+            decompress: decompresses records.
+            work: maximum number of records to read; by default all.
+
         Returns:
-            (number of remaining records, number of tombstones among them, a byte for each record: 0 for a removed one).
+            (number of remaining records, number of tombstones among them, a byte for each record: 0 for a removed one);
+            None if records are left for the next call.
 
         Raises:
             CorruptBatchError: the batch cannot be read.
@@ -81,11 +87,13 @@ class Sweep:
             run: the batches, all valid.
             index: index of the first batch.
             position: the offset after the compacted batches.
-            work: work units to use, to within a batch. Each record, each batch and each 512 bytes count as one.
+            work: work units to use, exceeded by those of one batch and its bytes. Each record, each batch and each 512
+                bytes count as one.
             decompress: decompresses records.
 
         Returns:
-            (index after the last compacted batch, offset after it, remaining work).
+            (index after the last compacted batch, offset after it, remaining work). A batch that is read in part is
+            the next one. If no work remains, call this again with the batch that is next.
 
         Raises:
             CorruptBatchError: a batch cannot be read.

@@ -46,7 +46,9 @@ cdef enum:
     WORK_BYTES = 512            # bytes of a batch that count as one work unit, like a record
     MAX_OFFSET_DELTA = 0x7FFFFFFF
     SMALLEST_RECORD = 7         # seven one-byte fields
+    LARGE_BATCH_RECORDS = 4096  # a batch with more records is rewritten in a slice of its own
 
+cdef Py_ssize_t NO_LIMIT = 1 << 62
 cdef Py_ssize_t max_decompressed_bytes = DEFAULT_MAX_DECOMPRESSED_BYTES
 
 
@@ -217,37 +219,62 @@ cdef class Sweep:
 
     # ---- remaining records of a batch
 
-    cdef int look(self, bytes batch, object decompress) except -1:
-        """Marks the remaining records of a batch."""
-        cdef RecordReader reader = open_reader(batch, 0, decompress, max_decompressed_bytes)
-        cdef BatchHeader header = reader.header
-        cdef bint expired = header.attributes & DELETE_HORIZON_BIT and 0 <= header.base_timestamp_ms <= self.now_ms
-        cdef unsigned char* stays
-        cdef int32_t at = 0
-        if header.record_count > self.stays_room:
-            stays = <unsigned char*>PyMem_Realloc(self.stays, header.record_count)
-            if stays is NULL:
-                raise MemoryError
-            self.stays = stays
-            self.stays_room = header.record_count
-        self.records = header.record_count
-        self.kept = self.tombstones = 0
-        while reader.move():
-            self.stays[at] = False
+    cdef Py_ssize_t look(self, bytes batch, object decompress, Py_ssize_t work) except? -1:
+        """Marks the remaining records of a batch until the work units are used up, and returns those that remain.
+
+        If records are left, `reader` is set, and the next call continues with them. A batch that has been read in full
+        is not read again.
+        """
+        cdef RecordReader reader = self.reader
+        cdef BatchHeader header
+        cdef bint expired
+        if self.looked is batch and reader is None:
+            return work
+        self.reader = None
+        if self.looked is not batch:
+            reader = open_reader(batch, 0, decompress, max_decompressed_bytes)
+            self.begin(reader.header.record_count)
+        self.looked = None  # an exception ends the batch
+        header = reader.header
+        expired = header.attributes & DELETE_HORIZON_BIT and 0 <= header.base_timestamp_ms <= self.now_ms
+        while True:
+            if work <= 0 and reader.left > 0:
+                self.reader = reader
+                break
+            if not reader.move():
+                break
+            work -= 1
+            self.stays[self.at] = False
             if reader.record.key_size >= 0 and not (expired and reader.record.value_size < 0):
                 # A record whose key is not in the map also stays, because the key has no newer record.
                 if self.map.latest(reader.record.key, reader.record.key_size) <= (
                     header.base_offset + reader.record.offset_delta
                 ):
-                    self.stays[at] = True
+                    self.stays[self.at] = True
                     self.kept += 1
                     if reader.record.value_size < 0:
                         self.tombstones += 1
-            at += 1
+            self.at += 1
+        self.looked = batch
+        return work
+
+    cdef int begin(self, int32_t records) except -1:
+        """Begins with the first record of a batch."""
+        cdef unsigned char* stays
+        if records > self.stays_room:
+            stays = <unsigned char*>PyMem_Realloc(self.stays, records)
+            if stays is NULL:
+                raise MemoryError
+            self.stays = stays
+            self.stays_room = records
+        self.records = records
+        self.at = self.kept = self.tombstones = 0
         return 0
 
-    def judge(self, bytes batch not None, decompress):
-        self.look(batch, decompress)
+    def judge(self, bytes batch not None, decompress, Py_ssize_t work=NO_LIMIT):
+        self.look(batch, decompress, work)
+        if self.reader is not None:
+            return None
         return self.kept, self.tombstones, PyBytes_FromStringAndSize(<char*>self.stays, self.records)
 
     cdef int64_t horizon_of(self, int64_t horizon_ms) noexcept:
@@ -274,7 +301,9 @@ cdef class Sweep:
             attributes = read_int16(at + ATTRIBUTES_AT)
             if attributes & (CONTROL_BIT | TRANSACTIONAL_BIT) or read_int64(at) < position:
                 break
-            self.look(batch, decompress)
+            work = self.look(batch, decompress, work)
+            if self.reader is not None or (work <= 0 and self.records > LARGE_BATCH_RECORDS):
+                break  # the caller pauses before the rest, or before a large batch is rewritten
             no_producer = read_int64(at + PRODUCER_ID_AT) < 0
             was_ms = read_int64(at + BASE_TIMESTAMP_AT) if attributes & DELETE_HORIZON_BIT else -1
             if self.kept == 0:
@@ -295,7 +324,7 @@ cdef class Sweep:
                 if self.tombstones:
                     self.horizon_of(horizon_ms)
             position = read_int64(at) + read_int32(at + LAST_DELTA_AT) + 1
-            work -= 1 + self.records + PyBytes_GET_SIZE(batch) // WORK_BYTES
+            work -= 1 + PyBytes_GET_SIZE(batch) // WORK_BYTES
             index += 1
         return index, position, work
 

@@ -3,6 +3,8 @@
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
+from kcore_ext.batch.records cimport RecordReader
+
 cdef enum:
     SHELVES = 64                # tables that grow separately, so that growing one is short
 
@@ -37,6 +39,8 @@ cdef class OffsetMap:
     cdef list pages             # memory of the keys, freed together
     cdef unsigned char* page
     cdef Py_ssize_t page_left
+    cdef RecordReader reader    # of the last batch, if some of its records are not surveyed yet; else None
+    cdef bytes unfinished       # that batch
 
     cdef Slot* find(self, const unsigned char* key, int32_t size, uint64_t hash) noexcept
     cdef int64_t latest(self, const unsigned char* key, int32_t size) noexcept
@@ -44,4 +48,4 @@ cdef class OffsetMap:
     cdef int grow(self, Shelf* shelf) except -1
     cdef unsigned char* keep(self, const unsigned char* key, int32_t size) except NULL
     cdef int begin(self, int64_t base_offset, int32_t live) except -1
-    cdef Py_ssize_t take(self, bytes batch, bint whole, object decompress) except -1
+    cdef Py_ssize_t take(self, bytes batch, bint whole, object decompress, Py_ssize_t work) except? -1

@@ -50,6 +50,10 @@ class OffsetMap:
     def full(self) -> bool:
         """True if the memory is used up: the survey must end, and a later pass handles the rest of the log."""
 
+    @property
+    def within_batch(self) -> bool:
+        """True if the work units ended within a batch: the next `survey` or `add` of that batch continues it."""
+
     def offset_of(self, key: bytes) -> int:
         """Returns the offset of the latest record of `key`; -1 if there is none."""
 
@@ -63,19 +67,24 @@ class OffsetMap:
             index: index of the first batch.
             start: the log's start; a batch that begins below it is never removed unread.
             newest_ms: a batch with a larger timestamp is too young, ms since the epoch.
-            work: work units to use, to within a batch. Each record, each batch and each 512 bytes count as one.
+            work: work units to use, exceeded by those of one batch and its bytes. Each record, each batch and each 512
+                bytes count as one.
             decompress: decompresses records.
 
         Returns:
-            (index after the last surveyed batch, remaining work). If batches and work remain and the map is not full,
+            (index after the last surveyed batch, remaining work). A batch that is surveyed in part is the next one. If
+            batches and work remain and the map is not full,
             the caller must judge the batch at the index.
 
         Raises:
             CorruptBatchError: a batch cannot be read.
         """
 
-    def add(self, batch: bytes, decompress: Decompress) -> int:
-        """Surveys one batch of any kind, which will not be removed unread; returns the work units used."""
+    def add(self, batch: bytes, decompress: Decompress, work: int = ...) -> int:
+        """Surveys one batch of any kind, or a part of it, as `survey` does; returns the remaining work units.
+
+        The batch will not be removed unread. By default, `work` has no limit.
+        """
 
     def step_over(self, base_offset: int) -> None:
         """Adds a batch without surveying its records: a marker, or a batch of an aborted transaction."""

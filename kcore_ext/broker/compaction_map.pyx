@@ -35,6 +35,7 @@ cdef enum:
 ENTRY_BYTES = 96
 """Memory of an entry without the bytes of its key: its slot and its share of free slots."""
 
+cdef Py_ssize_t NO_LIMIT = 1 << 62
 cdef Py_ssize_t max_decompressed_bytes = DEFAULT_MAX_DECOMPRESSED_BYTES
 cdef int64_t entry_bytes = ENTRY_BYTES
 
@@ -82,7 +83,11 @@ cdef class OffsetMap:
 
     @property
     def full(self):
-        return self.left_bytes <= 0
+        return self.left_bytes <= 0 and self.reader is None
+
+    @property
+    def within_batch(self):
+        return self.reader is not None
 
     def offset_of(self, bytes key not None):
         return self.latest(<const unsigned char*>PyBytes_AS_STRING(key), <int32_t>PyBytes_GET_SIZE(key))
@@ -186,26 +191,43 @@ cdef class OffsetMap:
         self.left_bytes -= BATCH_BYTES
         return 0
 
-    cdef Py_ssize_t take(self, bytes batch, bint whole, object decompress) except -1:
-        """Adds every key of a batch; returns the work units used. `whole`: the batch may be removed unread."""
-        cdef RecordReader reader = open_reader(batch, 0, decompress, max_decompressed_bytes)
-        cdef int32_t records = reader.header.record_count
-        cdef int64_t base = reader.header.base_offset
-        cdef int32_t index = <int32_t>self.count
-        self.begin(base, records if whole else records + 1)
-        while reader.move():
+    cdef Py_ssize_t take(self, bytes batch, bint whole, object decompress, Py_ssize_t work) except? -1:
+        """Adds the keys of a batch until the work units are used up, and returns those that remain.
+
+        If records are left, `reader` is set, and the next call continues with them. `whole`: the batch may be removed
+        unread.
+        """
+        cdef RecordReader reader = self.reader
+        cdef int64_t base
+        cdef int32_t index
+        self.reader = None  # an exception ends the batch
+        if reader is None or self.unfinished is not batch:
+            reader = open_reader(batch, 0, decompress, max_decompressed_bytes)
+            self.begin(
+                reader.header.base_offset, reader.header.record_count if whole else reader.header.record_count + 1
+            )
+        self.unfinished = None
+        base = reader.header.base_offset
+        index = <int32_t>self.count - 1
+        while True:
+            if work <= 0 and reader.left > 0:
+                self.reader = reader
+                self.unfinished = batch
+                return work
+            if not reader.move():
+                return work - 1 - PyBytes_GET_SIZE(batch) // WORK_BYTES
+            work -= 1
             if reader.record.key_size < 0:
                 self.batches[index].live -= 1
             else:
                 self.put(reader.record.key, reader.record.key_size, base + reader.record.offset_delta, index)
-        return 1 + records + PyBytes_GET_SIZE(batch) // WORK_BYTES
 
     def survey(
         self, list run not None, Py_ssize_t index, int64_t start, int64_t newest_ms, Py_ssize_t work, decompress
     ):
         cdef bytes batch
         cdef const unsigned char* at
-        while 0 <= index < PyList_GET_SIZE(run) and work > 0 and self.left_bytes > 0:
+        while 0 <= index < PyList_GET_SIZE(run) and work > 0 and (self.left_bytes > 0 or self.reader is not None):
             batch = <bytes?>PyTuple_GET_ITEM(<tuple?>PyList_GET_ITEM(run, index), 1)
             if PyBytes_GET_SIZE(batch) < HEADER_BYTES:
                 break
@@ -214,12 +236,14 @@ cdef class OffsetMap:
                 break
             # Not removed unread: a producer's batch, which may have to stay as an empty one, and a batch that the
             # log's start cuts.
-            work -= self.take(batch, read_int64(at + 43) < 0 and read_int64(at) >= start, decompress)
+            work = self.take(batch, read_int64(at + 43) < 0 and read_int64(at) >= start, decompress, work)
+            if self.reader is not None:
+                break
             index += 1
         return index, work
 
-    def add(self, bytes batch not None, decompress):
-        return self.take(batch, False, decompress)
+    def add(self, bytes batch not None, decompress, Py_ssize_t work=NO_LIMIT):
+        return self.take(batch, False, decompress, work)
 
     def step_over(self, int64_t base_offset):
         self.begin(base_offset, 1)

@@ -110,6 +110,33 @@ def test_a_survey_ends_at_its_limits() -> None:
     assert OffsetMap(1 << 20).survey([(0, b"short")], 0, 0, 100, 9, decompress) == (0, 9)
 
 
+@pytest.mark.parametrize("work", [1, 2, 3, 7])
+def test_a_large_batch_is_surveyed_and_judged_in_parts(work: int) -> None:
+    """Each call reads as many records as it has work units. Nothing is counted twice."""
+    keys = [b"a", b"b", None, b"a", b"c"]
+    run = [(0, keyed(0, *keys)), (5, keyed(5, b"c"))]
+    whole, parts = OffsetMap(1 << 20), OffsetMap(1 << 20)
+    whole.survey(run, 0, 0, 100, 1 << 20, decompress)
+    index = calls = 0
+    while index < 2:
+        index, _ = parts.survey(run, index, 0, 100, work, decompress)
+        calls += 1
+    assert calls >= len(keys) // work
+    assert not parts.within_batch
+    for key in (b"a", b"b", b"c"):
+        assert parts.offset_of(key) == whole.offset_of(key)
+    assert parts.stretch(0, 1) == whole.stretch(0, 1)
+    sweep = Sweep(whole, {}, 1_000, DAY_MS, 1 << 16)
+    judged = [sweep.judge(run[0][1], decompress, work) for _ in range(-(-len(keys) // work))]
+    assert judged == [None] * (len(judged) - 1) + [(2, 0, b"\x00\x01\x00\x01\x00")]
+    added = OffsetMap(1 << 20)
+    assert added.add(run[0][1], decompress, work) <= max(work - 1, 0)
+    assert added.within_batch == (work < len(keys))
+    while added.within_batch:
+        added.add(run[0][1], decompress, work)
+    assert (added.offset_of(b"a"), added.count) == (3, 1)
+
+
 def test_batches_of_producers_and_batches_cut_by_the_log_start_are_read() -> None:
     found = OffsetMap(1 << 20)
     run = [(0, keyed(0, b"a", b"a")), (2, keyed(2, b"a", producer_id=7, producer_epoch=0)), (3, keyed(3, b"a"))]

@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from kcore_ext.batch.run import Run
 
 SLICE_RECORDS: Final = 6_000
-"""Maximum work units of a slice, exceeded by at most one batch. Each record, each batch and each 512 bytes count as one
-unit.
+"""Maximum work units of a slice. Each record, each batch and each 512 bytes count as one unit.
+
+A batch with more records is read in several slices, and rewritten in one.
 """
 SLICE_REMOVED: Final = 1_500
 """Maximum number of batches that a slice removes: the storage needs time for each when the slice is committed."""
@@ -189,7 +190,8 @@ class CompactionPass:
                     header = parse_header(run[at][1])
                     if header.max_timestamp_ms > newest_ms:
                         return parse_header(run[at - 1][1]).next_offset if at else end
-                    self._survey_special(header, run[at][1])
+                    if not (yield from self._survey_special(header, run[at][1])):
+                        return end
                     at += 1
                 if at:
                     end = parse_header(run[at - 1][1]).next_offset
@@ -202,13 +204,20 @@ class CompactionPass:
                         return end
         return end
 
-    def _survey_special(self, header: BatchHeader, batch: bytes) -> None:
-        """Surveys a marker, or a batch of a transaction whose end is known."""
+    def _survey_special(self, header: BatchHeader, batch: bytes) -> Generator[None, None, bool]:
+        """Surveys a marker, or a batch of a transaction whose end is known. Returns False if the pass is over."""
         if header.is_control or self._is_aborted(header):
             self._map.step_over(header.base_offset)
             self._work -= 1
-        else:
-            self._work -= self._map.add(batch, decompress)
+            return True
+        self._work = self._map.add(batch, decompress, self._work)
+        while self._map.within_batch:
+            self._work = self._rules.slice_records
+            yield
+            if self._interrupted:
+                return False
+            self._work = self._map.add(batch, decompress, self._work)
+        return True
 
     # ---- the second half
 
@@ -318,7 +327,12 @@ class CompactionPass:
         is_large = header.record_count > self._rules.slice_records
         if is_large and not (yield from self._breathe()):
             return False
-        kept, tombstones, stays = sweep.judge(batch, decompress)
+        judged = sweep.judge(batch, decompress, self._rules.slice_records)
+        while judged is None:
+            if not (yield from self._breathe()):
+                return False
+            judged = sweep.judge(batch, decompress, self._rules.slice_records)
+        kept, tombstones, stays = judged
         if not kept:
             self._empty(header, batch)
             return True

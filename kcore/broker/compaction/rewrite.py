@@ -37,7 +37,7 @@ def _seal(batch: bytearray) -> bytes:
 
 
 def repacked(header: BatchHeader, batch: bytes, stays: bytes, horizon_ms: int) -> Generator[int, None, bytes]:
-    """Builds a compressed batch from some of its records; compresses many records in steps.
+    """Builds a compressed batch from some of its records, in steps if there are many.
 
     Args:
         header: the batch's header.
@@ -46,12 +46,14 @@ def repacked(header: BatchHeader, batch: bytes, stays: bytes, horizon_ms: int) -
         horizon_ms: the time from which its tombstones may be removed; -1: it has none.
 
     Yields:
-        The number of bytes that a step has compressed.
+        The number of bytes that a step has decompressed or compressed.
     """
     codec = header.compression
     whole = bytearray(batch[:HEADER_SIZE])
     whole += decompress(codec, memoryview(batch)[HEADER_SIZE:], DEFAULT_MAX_DECOMPRESSED_BYTES)
     _set_codec(whole, 0)
+    if len(whole) > PIECE_BYTES:
+        yield len(whole)
     kept = filtered(bytes(whole), stays, horizon_ms)
     records = kept[HEADER_SIZE:]
     if len(records) <= PIECE_BYTES:

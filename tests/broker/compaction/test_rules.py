@@ -377,14 +377,44 @@ def test_a_record_waits_for_min_compaction_lag_ms() -> None:
     assert (work.end_offset, offsets(world)) == (2, [1, 2, 3])
 
 
-def test_a_full_map_ends_the_pass_and_the_next_pass_continues() -> None:
-    world = World(map_bytes=1)
+@pytest.mark.parametrize("slice_records", [1, 3])
+def test_a_full_map_ends_the_pass_and_the_next_pass_continues(slice_records: int) -> None:
+    """A batch that is surveyed in several slices is surveyed to its end."""
+    world = World(map_bytes=1, slice_records=slice_records)
     for number in range(6):
         world.write([(b"a", b"1"), (b"k%d" % number, b"2")])
     last(world)
     ends = [world.compact().end_offset for _ in range(7)]
     assert ends == [2, 4, 6, 8, 10, 12, 12]
     assert offsets(world) == [1, 3, 5, 7, 9, 10, 11, 12]
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+@pytest.mark.parametrize("producer_id", [-1, 7])
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_large_batch_is_read_in_slices(codec: int, producer_id: int, transactional: bool) -> None:
+    """A batch of 700,000 keys held the loop for 200 ms, two or three times."""
+    world = World(slice_records=10)
+    who = 8 if transactional else producer_id
+    for keys in (range(100), range(0, 100, 2)):
+        world.write(
+            [(b"%d" % key, b"v") for key in keys], codec=codec, producer_id=who, transactional=transactional
+        )  # fmt: skip
+        if transactional:
+            world.end(who, True)
+    last(world)
+    world.begin()
+    slices = 0
+    while world.step():
+        slices += 1
+        world.write([(b"request", b"%d" % slices)])
+        assert world.commit()
+        check(world)
+    assert slices >= 2 * (150 // 10)
+    remaining = [one.key for one in world.stored() if one.marker is None and one.offset < 160]
+    assert sorted(key for key in remaining if key in {b"%d" % number for number in range(100)}) == sorted(
+        b"%d" % number for number in range(100)
+    )
 
 
 def test_a_slice_reads_a_bounded_number_of_records() -> None:
