@@ -147,3 +147,56 @@ def test_the_settings_for_a_faster_failover_are_valid() -> None:
             "consumer.session.timeout.ms": "6000",
             "consumer.heartbeat.interval.ms": "1000",
         }
+
+
+class _WorkerKilledError(BaseException):
+    """Stands for the end of a worker's process while it handles a job."""
+
+
+def test_the_queue_recipe_keeps_each_job_that_fails_or_kills_its_worker() -> None:
+    """The loop of the recipe is endless: here, it ends when all jobs are done."""
+    code = block("### Retries and dead letters", "handle(job)")
+    step = "while running():\n        job = queue.get(1.0)\n        if job is None:\n            continue"
+    assert code.count("for job in queue:") == 1
+    code = code.replace("for job in queue:", step)
+    handled: list[tuple[str, int]] = []
+
+    def handle(job: kcore.Job) -> None:
+        value = (job.value or b"").decode()
+        handled.append((value, job.delivery_count))
+        if value == "fails":
+            raise ValueError(value)
+        if value == "kills":
+            raise _WorkerKilledError
+
+    with kcore.open(config={"group.share.assignment.interval.ms": 0}) as node:
+        jobs, dead = node.topics.create("jobs", 1), node.topics.create("dead-jobs", 1)
+        group = node.group("workers")
+        group.set_config({"share.auto.offset.reset": "earliest"})
+        jobs.append_many([("key", "kills"), "fails", "works"])
+        polls = iter(range(LIMIT_POLLS))
+
+        def running() -> bool:
+            assert next(polls, None) is not None, "the recipe makes no progress"
+            lag = group.lag()
+            return not lag or any(lag.values())
+
+        names: dict[str, Any] = {"node": node, "handle": handle, "running": running}
+        for _ in range(3):
+            with pytest.raises(_WorkerKilledError):
+                exec(code, names)
+        exec(code, names)
+        letters = dead.read(0, 0)
+    assert [each for each in handled if each[0] == "kills"] == [("kills", number) for number in (1, 2, 3)]
+    assert [number for value, number in handled if value == "fails"] == [1, 2, 3]
+    assert ("works", 1) in handled
+    assert sorted((each.value, each.key, each.headers) for each in letters) == [
+        (b"fails", None, (("source", b"jobs-0-1"),)),
+        (b"kills", b"key", (("source", b"jobs-0-0"),)),
+    ]
+
+
+def test_the_settings_for_a_faster_failover_of_queues_are_valid() -> None:
+    rows = [line.split("=") for line in block("### Killed workers", "=", "").splitlines()]
+    assert len(dict(rows)) == 4
+    kcore.open(config=dict(rows)).close()
