@@ -52,6 +52,8 @@ def test_a_code_of_a_newer_server_is_an_unknown_server_error() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="NoSuchError"):
         errors.NoSuchError  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match="'TimeoutError'; TimeoutError is a class of Python itself"):
+        errors.TimeoutError  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_no_code_raises_nothing() -> None:

@@ -8,6 +8,7 @@ Malformed bytes raise `kcore.protocol.DecodeError`. Any other exception is a bug
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -240,4 +241,5 @@ if not TYPE_CHECKING:  # type checkers read the names from the import above
             if found is not None:
                 globals()[name] = found
                 return found
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        builtin = f"; {name} is a class of Python itself" if hasattr(builtins, name) else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{builtin}", name=name)

@@ -255,7 +255,7 @@ class UnknownMemberIdError(_CodedError):
 class InvalidSessionTimeoutError(_CodedError):
     """INVALID_SESSION_TIMEOUT, code 26, not retriable.
 
-    The session timeout is outside of the server's bounds.
+    The session timeout is outside of the server's group.{min,max}.session.timeout.ms.
     """
 
     CODE = ErrorCode.INVALID_SESSION_TIMEOUT
@@ -471,7 +471,7 @@ class InvalidProducerIdMappingError(_CodedError):
 class InvalidTransactionTimeoutError(_CodedError):
     """INVALID_TRANSACTION_TIMEOUT, code 50, not retriable.
 
-    The transaction timeout is outside of the server's bounds.
+    The transaction timeout is not in 1..transaction.max.timeout.ms of the server.
     """
 
     CODE = ErrorCode.INVALID_TRANSACTION_TIMEOUT

@@ -14,7 +14,13 @@ from kcore.client.consumer_coordinator.interface import (
     Revoked,
 )
 from kcore.client.consumer_coordinator.states import ClassicState
-from kcore.errors import CommitFailedError, ConnectionClosedError, FencedInstanceIdError
+from kcore.errors import (
+    CommitFailedError,
+    ConnectionClosedError,
+    FencedInstanceIdError,
+    PartitionErrors,
+    UnknownTopicOrPartitionError,
+)
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -273,6 +279,20 @@ def test_a_commit_of_a_replaced_static_member_is_fatal(world: World, protocol: s
     world.manual.discard("one")
     world.run(5_000)
     assert (one.owned, len(two.owned), len(two.events)) == ({}, 4, 1)
+
+
+def test_a_commit_that_is_repeated_in_vain_names_the_refused_partitions(world: World, kind: dict[str, Any]) -> None:
+    one = world.member("one", "t", **kind)
+    world.until(lambda: len(one.owned) == 4)
+    missing = TopicPartition("t", 9)
+    alone = one.machine.commit({missing: 1}, world.now_ms, timeout_ms=1_000)
+    world.until(lambda: alone.done)
+    assert isinstance(alone.error, UnknownTopicOrPartitionError)
+    assert str(alone.error).startswith("t-9: UNKNOWN_TOPIC_OR_PARTITION")
+    mixed = one.machine.commit({T[0]: 1, missing: 1}, world.now_ms, timeout_ms=1_000)
+    world.until(lambda: mixed.done)
+    assert isinstance(mixed.error, PartitionErrors)
+    assert list(mixed.error.errors) == [missing]
 
 
 def test_a_listener_may_commit_during_a_long_revocation(world: World, kind: dict[str, Any]) -> None:

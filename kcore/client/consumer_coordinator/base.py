@@ -568,7 +568,7 @@ class GroupMemberMachine(ABC):
         if first in NO_COORDINATOR or first == ErrorCode.REQUEST_TIMED_OUT:
             self._lose_coordinator(now_ms)
         if set(codes.values()) - {0} <= COMMIT_RETRIED:
-            self._retry_commit(commit, KafkaError.of(first), now_ms)
+            self._retry_commit(commit, partition_error(codes), now_ms)
         elif first in MEMBERSHIP_ERRORS:
             error = self._commit_refused(first, identity, now_ms)
             if error is None:
