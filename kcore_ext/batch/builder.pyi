@@ -1,7 +1,8 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import final
 
 from kcore_ext.batch.header import AnyBuffer
+from kcore_ext.batch.records import Record
 
 @final
 class BatchBuilder:
@@ -57,6 +58,25 @@ class BatchBuilder:
     def build_bytearray(
         self, base_offset: int = 0, leader_epoch: int = -1, *, last_offset_delta: int = -1
     ) -> bytearray: ...
+
+def copy_records(reader: Iterator[Record], builder: BatchBuilder, max_records: int, max_bytes: int) -> bool:
+    """Copies the next records of a batch with new offsets. Headers are copied as bytes, however many there are.
+
+    The first record of an empty builder sets the base timestamp, unless the builder has an append time.
+
+    Args:
+        reader: the result of `iter_records`.
+        builder: receives the records.
+        max_records: the largest number of records to copy.
+        max_bytes: the number of copied bytes after which the function returns.
+
+    Returns:
+        True if the batch may have further records.
+
+    Raises:
+        CorruptBatchError: a record is malformed; the ones before it are copied.
+        ValueError: the builder is full.
+    """
 
 def marker_builder(
     control_type: int,

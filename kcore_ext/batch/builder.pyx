@@ -21,6 +21,7 @@ from kcore_ext.batch.layout cimport (
     put_varint,
     varint_size,
 )
+from kcore_ext.batch.records cimport RecordReader, RecordView
 from kcore_ext.util.byte_order cimport write_int16, write_int32, write_int64
 
 cdef enum:
@@ -348,6 +349,69 @@ cdef BatchBuilder end_marker(
     write_int32(at + 2, coordinator_epoch)
     at[6] = 0                           # no headers
     return builder
+
+
+cdef bytes raw_headers(RecordView* record):
+    """Returns the header count and the headers of a checked record, as they are."""
+    cdef unsigned char count[10]
+    cdef Py_ssize_t count_size
+    cdef Py_ssize_t size = record.end - record.headers
+    cdef bytes out
+    if not record.header_count:
+        return NO_HEADERS
+    count_size = put_varint(count, record.header_count) - count
+    out = PyBytes_FromStringAndSize(NULL, count_size + size)
+    memcpy(PyBytes_AS_STRING(out), count, count_size)
+    memcpy(PyBytes_AS_STRING(out) + count_size, record.headers, size)
+    return out
+
+
+def copy_records(
+    RecordReader reader not None, BatchBuilder builder not None, Py_ssize_t max_records, Py_ssize_t max_bytes
+):
+    """Copies the next records of a batch with new offsets. Headers are copied as bytes, however many there are.
+
+    The first record of an empty builder sets the base timestamp, unless the builder has an append time.
+
+    Args:
+        reader: the result of `iter_records`.
+        builder: receives the records.
+        max_records: the largest number of records to copy.
+        max_bytes: the number of copied bytes after which the function returns.
+
+    Returns:
+        True if the batch may have further records.
+
+    Raises:
+        CorruptBatchError: a record is malformed; the ones before it are copied.
+        ValueError: the builder is full.
+    """
+    cdef Py_ssize_t left = max_records
+    cdef Py_ssize_t full = builder.records_size + max_bytes
+    cdef int64_t timestamp_ms
+    while left > 0 and builder.records_size < full:
+        if not reader.move():
+            return False
+        left -= 1
+        if reader.header.attributes & LOG_APPEND_TIME_BIT:
+            timestamp_ms = reader.header.max_timestamp_ms
+        else:
+            timestamp_ms = <int64_t>(
+                <uint64_t>reader.header.base_timestamp_ms + <uint64_t>reader.record.timestamp_delta
+            )
+        if not builder.count and not builder.attributes & LOG_APPEND_TIME_BIT:
+            builder.base_timestamp_ms = timestamp_ms
+        if not builder.add(
+            timestamp_ms,
+            None if reader.record.key_size < 0
+            else PyBytes_FromStringAndSize(<const char*>reader.record.key, reader.record.key_size),
+            None if reader.record.value_size < 0
+            else PyBytes_FromStringAndSize(<const char*>reader.record.value, reader.record.value_size),
+            raw_headers(&reader.record),
+            -1,
+        ):
+            raise ValueError("the builder is full")
+    return True
 
 
 def marker_builder(
