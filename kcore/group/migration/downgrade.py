@@ -7,11 +7,11 @@ rebalances at once, and one of the members leads.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.rebalance import prepare_rebalance
-from kcore.group.classic.records import VALUE_VERSION
+from kcore.group.classic.records import VALUE_VERSION, size_bound_bytes
 from kcore.group.consumer import records as group_records
 from kcore.group.migration.embedded import write_assignment
 from kcore.group.migration.policy import migration_policy
@@ -27,9 +27,16 @@ if TYPE_CHECKING:
     from kcore.group.consumer.member_update import MemberChange
     from kcore.group.shard import GroupShard
 
+TOMBSTONE_BYTES: Final = 30
+"""Upper bound of the size of a tombstone in a batch, without its key."""
+
 
 def downgrade_after(group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> list[Record] | None:
-    """Returns the records that convert the group when members leave; None if it remains a consumer group."""
+    """Returns the records that convert the group when members leave; None if it remains a consumer group.
+
+    It remains one if its classic form would exceed the size of a decision. Otherwise the last consumer member could not
+    leave, and would own its partitions for ever.
+    """
     if not _only_classic_remain(group, leaving, joining=0):
         return None
     leaving_ids = {member.member_id for member in leaving}
@@ -37,8 +44,7 @@ def downgrade_after(group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> 
         member_id: member.metadata for member_id, member in group.members.items() if member_id not in leaving_ids
     }
     records = group_records.group_tombstones(group)
-    records.append(_classic_group(group, group.group_epoch, remaining, next(iter(remaining)), {}, rebalance=True))
-    return records
+    return _with_classic_group(records, group, group.group_epoch, remaining, next(iter(remaining)), {}, rebalance=True)
 
 
 def downgrade_by_replacement(change: MemberChange) -> list[Record] | None:
@@ -58,8 +64,7 @@ def downgrade_by_replacement(change: MemberChange) -> list[Record] | None:
     records = group_records.group_tombstones(group, (old.member_id, change.member_id))
     due = change.group_epoch > group.assignment_epoch
     targets = {change.member_id: old.member_id}
-    records.append(_classic_group(group, change.group_epoch, remaining, leader_id, targets, rebalance=due))
-    return records
+    return _with_classic_group(records, group, change.group_epoch, remaining, leader_id, targets, rebalance=due)
 
 
 def _only_classic_remain(group: ConsumerGroup, leaving: Sequence[ConsumerMember], joining: int) -> bool:
@@ -73,7 +78,8 @@ def _only_classic_remain(group: ConsumerGroup, leaving: Sequence[ConsumerMember]
     return remaining + joining <= config.group_max_size
 
 
-def _classic_group(
+def _with_classic_group(
+    records: list[Record],
     group: ConsumerGroup,
     generation_id: int,
     remaining: Mapping[str, MemberMetadata],
@@ -81,10 +87,11 @@ def _classic_group(
     targets: Mapping[str, str],
     *,
     rebalance: bool,
-) -> Record:
-    """Returns the record of the classic group, with its live side effects.
+) -> list[Record] | None:
+    """Adds the record of the classic group, with its live side effects; None if the records are too large.
 
     Args:
+        records: the tombstones of the consumer group.
         group: the consumer group.
         generation_id: the group epoch.
         remaining: the members, all classic, by id.
@@ -120,11 +127,15 @@ def _classic_group(
         members=members,
     )
     group_id = group.group_id
+    key = GroupMetadataKey(group=group_id)
+    tombstone_bytes = sum(TOMBSTONE_BYTES + len(record.key.encode_key() or b"") for record in records)
+    if tombstone_bytes + size_bound_bytes(Record(key, value, VALUE_VERSION)) > group.shard.max_record_bytes:
+        return None
 
     def take_over(shard: GroupShard) -> None:
         _take_over(shard, group_id, remaining, rebalance)
 
-    return Record(GroupMetadataKey(group=group_id), LiveValue(value, take_over), VALUE_VERSION)
+    return [*records, Record(key, LiveValue(value, take_over), VALUE_VERSION)]
 
 
 def _choose_protocol(remaining: Mapping[str, MemberMetadata]) -> str:

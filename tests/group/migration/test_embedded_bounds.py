@@ -112,3 +112,28 @@ def test_a_topic_that_a_member_reports_several_times_is_reported_once() -> None:
     (reported,) = owned_partitions(subscription, target.topics)
     assert reported.topic_id == target.topic_id("a")
     assert list(reported.partitions) == [2, 0, 2]
+
+
+def test_the_last_consumer_member_leaves_a_group_whose_classic_form_is_too_large() -> None:
+    """The group remains a consumer group; a refused conversion would leave the member in it for ever."""
+    target = world()
+    last = Member(target, "m1")
+    last.join(["a"])
+    subscription = Subscription(topics=["a"], user_data=b"u" * 800)
+    for instance_id in ("one", "two", "three"):
+        assert join(target, subscription, instance_id).response.error_code == ErrorCode.NONE
+    target.machine.max_record_bytes = 2_000
+    last.leave()
+    assert isinstance(target.machine.groups[GROUP], ConsumerGroup)
+    assert set(target.group.static_members) == {"one", "two", "three"}
+    assert len(target.group.members) == 3, "the consumer member has left"
+
+
+def test_the_last_consumer_member_leaves_a_group_whose_classic_form_fits() -> None:
+    target = world()
+    last = Member(target, "m1")
+    last.join(["a"])
+    assert join(target, Subscription(topics=["a"], user_data=b"u" * 800), "one").response.error_code == ErrorCode.NONE
+    target.machine.max_record_bytes = 2_000
+    last.leave()
+    assert isinstance(target.machine.groups[GROUP], ClassicGroup)
