@@ -10,6 +10,7 @@ from typing import Any
 
 from kcore.client import versions
 from kcore.client.aio.broker import Broker
+from kcore.client.consumer_coordinator.auto_commit_log import AutoCommitLog
 from kcore.client.consumer_coordinator.commit_requests import (
     COMMIT_RETRIED,
     MEMBERSHIP_ERRORS,
@@ -17,14 +18,7 @@ from kcore.client.consumer_coordinator.commit_requests import (
     commit_request,
     partition_error,
 )
-from kcore.client.consumer_coordinator.interface import (
-    Assigned,
-    Commit,
-    Lost,
-    MemberEvent,
-    MemberSettings,
-    Outgoing,
-)
+from kcore.client.consumer_coordinator.interface import Assigned, Commit, Lost, MemberEvent, MemberSettings, Outgoing
 from kcore.client.consumer_coordinator.ownership import NOT_IN_GROUP, Ownership
 from kcore.client.consumer_coordinator.topic_metadata import TopicMetadata
 from kcore.client.malformed import MALFORMED, malformed
@@ -88,6 +82,7 @@ class GroupMemberMachine(ABC):
         self._commits: deque[Commit] = deque()
         self._committing: Commit | None = None
         self._auto_commit_at_ms = now_ms + (settings.auto_commit_ms or 0)
+        self._auto_commit_log = AutoCommitLog(settings.group_id)
         self._metadata_at_ms = now_ms
         self._asking_metadata = False
         self._metadata_attempts = 0
@@ -465,13 +460,17 @@ class GroupMemberMachine(ABC):
         if interval_ms is None or now_ms < self._auto_commit_at_ms or self._closing:
             return
         self._auto_commit_at_ms = now_ms + interval_ms
-        offsets = {key: value for key, value in self._consumed().items() if key in self.assignment}
+        offsets = self._owned_positions()
         if offsets and self.epoch >= 0 and not self._commits and self._committing is None:
-            self._commits.append(Commit(offsets, False, now_ms + interval_ms, self.ownership.losses))
+            losses = self.ownership.losses
+            self._commits.append(Commit(offsets, False, now_ms + interval_ms, losses, self._auto_committed))
+
+    def _auto_committed(self, commit: Commit) -> None:
+        self._auto_commit_log.add(commit, self.member_id)
 
     def _commit_consumed(self, now_ms: int, timeout_ms: int, then: Callable[[int], None]) -> None:
         """Commits the consumed positions before they are given up, then calls `then`, whether it succeeded or not."""
-        offsets = {key: value for key, value in self._consumed().items() if key in self.assignment}
+        offsets = self._owned_positions()
         if self.settings.auto_commit_ms is None or not offsets or self.epoch < 0:
             then(now_ms)
             return
@@ -481,6 +480,7 @@ class GroupMemberMachine(ABC):
             if not ended and not self.closed:
                 ended.append(1)
                 then(self._commit_done_ms)
+            self._auto_committed(commit)
 
         self._commit_done_ms = now_ms
         commit = Commit(offsets, True, now_ms + timeout_ms, self.ownership.losses, done, newest=self._owned_positions)
