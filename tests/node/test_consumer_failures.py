@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from kcore.client.fetching import FetchSession
 from kcore.errors import KcoreError, MemberClosedError
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.metadata import MetadataResponseBroker
 from tests.kit import wait_until
 from tests.recording_proxy import RecordingProxy
 
@@ -22,13 +24,13 @@ LIMIT_S = 60.0
 
 
 @contextmanager
-def behind(bootstrap: str, name: str, change: Any) -> Iterator[kcore.Node]:
+def behind(bootstrap: str, name: str, change: Any, timeout: float = 30.0) -> Iterator[kcore.Node]:
     """A node whose responses are changed, and a topic of two partitions with a record in each."""
     with kcore.connect(bootstrap) as node:
         node.topics.create(name, 2)
         for partition in range(2):
             node.topics[name].append(str(partition), partition=partition)
-    with RecordingProxy(bootstrap, on_response=change) as proxy, kcore.connect(proxy.bootstrap) as node:
+    with RecordingProxy(bootstrap, on_response=change) as proxy, kcore.connect(proxy.bootstrap, timeout=timeout) as node:
         yield node
 
 
@@ -83,6 +85,42 @@ def test_a_lookup_that_a_broker_refuses_does_not_delay_the_other_partitions(boot
         assert values_of(consumer, b"1") == [b"1"]
         refused = False
         assert values_of(consumer, b"0") == [b"0"]
+
+
+class SilentLeader:
+    """Makes a broker that accepts connections, and does not respond, the leader of partition 0."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._port: int = self._listener.getsockname()[1]
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def __call__(self, api: ApiKey, response: Any) -> None:
+        if api is ApiKey.METADATA:
+            absent = MetadataResponseBroker(node_id=99, host="127.0.0.1", port=self._port)
+            response.brokers = [*response.brokers, absent]
+            for topic in response.topics:
+                for row in topic.partitions:
+                    if row.partition_index == 0:
+                        row.leader_id = 99
+
+
+def test_a_broker_that_does_not_respond_does_not_delay_lookups_at_the_others(bootstrap: str, name: str) -> None:
+    """Neither in the same lookup, nor in that of a partition that the consumer gets meanwhile."""
+    with (
+        closing(SilentLeader()) as silent,
+        behind(bootstrap, name, silent, timeout=10 * LIMIT_S) as node,
+        node.group(name).consume(name, reset="earliest") as consumer,
+    ):
+        assert values_of(consumer, b"1") == [b"1"]
+        with consumer._guard:
+            partition = next(each for each in consumer.assignment if each.partition == 1)
+            consumer._positions.remove([partition])
+            consumer._positions.assign([partition])
+        consumer._wakeup.set()
+        assert values_of(consumer, b"1") == [b"1"]
 
 
 def test_pending_offsets_of_new_partitions_do_not_delay_the_others(bootstrap: str, name: str) -> None:

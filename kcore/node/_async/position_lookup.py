@@ -56,64 +56,83 @@ class AsyncPositionLookup:
         self._guard = guard
         self._fail = fail
         self._changed = changed
-        self._running = False
+        self._looking: set[tuple[TopicPartition, int]] = set()  # the positions of running lookups: partition, version
         self._attempts = 0
         self._leaderless = 0  # lookups of leaders, one after another, of which some were missing
 
     # ---- missing positions
 
     def begin(self) -> None:
-        """Begins to look up the missing positions, unless a lookup is running."""
-        if self._running:
-            return
+        """Begins to look up the missing positions for which no lookup is running."""
         with self._guard:
-            missing = self._positions.missing(now_ms())
+            states = self._positions.by_partition
+            missing = {key: states[key].version for key in self._positions.missing(now_ms())}
+            missing = {key: version for key, version in missing.items() if (key, version) not in self._looking}
+            self._looking.update(missing.items())
         if missing:
-            self._running = True
-            try:
-                spawn(self._run, missing)
-            except BaseException:
-                self._running = False
-                raise
+            self._spawn(self._run, missing)
 
-    async def _run(self, missing: list[TopicPartition]) -> None:
+    def _spawn(self, function: Callable[..., Any], versions_before: dict[TopicPartition, int], *args: Any) -> None:
+        """Runs a function of this class beside the caller; it ends the lookup of the partitions."""
         try:
-            await self._look_up(missing)
+            spawn(function, versions_before, *args)
+        except BaseException:
+            self._end(versions_before)
+            raise
+
+    def _end(self, versions_before: dict[TopicPartition, int]) -> None:
+        """Ends the lookup of positions: those that are still missing may be looked up again."""
+        with self._guard:
+            self._looking.difference_update(versions_before.items())
+
+    async def _run(self, missing: dict[TopicPartition, int]) -> None:
+        left = dict(missing)  # without those that another task looks up
+        try:
+            grouped = await self._look_up(missing)
+            while grouped:
+                broker, partitions = grouped.pop()
+                part = {key: left.pop(key) for key in partitions}
+                if grouped:  # a broker that does not respond must not delay the lookups at the others
+                    self._spawn(self._list_offsets, part, broker)
+                else:
+                    await self._list_offsets(part, broker)
         except Exception as error:
             passing = isinstance(error, PartitionErrors | ConnectionClosedError | TimeoutError)
             if not (passing or (isinstance(error, KafkaError) and error.retriable)):
                 self._fail(error)
             with self._guard:
                 states = self._positions.by_partition
-                left = [key for key in missing if key in states and states[key].fetch is None]
-            self.pause(left, round(backoff_s(self._attempts) * 1000))
+                unknown = [key for key in left if key in states and states[key].fetch is None]
+            self.pause(unknown, round(backoff_s(self._attempts) * 1000))
             self._attempts += 1
         else:
             self._attempts = 0
         finally:
-            self._running = False
+            self._end(left)
             self._changed()
 
-    async def _look_up(self, missing: list[TopicPartition]) -> None:
-        """Sets the positions of partitions: the committed offset, else by the reset policy."""
+    async def _look_up(self, missing: dict[TopicPartition, int]) -> list[tuple[Broker, list[TopicPartition]]]:
+        """Sets the positions of partitions with a committed offset; returns the others by their leaders.
+
+        Raises:
+            KafkaError: the reset policy is "none", and a partition has no committed offset.
+        """
         with self._guard:
             states = self._positions.by_partition
-            versions_before = {key: states[key].version for key in missing if key in states}
             # A partition whose position was reset has passed its committed offset.
-            new = [key for key in versions_before if states[key].initial]
+            new = [key for key in missing if key in states and states[key].initial]
         found = await self._fetch_committed(new) if new else {}
         with self._guard:
             for key in new:
                 if key in found:
-                    self._positions.locate(key, versions_before[key], found[key].offset, found[key].leader_epoch)
-        rest = [key for key in versions_before if key not in found]
+                    self._positions.locate(key, missing[key], found[key].offset, found[key].leader_epoch)
+        rest = [key for key in missing if key not in found]
         if not rest:
-            return
+            return []
         self._changed()  # the others need not wait for these
         if self._reset == "none":
             raise KafkaError.of(ErrorCode.OFFSET_OUT_OF_RANGE, "no committed offset, and reset is 'none'", rest)
-        for broker, partitions in await self.by_leader(rest):
-            await self._list_offsets(broker, {key: versions_before[key] for key in partitions})
+        return await self.by_leader(rest)
 
     async def _fetch_committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """Returns committed offsets; a member of a consumer group names its epoch, so that a fenced one gets none."""
@@ -141,42 +160,49 @@ class AsyncPositionLookup:
                 raise KafkaError.of(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
             raise
 
-    async def _list_offsets(self, broker: Broker, versions_before: dict[TopicPartition, int]) -> None:
+    async def _list_offsets(self, versions_before: dict[TopicPartition, int], broker: Broker) -> None:
         """Sets positions to the start or the end of their logs. Partitions with an error pause."""
+        try:
+            rows = await self._log_offsets(list(versions_before), broker)
+            with self._guard:
+                for key, version in versions_before.items():
+                    if not rows[key].error_code and rows[key].offset >= 0:
+                        self._positions.locate(key, version, rows[key].offset, None)
+            for key in versions_before:
+                if rows[key].error_code:
+                    refused = KafkaError.of(rows[key].error_code, None, [key])
+                    if not refused.retriable:
+                        self._fail(refused)
+                if rows[key].error_code or rows[key].offset < 0:
+                    self._retry([key])
+        except Exception as error:
+            passing = isinstance(error, ConnectionClosedError | TimeoutError)
+            if not (passing or (isinstance(error, KafkaError) and error.retriable)):
+                self._fail(error)
+            self._retry(versions_before)
+        finally:
+            self._end(versions_before)
+            self._changed()
+
+    async def _log_offsets(self, partitions: list[TopicPartition], broker: Broker) -> dict[TopicPartition, Any]:
+        """Returns the rows of a ListOffsets response, which has all partitions."""
         where = EARLIEST if self._reset == "earliest" else LATEST
-        partitions = list(versions_before)
         request = list_offsets_request(
             dict.fromkeys(partitions, where), self._isolation, self._calls.transport.leader_epoch
         )
+        response = await self._calls.transport.send(request, broker=broker)
         try:
-            response = await self._calls.transport.send(request, broker=broker)
-            try:
-                rows = {
-                    TopicPartition(each.name, row.partition_index): row
-                    for each in response.topics
-                    for row in each.partitions
-                }
-                left_out = [key for key in partitions if key not in rows]
-                if left_out:
-                    raise LookupError(f"it has no offsets of {left_out}")
-            except MALFORMED as error:
-                raise malformed(broker, request, error) from error
-        except (KafkaError, ConnectionClosedError, TimeoutError) as error:
-            if isinstance(error, KafkaError) and not error.retriable:
-                self._fail(error)
-            self._retry(partitions)
-            return
-        with self._guard:
-            for key in partitions:
-                if not rows[key].error_code and rows[key].offset >= 0:
-                    self._positions.locate(key, versions_before[key], rows[key].offset, None)
-        for key in partitions:
-            if rows[key].error_code:
-                refused = KafkaError.of(rows[key].error_code, None, [key])
-                if not refused.retriable:
-                    self._fail(refused)
-            if rows[key].error_code or rows[key].offset < 0:
-                self._retry([key])
+            rows = {
+                TopicPartition(each.name, row.partition_index): row
+                for each in response.topics
+                for row in each.partitions
+            }
+            left_out = [key for key in partitions if key not in rows]
+            if left_out:
+                raise LookupError(f"it has no offsets of {left_out}")
+        except MALFORMED as error:
+            raise malformed(broker, request, error) from error
+        return rows
 
     # ---- leaders
 
