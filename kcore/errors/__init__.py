@@ -169,16 +169,27 @@ class EngineInterruptedError(EngineClosedError):
 
 
 class ReentrantCallError(KcoreError, RuntimeError):
-    """A thread that is inside the engine called it again: from a signal handler, or from a group's watcher.
+    """A call that would wait for itself, because the engine or a member has called the code that makes it.
 
-    Such a call would wait for itself. Instead, let a signal handler set a flag or raise, and let a watcher pass the
-    event to other code.
+    A thread that is inside the engine called it again, from a signal handler or from a group's watcher. Or a listener
+    or a callback of a member closed the member or its node. Instead, let a signal handler set a flag or raise, and let
+    a watcher or a listener pass the event to other code.
     """
 
-    def __init__(self) -> None:
-        super().__init__(
-            "this thread is inside the engine already: do not call the engine from a signal handler or from a watcher"
-        )
+    def __init__(
+        self,
+        text: str = "this thread is inside the engine already: do not call the engine from a signal handler or from a "
+        "watcher",
+    ) -> None:
+        super().__init__(text)
+
+
+class ConcurrentCallError(KcoreError, RuntimeError):
+    """Two tasks or threads waited for the records of one consumer, or for the events of one member, at the same time.
+
+    The second call is refused, because it would count the records or the event of the first one as processed. Let one
+    task or thread poll, and pass records to the others. Any of them may close the consumer.
+    """
 
 
 class CloseConnectionError(KcoreError):

@@ -45,6 +45,7 @@ class ClusteredNode(Node):
 
     def close(self) -> None:
         """Closes the members, consumers and producers, hands the partitions to other nodes, and ends this node."""
+        self._calls.callbacks.require_outside("the node")
         try:
             super().close()
         finally:
@@ -85,6 +86,7 @@ class AsyncClusteredNode(AsyncNode):
 
     async def close(self) -> None:
         """Closes the members, consumers and producers, hands the partitions to other nodes, and ends this node."""
+        self._calls.callbacks.require_outside("the node")
         try:
             await super().close()
         finally:

@@ -30,7 +30,10 @@ def behind(bootstrap: str, name: str, change: Any, timeout: float = 30.0) -> Ite
         node.topics.create(name, 2)
         for partition in range(2):
             node.topics[name].append(str(partition), partition=partition)
-    with RecordingProxy(bootstrap, on_response=change) as proxy, kcore.connect(proxy.bootstrap, timeout=timeout) as node:
+    with (
+        RecordingProxy(bootstrap, on_response=change) as proxy,
+        kcore.connect(proxy.bootstrap, timeout=timeout) as node,
+    ):
         yield node
 
 

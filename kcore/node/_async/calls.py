@@ -12,6 +12,7 @@ from kcore.client.aio.broker import Broker
 from kcore.client.malformed import MALFORMED, malformed
 from kcore.errors import ConnectionClosedError, EngineClosedError, KafkaError, PartitionErrors
 from kcore.node._async.backend import monotonic, sleep
+from kcore.node._async.callers import CallbackCallers
 from kcore.node._async.transport import AsyncTransport
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.metadata import MetadataResponse
@@ -69,6 +70,10 @@ class AsyncCalls:
         transport: sends the requests.
         local: True for an embedded engine, which does not move.
         timeout_s: the time limit of a call with its repetitions.
+
+    Attributes:
+        resources: the open members, consumers and producers, the newest last.
+        callbacks: the tasks or threads that run listeners and callbacks.
     """
 
     def __init__(self, transport: AsyncTransport, local: bool, timeout_s: float) -> None:
@@ -76,6 +81,7 @@ class AsyncCalls:
         self.local = local
         self.timeout_s = timeout_s
         self.resources: dict[AsyncResource, None] = {}
+        self.callbacks = CallbackCallers()
         self._closed = False
         self._turns: dict[str, count[int]] = {}
 
@@ -118,7 +124,12 @@ class AsyncCalls:
         return next(turns) % partitions
 
     async def close_resources(self) -> None:
-        """Closes open members, consumers and producers, the newest first; new ones cannot start any more."""
+        """Closes open members, consumers and producers, the newest first; new ones cannot start any more.
+
+        Raises:
+            ReentrantCallError: a listener or callback of a member calls it.
+        """
+        self.callbacks.require_outside("the node")
         self._closed = True
         while self.resources:
             resource, _ = self.resources.popitem()

@@ -14,6 +14,7 @@ from kcore.client.fetching import FetchSession, Position, Positions, Reading
 from kcore.client.malformed import MALFORMED, malformed
 from kcore.errors import ConnectionClosedError, KafkaError, MemberClosedError
 from kcore.node._async.backend import Event, guard, monotonic, spawn
+from kcore.node._async.callers import SingleCaller
 from kcore.node._async.calls import AsyncCalls, backoff_s
 from kcore.node._async.member import AsyncMember, now_ms
 from kcore.node._async.position_lookup import AsyncPositionLookup, stand_in
@@ -68,6 +69,8 @@ class AsyncConsumer:
     A record counts as processed when the next one is requested. Partitions move only while the consumer waits for
     records, so a record that is being processed never has a second owner unless the member is fenced.
 
+    One task or thread at a time polls the consumer. Others may commit, pause, seek and close it meanwhile.
+
     The consumer joins its group at its first poll or step of the loop.
 
     Args:
@@ -105,6 +108,7 @@ class AsyncConsumer:
         self._started = False
         self._closed = False
         self._attempts = 0
+        self._polling = SingleCaller(f"the consumer of group {member._machine.settings.group_id!r} is polled")
         member._polls = False
         member._internal = self._changed
         member._on_failed = self._arrived.set
@@ -158,7 +162,8 @@ class AsyncConsumer:
         return chained([each.on_consume for each in self._interceptors], records)
 
     def _committed(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
-        notified(partial(each.on_commit, offsets) for each in self._interceptors)
+        with self._calls.callbacks.running(self.member):
+            notified(partial(each.on_commit, offsets) for each in self._interceptors)
 
     def _start(self) -> None:
         self.member._require_open()
@@ -168,7 +173,13 @@ class AsyncConsumer:
             self._started = True
 
     async def close(self) -> None:
-        """Leaves the group; with auto-commit, commits the processed records before."""
+        """Leaves the group; with auto-commit, commits the processed records before.
+
+        Raises:
+            ReentrantCallError: a listener or callback of the consumer calls it, and nothing closes the consumer yet.
+        """
+        if not self.member._may_close():
+            return
         self._calls.resources.pop(self, None)
         with self._guard:
             self._machine.may_rebalance = True
@@ -201,6 +212,7 @@ class AsyncConsumer:
             OffsetOutOfRangeError: with reset "none": a partition does not have the position.
             KafkaError: the coordinator or a broker refused the consumer.
             MemberClosedError: the consumer is closed.
+            ConcurrentCallError: another task or thread polls the consumer.
             KcoreError: the consumer was not started.
         """
         self.member._require_started()
@@ -216,6 +228,10 @@ class AsyncConsumer:
 
     async def _poll(self, timeout: float | None, max_records: int, take: Callable[[int], T]) -> T | None:
         """Waits until `take` returns records, the time has passed (None), or the consumer is closed."""
+        with self._polling:
+            return await self._await_records(timeout, max_records, take)
+
+    async def _await_records(self, timeout: float | None, max_records: int, take: Callable[[int], T]) -> T | None:
         self._processed()
         until_s = None if timeout is None else monotonic() + timeout
         self.member._polls = True  # while this call waits, the driver polls the member

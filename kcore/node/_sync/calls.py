@@ -13,6 +13,7 @@ from kcore.client.aio.broker import Broker
 from kcore.client.malformed import MALFORMED, malformed
 from kcore.errors import ConnectionClosedError, EngineClosedError, KafkaError, PartitionErrors
 from kcore.node._sync.backend import monotonic, sleep
+from kcore.node._sync.callers import CallbackCallers
 from kcore.node._sync.transport import Transport
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.metadata import MetadataResponse
@@ -70,6 +71,10 @@ class Calls:
         transport: sends the requests.
         local: True for an embedded engine, which does not move.
         timeout_s: the time limit of a call with its repetitions.
+
+    Attributes:
+        resources: the open members, consumers and producers, the newest last.
+        callbacks: the tasks or threads that run listeners and callbacks.
     """
 
     def __init__(self, transport: Transport, local: bool, timeout_s: float) -> None:
@@ -77,6 +82,7 @@ class Calls:
         self.local = local
         self.timeout_s = timeout_s
         self.resources: dict[Resource, None] = {}
+        self.callbacks = CallbackCallers()
         self._closed = False
         self._turns: dict[str, count[int]] = {}
 
@@ -119,7 +125,12 @@ class Calls:
         return next(turns) % partitions
 
     def close_resources(self) -> None:
-        """Closes open members, consumers and producers, the newest first; new ones cannot start any more."""
+        """Closes open members, consumers and producers, the newest first; new ones cannot start any more.
+
+        Raises:
+            ReentrantCallError: a listener or callback of a member calls it.
+        """
+        self.callbacks.require_outside("the node")
         self._closed = True
         while self.resources:
             resource, _ = self.resources.popitem()

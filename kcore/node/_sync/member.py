@@ -36,6 +36,7 @@ from kcore.node._sync.backend import (
     spawn,
     start_request,
 )
+from kcore.node._sync.callers import SingleCaller
 from kcore.node._sync.calls import Calls
 from kcore.node._sync.missing_topics import Subscription
 from kcore.node.membership import MemberState
@@ -109,6 +110,7 @@ class Member:
         self._iterating = False
         self._queue: deque[MemberEvent] = deque()
         self._queued = Event()
+        self._awaiting = SingleCaller(f"the member of group {settings.group_id!r} waits for events")
         self._known = 0  # the machine's count of losses that the user's code has seen
         self._known_identity: tuple[str, int] | None = None  # member id and epoch at that time
         self._unhandled: MemberEvent | None = None  # an event that `events` has returned and the machine waits for
@@ -231,7 +233,13 @@ class Member:
             raise
 
     def close(self) -> None:
-        """Leaves the group: `Revoked` is handled first. A static member keeps its place for its session timeout."""
+        """Leaves the group: `Revoked` is handled first. A static member keeps its place for its session timeout.
+
+        Raises:
+            ReentrantCallError: a listener or callback of the member calls it, and nothing closes the member yet.
+        """
+        if not self._may_close():
+            return
         self._calls.resources.pop(self, None)
         self._closing = True
         if not self._started:
@@ -245,6 +253,11 @@ class Member:
         self._stepper.wake()
         self._closed.wait(CLOSE_TIMEOUT_MS / 1000 + 10)
         self._calls.transport.close_channel(self._channel)
+
+    def _may_close(self) -> bool:
+        """Returns False if other code closes the member; raises if a callback would wait for itself."""
+        what = f"its member of group {self._machine.settings.group_id!r}"
+        return not self._started or self._calls.callbacks.require_outside(what, self, closing=self._closing)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits for the end of the member: a program that uses only listeners learns here that the member has failed.
@@ -322,7 +335,7 @@ class Member:
         def completed(commit: Commit) -> None:
             done.set()
             if on_done is not None:
-                _call_back(on_done, commit.error)
+                self._calls.callbacks.call(self, on_done, commit.error)
 
         at_ms = now_ms()
         with self._guard:
@@ -374,9 +387,11 @@ class Member:
 
         Raises:
             KafkaError: the coordinator refused the member for good.
+            ConcurrentCallError: another task or thread waits for an event.
         """
         owns = not self._started and not self._closing
-        self._iterating = True
+        with self._awaiting:  # raises before a second loop changes the state of the first one
+            self._iterating = True
         try:
             if owns:
                 self.start(timeout=0)
@@ -406,6 +421,7 @@ class Member:
         Raises:
             KafkaError: the coordinator refused the member.
             MemberClosedError: the member is closed.
+            ConcurrentCallError: another task or thread waits for an event.
             KcoreError: the member was not started.
         """
         self._require_started()
@@ -419,23 +435,24 @@ class Member:
     def _next_event(self, timeout: float | None) -> MemberEvent | None:
         """Waits for an event; returns None if the member is closed or the time has passed."""
         until_s = None if timeout is None else monotonic() + timeout
-        with self._guard:
-            self._release()
-            self._polls = True
-        self._stepper.wake()
-        while True:
-            self._queued.clear()
-            if self._queue:
-                break
-            self._raise_error()
-            left_s = None if until_s is None else until_s - monotonic()
-            if self._closed.is_set() or (left_s is not None and left_s <= 0):
-                return None
-            self._queued.wait(left_s)
-        with self._guard:
-            self._polls = False
-            self._note()
-            return self._queue.popleft()
+        with self._awaiting:
+            with self._guard:
+                self._release()
+                self._polls = True
+            self._stepper.wake()
+            while True:
+                self._queued.clear()
+                if self._queue:
+                    break
+                self._raise_error()
+                left_s = None if until_s is None else until_s - monotonic()
+                if self._closed.is_set() or (left_s is not None and left_s <= 0):
+                    return None
+                self._queued.wait(left_s)
+            with self._guard:
+                self._polls = False
+                self._note()
+                return self._queue.popleft()
 
     def _release(self) -> None:
         """Reports that the user's loop has handled the event that it got last."""
@@ -578,7 +595,8 @@ class Member:
                 self._note()
         if listener is not None:
             try:
-                invoke(listener, event)
+                with self._calls.callbacks.running(self):
+                    invoke(listener, event)
             except Exception as error:
                 failure = error
             except BaseException as error:  # for example CancelledError of a task that the listener awaits
@@ -598,11 +616,3 @@ class Member:
         self._stepper.wake()
         if interrupt is not None:
             raise interrupt
-
-
-def _call_back(on_done: Callable[[Exception | None], Any], error: Exception | None) -> None:
-    """Calls a function of the user, and logs its exception, because the member continues."""
-    try:
-        on_done(error)
-    except Exception:
-        logger.exception("client: the callback of a commit failed")

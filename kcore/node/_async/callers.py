@@ -1,0 +1,94 @@
+"""Calls that would wait for their own callers, or would disturb those of other tasks or threads."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kcore.errors import ConcurrentCallError, ReentrantCallError
+from kcore.node._async.backend import caller, guard
+
+logger = logging.getLogger(__name__)
+
+
+class CallbackCallers:
+    """The tasks or threads of a node that run a listener or a callback of the user's code."""
+
+    def __init__(self) -> None:
+        self._owners: dict[object, object] = {}
+
+    @contextmanager
+    def running(self, owner: object) -> Iterator[None]:
+        """Marks the caller while it runs a callback.
+
+        Args:
+            owner: the member that waits for the end of the callback.
+        """
+        key = caller()
+        outer = self._owners.get(key)
+        try:
+            self._owners[key] = owner
+            yield
+        finally:
+            if outer is None:
+                self._owners.pop(key, None)
+            else:
+                self._owners[key] = outer
+
+    def call(self, owner: object, function: Callable[[Any], Any], argument: Any) -> None:
+        """Calls a function of the user, and logs its exception, because its member continues."""
+        try:
+            with self.running(owner):
+                function(argument)
+        except Exception:
+            logger.exception("client: the callback of a commit failed")
+
+    def require_outside(self, what: str, owner: object = None, *, closing: bool = False) -> bool:
+        """Refuses to close an object from a callback: the close would wait for the end of the callback.
+
+        Args:
+            what: the object, for the error.
+            owner: the member that is closed; None: all members.
+            closing: True if other code closes the object already.
+
+        Returns:
+            False if there is nothing to do, because other code closes the object.
+
+        Raises:
+            ReentrantCallError: the caller runs a callback, and no other code closes the object.
+        """
+        running = self._owners.get(caller())
+        if running is None or (owner is not None and owner is not running):
+            return True
+        if closing:
+            return False
+        raise ReentrantCallError(
+            f"a listener or callback cannot close {what}, because the close waits until the callback has returned: let "
+            "other code close it afterwards"
+        )
+
+
+class SingleCaller:
+    """Refuses an operation with ConcurrentCallError while another task or thread is inside it: `with self._single:`.
+
+    Args:
+        what: the operation, for the error.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._guard = guard()
+        self._caller: object | None = None
+
+    def __enter__(self) -> None:
+        own = caller()
+        with self._guard:
+            # The same caller may begin again, because an interrupt may have skipped the end.
+            if self._caller is not None and self._caller != own:
+                raise ConcurrentCallError(f"{self._what} in another task or thread: only one at a time may do that")
+            self._caller = own
+
+    def __exit__(self, *_: object) -> None:
+        self._caller = None
