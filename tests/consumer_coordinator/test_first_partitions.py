@@ -1,0 +1,46 @@
+"""The times that README and docs/python-api.md name for the first partitions of a new member, in virtual time."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.consumer_coordinator import world as worlds
+from tests.consumer_coordinator.world import World
+
+
+@pytest.fixture
+def _defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heartbeats every five seconds, and at most one assignment a second."""
+    monkeypatch.setattr(worlds, "SETTINGS", {"offsets.topic.num.partitions": "1"})
+
+
+def wait_ms(seed: int, *, leaves: bool) -> int:
+    """Returns the time until a new member owns partitions, beside a member that has just left, or one that stays."""
+    world = World(seed, t=4)
+    try:
+        other = world.member("other", "t")
+        world.until(lambda: len(other.owned) == 4)
+        world.run(world.random.choice([0, 300, 900, 3_000, 7_000]))
+        if leaves:
+            other.machine.close(world.now_ms)
+            world.until(lambda: other.machine.closed)
+        joined_ms = world.now_ms
+        new = world.member("new", "t")
+        world.until(lambda: bool(new.owned))
+        return world.now_ms - joined_ms
+    finally:
+        world.close()
+
+
+@pytest.mark.usefixtures("_defaults")
+def test_a_new_member_waits_for_two_seconds_at_most_if_another_one_has_just_left() -> None:
+    """The coordinator postpones its assignment by up to a second, and the member asks again soon."""
+    waits_ms = [wait_ms(seed, leaves=True) for seed in range(20)]
+    assert 500 < max(waits_ms) <= 2_000
+
+
+@pytest.mark.usefixtures("_defaults")
+def test_a_new_member_waits_for_seven_seconds_at_most_if_another_one_gives_partitions_up() -> None:
+    """The other one learns of it at its next heartbeat, and the new one at one of its own."""
+    waits_ms = [wait_ms(seed, leaves=False) for seed in range(20)]
+    assert 2_000 < max(waits_ms) <= 7_000
