@@ -141,12 +141,14 @@ class ClusterMember:
             hand_over: False if all nodes end, so that none can take partitions over.
         """
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-        await self._end_attached()
-        await self.node.stop(hand_over=hand_over)
+        try:
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+            await self._end_attached()
+        finally:
+            await self.node.stop(hand_over=hand_over)
 
 
 class ThreadMember:
@@ -176,11 +178,13 @@ class ThreadMember:
         if self._refusal:
             coroutine.close()
             raise EngineClosedError(self._refusal)
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        tasks: list[asyncio.Future[Any]] = []
+        future = asyncio.run_coroutine_threadsafe(_noted(coroutine, tasks), self._loop)
         try:
             return future.result()
         except BaseException:
-            future.cancel()
+            if not future.done():  # an interrupt: the node ends in order before the loop stops
+                asyncio.run_coroutine_threadsafe(_cancel(tasks), self._loop).result()
             raise
 
     def _end(self) -> None:
@@ -196,3 +200,19 @@ class ThreadMember:
             self._run(self.member.stop())
         finally:
             self._end()
+
+
+async def _noted(coroutine: Coroutine[Any, Any, T], tasks: list[asyncio.Future[Any]]) -> T:
+    """Runs a coroutine, and adds its task to a list."""
+    task = asyncio.current_task()
+    assert task is not None
+    tasks.append(task)
+    return await coroutine
+
+
+async def _cancel(tasks: list[asyncio.Future[Any]]) -> None:
+    """Cancels tasks, and waits until they have ended."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import threading
@@ -16,7 +17,7 @@ from kcore.cluster.store import Endpoint, NodeDescription
 from kcore.cluster_engine import ClusterEngine
 from kcore.drivers.event_loop import AsyncDriver
 from kcore.errors import ConfigError
-from kcore.log.errors import NodeAliveError, StoreUnavailableError
+from kcore.log.errors import LogError, NodeAliveError, StoreUnavailableError
 from kcore.server.inter_node import inter_node_listener, inter_node_security
 from kcore.server.listeners import parse_listeners
 from kcore.server.peers import TcpPeers
@@ -63,6 +64,7 @@ class ClusterNode:
         self._secret = secrets.token_hex(SECRET_BYTES)
         self.ended = asyncio.Event()
         self.store: ClusterStore | None = None
+        self._lease: Lease | None = None  # that of the registration, for an end before there is an engine
         self._engine: ClusterEngine | None = None
         self._driver: AsyncDriver | None = None
         self._server: Server | None = None
@@ -126,10 +128,14 @@ class ClusterNode:
         warned = False
         while True:
             taken_ms = clock.monotonic_ms()
+            register = asyncio.to_thread(store.register, self.config.node_id, self._description(), self._timing.ttl_ms)
+            registering = asyncio.ensure_future(register)
             try:
-                lease = await asyncio.to_thread(
-                    store.register, self.config.node_id, self._description(), self._timing.ttl_ms
-                )
+                self._lease = lease = await asyncio.shield(registering)
+            except asyncio.CancelledError:
+                with contextlib.suppress(Exception):
+                    self._lease = await registering  # the thread continues, and may take a lease
+                raise
             except (NodeAliveError, StoreUnavailableError) as error:
                 if not warned:
                     logger.warning("cluster: waiting to register: %s", error)
@@ -178,15 +184,27 @@ class ClusterNode:
         Args:
             hand_over: False if all nodes end.
         """
-        if hand_over and self._serves and not self.ended.is_set():
-            await self._hand_over(self.engine)
         try:
-            await self._close_server()
+            if hand_over and self._serves and not self.ended.is_set():
+                await self._hand_over(self.engine)
         finally:
-            if self._engine is not None:
-                self._engine.close()
-            elif self.store is not None:
-                self.store.close()
+            try:
+                await self._close_server()
+            finally:
+                if self._engine is not None:
+                    self._engine.close()
+                elif self.store is not None:
+                    self._give_up_lease(self.store)
+                    self.store.close()
+
+    def _give_up_lease(self, store: ClusterStore) -> None:
+        """Unregisters a node whose start was ended before it had an engine: the next start need not wait."""
+        if self._lease is None:
+            return
+        try:
+            store.unregister(self._lease)
+        except LogError as error:
+            logger.warning("cluster: node %d ends without unregistering: %s", self.config.node_id, error)
 
     async def _hand_over(self, engine: ClusterEngine) -> None:
         """Waits until other nodes lead the partitions; `HAND_OVER_S` at most."""

@@ -1,0 +1,100 @@
+"""Nodes of a cluster whose start or end is interrupted: they give up their leases, so the next start need not wait."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from typing import Any
+
+import pytest
+
+import kcore
+from kcore.clock import SystemClock
+from kcore.cluster import memory_store
+from kcore.cluster.memory_store import MemoryCluster, MemoryClusterStore
+from kcore.config.node import Config
+from kcore.server import cluster_node
+from kcore.server.cluster_node import ClusterNode
+from tests.cluster.test_open import URL, settings
+from tests.cluster.world import CLUSTER_ID
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
+    store = MemoryCluster(CLUSTER_ID, SystemClock().monotonic_ms)
+    monkeypatch.setitem(memory_store._CLUSTERS, "open", store)
+    return store
+
+
+def leases_ms(store: MemoryCluster) -> list[int]:
+    """Returns the remaining time of each node's lease."""
+    return [node.lease.remaining_ms for node in MemoryClusterStore(store).nodes()]
+
+
+async def interrupt(*_: Any) -> None:
+    """Interrupts the main thread, and waits to be cancelled."""
+    ident = threading.main_thread().ident
+    assert ident is not None
+    signal.pthread_kill(ident, signal.SIGINT)
+    await asyncio.Event().wait()
+
+
+def test_an_interrupted_open_gives_up_the_lease(store: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of the node takes several turns of its event loop."""
+    close_server = ClusterNode._close_server
+
+    async def slow(self: ClusterNode) -> None:
+        await asyncio.to_thread(int)
+        await close_server(self)
+
+    monkeypatch.setattr(ClusterNode, "_close_server", slow)
+    with monkeypatch.context() as patched:
+        patched.setattr(cluster_node.Server, "start", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            kcore.open(cluster=URL, config=settings(1))
+    assert leases_ms(store) == [0]
+    with kcore.open(cluster=URL, config=settings(1)) as node:
+        assert node.cluster_id() == CLUSTER_ID
+
+
+def test_an_interrupted_close_gives_up_the_lease(store: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = kcore.open(cluster=URL, config=settings(1))
+    monkeypatch.setattr(ClusterNode, "_hand_over", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        node.close()
+    assert leases_ms(store) == [0]
+
+
+@pytest.mark.parametrize("registered", [False, True], ids=["while it registers", "while it waits for the metadata"])
+async def test_a_start_that_is_cancelled_gives_up_the_lease(
+    store: MemoryCluster, monkeypatch: pytest.MonkeyPatch, registered: bool
+) -> None:
+    """The thread that registers cannot be cancelled, and may take the lease afterwards."""
+    began, released = threading.Event(), threading.Event()
+    register = MemoryClusterStore.register
+
+    def slow(self: MemoryClusterStore, *args: Any) -> Any:
+        began.set()
+        assert released.wait(60)
+        return register(self, *args)
+
+    async def wait_for_metadata(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(MemoryClusterStore, "register", slow)
+    monkeypatch.setattr(ClusterNode, "_opened", wait_for_metadata)
+    if registered:
+        released.set()
+    node = ClusterNode(lambda: MemoryClusterStore(store), Config.of(settings(1)))
+    starting = asyncio.ensure_future(node.start())
+    await asyncio.to_thread(began.wait, 60)
+    while registered and not leases_ms(store):
+        await asyncio.sleep(0)
+    starting.cancel()
+    await asyncio.sleep(0)
+    released.set()
+    await asyncio.wait([starting])
+    assert starting.cancelled()
+    await node.stop()
+    assert leases_ms(store) == [0]
