@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum, StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -45,6 +45,22 @@ class SharePartition(NamedTuple):
 
     topic_id: bytes
     partition: int
+
+
+class Acquired(NamedTuple):
+    """Offsets that a broker has locked for a worker, and the number of their deliveries."""
+
+    first: int
+    last: int
+    delivery_count: int
+
+
+class Acknowledged(NamedTuple):
+    """Offsets, and the type of their acknowledgement."""
+
+    first: int
+    last: int
+    kind: int
 
 
 class ShareState(StrEnum):
@@ -177,7 +193,7 @@ class ShareSession:
         number: the number of the session; records of earlier sessions cannot be acknowledged.
         is_open: True if the broker may hold records for this session.
         must_close: True if an earlier session must be closed before the next ShareFetch.
-        pending: acknowledgements that the next ShareFetch carries: partition -> offset -> type.
+        pending: acknowledgements that the next ShareFetch carries.
     """
 
     def __init__(self, group_id: str, member_id: str) -> None:
@@ -188,11 +204,18 @@ class ShareSession:
         self.number = 0
         self.is_open = False
         self.must_close = False
-        self.pending: dict[SharePartition, dict[int, int]] = {}
+        self.pending: dict[SharePartition, list[Acknowledged]] = {}
 
-    def add(self, partition: SharePartition, offset: int, kind: Acknowledgement) -> None:
-        """Adds an acknowledgement to the next ShareFetch, or to the end of the session."""
-        self.pending.setdefault(partition, {})[offset] = kind
+    def add(self, partition: SharePartition, first: int, kind: Acknowledgement, last: int | None = None) -> None:
+        """Adds an acknowledgement to the next ShareFetch, or to the end of the session.
+
+        Args:
+            partition: the partition.
+            first: the first offset.
+            kind: the type.
+            last: the last offset; None: `first`.
+        """
+        self.pending.setdefault(partition, []).append(Acknowledged(first, first if last is None else last, kind))
 
     def fetch(self, assigned: frozenset[SharePartition], max_records: int, wait_ms: int) -> ShareFetchRequest:
         """Builds the next ShareFetch, with the pending acknowledgements.
@@ -225,7 +248,7 @@ class ShareSession:
                                 share_fetch.AcknowledgementBatch(
                                     first_offset=first, last_offset=last, acknowledge_types=[kind]
                                 )
-                                for first, last, kind in _ranges(pending.get(SharePartition(topic_id, number), {}))
+                                for first, last, kind in _joined(pending.get(SharePartition(topic_id, number), ()))
                             ],
                         )
                         for number in numbers
@@ -244,7 +267,7 @@ class ShareSession:
         return request
 
     def acknowledge(
-        self, acknowledged: dict[SharePartition, dict[int, int]], *, renews: bool = False
+        self, acknowledged: Mapping[SharePartition, Iterable[Acknowledged]], *, renews: bool = False
     ) -> ShareAcknowledgeRequest:
         """Builds a ShareAcknowledge; `renews` is True if its type is RENEW (KIP-1222)."""
         return ShareAcknowledgeRequest(
@@ -262,7 +285,7 @@ class ShareSession:
                                 share_acknowledge.AcknowledgementBatch(
                                     first_offset=first, last_offset=last, acknowledge_types=[kind]
                                 )
-                                for first, last, kind in _ranges(acknowledged[SharePartition(topic_id, number)])
+                                for first, last, kind in _joined(acknowledged[SharePartition(topic_id, number)])
                             ],
                         )
                         for number in numbers
@@ -272,7 +295,7 @@ class ShareSession:
             ],
         )
 
-    def take_pending(self) -> dict[SharePartition, dict[int, int]]:
+    def take_pending(self) -> dict[SharePartition, list[Acknowledged]]:
         """Takes the pending acknowledgements."""
         pending, self.pending = self.pending, {}
         return pending
@@ -311,18 +334,23 @@ def _by_topic(partitions: Iterable[SharePartition]) -> list[tuple[bytes, list[in
     return list(grouped.items())
 
 
-def _ranges(kinds: dict[int, int]) -> Iterator[tuple[int, int, int]]:
-    """Joins neighbouring offsets of one type to ranges: first offset, last offset, type."""
-    first = last = kind = -1
-    for offset in sorted(kinds):
-        if offset == last + 1 and kinds[offset] == kind:
-            last = offset
+def _joined(ranges: Iterable[Acknowledged]) -> Iterator[Acknowledged]:
+    """Sorts ranges, and joins neighbours of one type. The first acknowledgement of an offset counts."""
+    joined: Acknowledged | None = None
+    for first, last, kind in sorted(ranges, key=lambda each: each.first):
+        if joined is None:
+            joined = Acknowledged(first, last, kind)
             continue
-        if last >= 0:
-            yield first, last, kind
-        first, last, kind = offset, offset, kinds[offset]
-    if last >= 0:
-        yield first, last, kind
+        begin = max(first, joined.last + 1)
+        if begin > last:
+            continue
+        if begin == joined.last + 1 and kind == joined.kind:
+            joined = joined._replace(last=last)
+        else:
+            yield joined
+            joined = Acknowledged(begin, last, kind)
+    if joined is not None:
+        yield joined
 
 
 def accepted_jobs(request: ShareFetchRequest | ShareAcknowledgeRequest) -> int:
@@ -336,13 +364,19 @@ def accepted_jobs(request: ShareFetchRequest | ShareAcknowledgeRequest) -> int:
     )
 
 
-def acquired_offsets(row: Any) -> dict[int, int]:
-    """Returns the acquired offsets of a fetched partition, with their delivery counts."""
-    return {
-        offset: entry.delivery_count
-        for entry in row.acquired_records
-        for offset in range(entry.first_offset, entry.last_offset + 1)
-    }
+def acquired_ranges(row: Any) -> list[Acquired]:
+    """Returns the acquired offsets of a fetched partition, in disjoint ascending ranges.
+
+    A range may have any length: a broker need not have a record at each of its offsets.
+    """
+    ranges: list[Acquired] = []
+    begin = 0
+    for entry in sorted(row.acquired_records, key=lambda each: each.first_offset):
+        first = max(entry.first_offset, begin)
+        if first <= entry.last_offset:
+            ranges.append(Acquired(first, entry.last_offset, entry.delivery_count))
+            begin = entry.last_offset + 1
+    return ranges
 
 
 def backoff_ms(attempt: int) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kcore.client.consumer_coordinator.interface import OffsetAndMetadata
 from kcore.client.fetching import Unvalidated
 from kcore.client.isolation import isolation_level
+from kcore.client.share_consumer import Acquired
 from kcore.errors import KafkaError, raise_partition_errors
 from kcore.node.types import Offsets, PartitionDict, Record, SharePosition, as_partitions
 from kcore.protocol.compression import CompressionType, compress, decompress
@@ -443,15 +444,39 @@ class AcquiredBatch(NamedTuple):
     Attributes:
         partition: the partition.
         data: the batch; empty: no batch has the offsets.
-        acquired: the acquired offsets in the range of the batch, with their delivery counts.
+        acquired: the acquired offsets in the range of the batch: disjoint ascending ranges.
     """
 
     partition: TopicPartition
     data: bytes
-    acquired: dict[int, int]
+    acquired: list[Acquired]
+
+    def deliveries(self, offset: int) -> int | None:
+        """Returns the number of deliveries of an offset; None: it was not acquired."""
+        at = bisect_right(self.acquired, offset, key=_first) - 1
+        return self.acquired[at].delivery_count if at >= 0 and offset <= self.acquired[at].last else None
+
+    def gaps(self, offsets: Iterable[int]) -> list[tuple[int, int]]:
+        """Returns the first and the last offset of each acquired range that `offsets` leaves out."""
+        left = sorted(offsets, reverse=True)
+        found: list[tuple[int, int]] = []
+        for first, last, _ in self.acquired:
+            begin = first
+            while left and left[-1] <= last:
+                offset = left.pop()
+                if offset > begin:
+                    found.append((begin, offset - 1))
+                begin = max(begin, offset + 1)
+            if begin <= last:
+                found.append((begin, last))
+        return found
 
 
-def acquired_batches(partition: TopicPartition, row: Any, acquired: Mapping[int, int]) -> list[AcquiredBatch]:
+def _first(acquired: Acquired) -> int:
+    return acquired.first
+
+
+def acquired_batches(partition: TopicPartition, row: Any, acquired: Iterable[Acquired]) -> list[AcquiredBatch]:
     """Divides the acquired records of a partition in a ShareFetchResponse by their batches.
 
     Whole batches are sent, so a batch may also have records that were not acquired.
@@ -459,22 +484,30 @@ def acquired_batches(partition: TopicPartition, row: Any, acquired: Mapping[int,
     Args:
         partition: the partition.
         row: its part of the response.
-        acquired: the acquired offsets with their delivery counts.
+        acquired: the acquired offsets: disjoint ascending ranges.
     """
     data = row.records or b""
-    offsets = sorted(acquired)
-    missing: dict[int, int] = {}
+    left = list(acquired)[::-1]
+    missing: list[Acquired] = []
     batches: list[AcquiredBatch] = []
-    at = 0
     for start, size in split_batches(data).batches:
         header = parse_header(data, start)
-        first = bisect_left(offsets, header.base_offset, at)
-        missing |= {offset: acquired[offset] for offset in offsets[at:first]}
-        at = max(at, bisect_right(offsets, header.last_offset, first))
-        if first < at:
-            own = {offset: acquired[offset] for offset in offsets[first:at]}
+        own: list[Acquired] = []
+        while left and left[-1].first <= header.last_offset:
+            one = left.pop()
+            before = min(one.last, header.base_offset - 1)
+            if one.first <= before:
+                missing.append(one._replace(last=before))
+                one = one._replace(first=before + 1)
+            inside = min(one.last, header.last_offset)
+            if one.first <= inside:
+                own.append(one._replace(last=inside))
+                one = one._replace(first=inside + 1)
+            if one.first <= one.last:
+                left.append(one)
+        if own:
             batches.append(AcquiredBatch(partition, data[start : start + size], own))
-    missing |= {offset: acquired[offset] for offset in offsets[at:]}
+    missing += left[::-1]
     if missing:
         batches.append(AcquiredBatch(partition, b"", missing))
     return batches
@@ -497,7 +530,7 @@ def read_acquired(batch: AcquiredBatch) -> list[Record]:
         return [
             Record(topic, number, one.offset, one.timestamp_ms, one.key, one.value, one.headers)
             for one in iter_records(data, decompress=decompress)
-            if one.offset in batch.acquired
+            if batch.deliveries(one.offset) is not None
         ]
     except CorruptBatchError as error:
         raise KafkaError.of(ErrorCode.CORRUPT_MESSAGE, str(error), [batch.partition]) from error

@@ -9,12 +9,13 @@ import pytest
 from kcore import errors
 from kcore.client import share_consumer
 from kcore.client.share_consumer import (
+    Acknowledged,
     Acknowledgement,
     ShareMembership,
     SharePartition,
     ShareSession,
     ShareState,
-    acquired_offsets,
+    acquired_ranges,
 )
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.share_acknowledge import (
@@ -176,9 +177,9 @@ def test_a_session_acknowledges_and_closes_with_the_pending_acknowledgements() -
     session = ShareSession("g", "m")
     session.fetch(frozenset({A0}), 2, 500)
     session.succeeded()
-    assert session.acknowledge({A0: {4: RENEW}}, renews=True) == acknowledge(1, 4, RENEW)
+    assert session.acknowledge({A0: [Acknowledged(4, 4, RENEW)]}, renews=True) == acknowledge(1, 4, RENEW)
     session.succeeded()
-    assert session.acknowledge({A0: {4: ACCEPT}}) == acknowledge(2, 4, ACCEPT)
+    assert session.acknowledge({A0: [Acknowledged(4, 4, ACCEPT)]}) == acknowledge(2, 4, ACCEPT)
     session.succeeded()
     session.add(A0, 5, ACCEPT)
     assert session.close() == acknowledge(-1, 5, ACCEPT)
@@ -209,7 +210,27 @@ def test_acquired_ranges_have_delivery_counts() -> None:
         AcquiredRecords(first_offset=3, last_offset=4, delivery_count=1),
         AcquiredRecords(first_offset=7, last_offset=7, delivery_count=2),
     ]
-    assert acquired_offsets(PartitionData(acquired_records=ranges)) == {3: 1, 4: 1, 7: 2}
+    assert acquired_ranges(PartitionData(acquired_records=ranges[::-1])) == [(3, 4, 1), (7, 7, 2)]
+
+
+def test_acquired_ranges_of_a_broker_that_errs_are_disjoint() -> None:
+    rows = [(-5, 2), (1, 6), (4, 5), (9, 8), (6, 7)]
+    ranges = [AcquiredRecords(first_offset=first, last_offset=last, delivery_count=1) for first, last in rows]
+    assert acquired_ranges(PartitionData(acquired_records=ranges)) == [(0, 2, 1), (3, 6, 1), (7, 7, 1)]
+
+
+def test_acknowledged_ranges_are_joined_and_the_first_type_of_an_offset_counts() -> None:
+    session = ShareSession("g", "m")
+    session.add(A0, 0, GAP, 1 << 62)
+    session.add(A0, 5, ACCEPT)
+    session.add(A0, (1 << 62) - 1, GAP, (1 << 62) + 1)
+    session.add(A0, (1 << 62) + 2, ACCEPT)
+    (topic,) = session.fetch(frozenset({A0}), 2, 500).topics
+    batches = topic.partitions[0].acknowledgement_batches
+    assert [(one.first_offset, one.last_offset, *one.acknowledge_types) for one in batches] == [
+        (0, (1 << 62) + 1, GAP),
+        ((1 << 62) + 2, (1 << 62) + 2, ACCEPT),
+    ]
 
 
 def test_a_request_that_cannot_be_built_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,12 +14,13 @@ from typing import Any
 from kcore.client.aio.broker import Broker
 from kcore.client.malformed import MALFORMED, malformed
 from kcore.client.share_consumer import (
+    Acknowledged,
     Acknowledgement,
     ShareMembership,
     SharePartition,
     ShareSession,
     accepted_jobs,
-    acquired_offsets,
+    acquired_ranges,
     backoff_ms,
 )
 from kcore.errors import ConnectionClosedError, KafkaError, KcoreError, PartitionErrors
@@ -383,14 +384,14 @@ class Queue:
                 error,
             )
             return
-        acquired = dict(fetched.batch.acquired)
         for record in records:
-            job = Job(self, fetched.link, fetched.place, record, acquired.pop(record.offset, 1))
+            deliveries = fetched.batch.deliveries(record.offset) or 1
+            job = Job(self, fetched.link, fetched.place, record, deliveries)
             job.lock_timeout = fetched.lock_timeout_ms / 1000
             job._lock_ends_ms = fetched.lock_ends_ms
             self._buffer.append(job)
-        for offset in acquired:
-            session.add(fetched.place, offset, Acknowledgement.GAP)
+        for first, last in fetched.batch.gaps(record.offset for record in records):
+            session.add(fetched.place, first, Acknowledgement.GAP, last)
 
     def _accept_held(self) -> None:
         """Forgets completed jobs; with `auto_accept`, the next request to the broker accepts the others."""
@@ -420,7 +421,8 @@ class Queue:
             if job._session != link.session.number or self._closed:
                 raise KafkaError.of(ErrorCode.INVALID_RECORD_STATE, "the share session of the job has ended")
             job._explicit = job._explicit or not renews
-            request = link.session.acknowledge({job._place: {job.offset: kind}}, renews=renews)
+            acknowledged = Acknowledged(job.offset, job.offset, kind)
+            request = link.session.acknowledge({job._place: [acknowledged]}, renews=renews)
             response = self._exchange(link, request, implicit=False)
         try:
             row = response.responses[0].partitions[0]
@@ -576,7 +578,7 @@ class Queue:
                     continue
                 fetched += [
                     _Fetched(link, place, batch, response.acquisition_lock_timeout_ms)
-                    for batch in acquired_batches(key, row, acquired_offsets(row))
+                    for batch in acquired_batches(key, row, acquired_ranges(row))
                 ]
         return fetched, errors
 

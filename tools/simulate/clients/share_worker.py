@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from kcore.client.share_consumer import (
+    Acknowledged,
     Acknowledgement,
     ShareMembership,
     SharePartition,
     ShareSession,
     ShareState,
-    acquired_offsets,
+    acquired_ranges,
 )
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.topic_partition import TopicPartition
@@ -66,7 +67,7 @@ class ShareWorker(Client):
         if session.must_close:
             await self._data.call(session.close(), 1)
             session.must_close = False
-        pending = {place: dict(kinds) for place, kinds in session.pending.items()}
+        pending = {place: {one.first: one.kind for one in kinds} for place, kinds in session.pending.items()}
         sent_ms = self.kernel.now_ms
         response = await self._data.call(session.fetch(assignment, 8, WAIT_MS), 1)
         if not self._succeeded(response):
@@ -82,9 +83,11 @@ class ShareWorker(Client):
                     self._confirm(place, pending.pop(place))
                 if row.error_code:
                     continue
-                for offset, count in acquired_offsets(row).items():
-                    self.world.checks.saw_delivery(self.membership.group_id, self._named(place), offset, count, sent_ms)
-                    acquired.append((place, offset))
+                for first, last, count in acquired_ranges(row):
+                    for offset in range(first, last + 1):
+                        group_id = self.membership.group_id
+                        self.world.checks.saw_delivery(group_id, self._named(place), offset, count, sent_ms)
+                        acquired.append((place, offset))
         for place, kinds in pending.items():  # a partition without errors may be missing from the response
             listed = any(
                 topic.topic_id == place.topic_id and row.partition_index == place.partition
@@ -120,7 +123,11 @@ class ShareWorker(Client):
                 for offset, decision in kinds.items():
                     self._session.add(place, offset, Acknowledgement(decision))
             return
-        response = await self._data.call(self._session.acknowledge(decided), 1)
+        acknowledged = {
+            place: [Acknowledged(offset, offset, kind) for offset, kind in kinds.items()]
+            for place, kinds in decided.items()
+        }
+        response = await self._data.call(self._session.acknowledge(acknowledged), 1)
         if self._succeeded(response):
             for topic in response.responses:
                 for row in topic.partitions:
