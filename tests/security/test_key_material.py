@@ -8,6 +8,7 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -299,7 +300,16 @@ def test_only_small_regular_files_are_read(rotated: Rotated, authority: Authorit
     assert rotated.name(authority.file) == "first"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="counts descriptors in /proc")
+def open_paths() -> set[str]:
+    """Returns the paths of the open descriptors of this process; its other threads may close theirs meanwhile."""
+    paths = set()
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            paths.add(os.readlink(f"/proc/self/fd/{number}"))
+    return paths
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads descriptors in /proc")
 def test_a_refused_key_store_leaves_no_descriptor_open(rotated: Rotated, tmp_path: Path) -> None:
     """Clients with the right to alter settings could repeat it until the server has no descriptor left."""
     pipe = tmp_path / "pipe"
@@ -307,10 +317,7 @@ def test_a_refused_key_store_leaves_no_descriptor_open(rotated: Rotated, tmp_pat
     places = [(str(tmp_path), "Is a directory"), (str(pipe), "not a regular file")]
     for path, reason in places:
         assert rotated.alter((LOCATION, SET, path)) == (42, f"listener SSL: ssl.keystore.location={path}: {reason}")
-    before = sorted(os.listdir("/proc/self/fd"))
-    for path, _ in places * 5:
-        rotated.alter((LOCATION, SET, path))
-    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert not {path for path, _ in places} & open_paths()
 
 
 def test_several_settings_change_together(
