@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import socket
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -61,11 +63,19 @@ class Cluster(NodeProcesses):
         return values
 
 
+def accepts(port: int) -> bool:
+    """Returns True if a connection to the port of this machine is accepted."""
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
 def begin(url: str, folder: Path) -> tuple[Cluster, KafkaProducer]:
     cluster = Cluster(url, folder)
     for node_id in cluster.ports:
         cluster.start(node_id)
     cluster.wait_balanced(1, 2, 3)
+    for port in cluster.ports.values():  # a node leads partitions before it listens
+        wait_until(partial(accepts, port), f"a listener on port {port}", ENDS_S)
     admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
     admin.create_topics([NewTopic("t", PARTITIONS, 1)])
     admin.close()
