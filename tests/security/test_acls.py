@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcore.broker.acl.authorizer import ENTRY_BYTES, MAX_CACHED_BYTES, MAX_CACHED_CHARACTERS, AclAuthorizer
-from kcore.broker.acl.entries import Acl, AclFilter, AclTable, PatternType, Permission, covers, implies
+from kcore.broker.acl.entries import IMPLIED_BY, Acl, AclFilter, AclTable, PatternType, Permission, covers
 from kcore.broker.apis import init_producer_id
 from kcore.broker.apis.delete_acls import DESCRIPTION_COST, STEP_ENTRIES
 from kcore.clock import ManualClock, Now
@@ -33,6 +33,13 @@ from tests.security.guarded import ADMIN, ALICE, ANY_PRINCIPAL, HOST, Guarded, a
 
 DENY, ALLOW = Permission.DENY, Permission.ALLOW
 LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
+
+
+def implies(entry: Acl, operation: int) -> bool:
+    """Tests if an entry applies to an operation; implied operations count only in ALLOW entries."""
+    if entry.operation in (operation, Op.ALL):
+        return True
+    return entry.permission == ALLOW and entry.operation in IMPLIED_BY.get(operation, frozenset())
 
 
 def decide(*entries: Acl, operation: Op = Op.READ, name: str = "orders", who: str = ALICE) -> bool | None:

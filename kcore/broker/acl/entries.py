@@ -51,7 +51,6 @@ IMPLIED_BY: Mapping[int, frozenset[int]] = {
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
 }
 """Operation -> the operations that imply it in an ALLOW entry."""
-_NO_OPERATIONS: frozenset[int] = frozenset()
 
 
 @lru_cache(maxsize=1_024)
@@ -130,13 +129,6 @@ def covers(acl: Acl, name: str) -> bool:
     if acl.pattern_type == PatternType.PREFIXED:
         return name.startswith(acl.resource_name)
     return acl.resource_name in (name, WILDCARD)
-
-
-def implies(acl: Acl, operation: int) -> bool:
-    """Tests if an entry applies to an operation; implied operations count only in ALLOW entries."""
-    if acl.operation in (operation, Operation.ALL):
-        return True
-    return acl.permission == Permission.ALLOW and acl.operation in IMPLIED_BY.get(operation, _NO_OPERATIONS)
 
 
 def fault(acl: Acl) -> str | None:
