@@ -342,7 +342,8 @@ class AsyncCluster:
                 refused.setdefault(code, []).append(partition)
             else:
                 grouped.setdefault(leader, []).append(partition)
-        for code, listed in refused.items():
+        if refused:
+            code, listed = next(iter(refused.items()))
             raise KafkaError.of(code, None, listed)
         return list(grouped.items())
 

@@ -224,9 +224,7 @@ class AsyncMember:
             if not await self._joined.wait(timeout):
                 raise TimeoutError(f"group {self._machine.settings.group_id!r} has not assigned within {timeout:g} s")
             self._raise_error()
-            if self._closed.is_set() and not self._closing:
-                group_id = self._machine.settings.group_id
-                raise MemberClosedError(f"the member of group {group_id!r} has failed; see the log")
+            self._require_alive()
         except BaseException:
             await self.close()
             raise
@@ -290,6 +288,11 @@ class AsyncMember:
             raise MemberClosedError(
                 f"the member of group {group_id!r} is closed: join or consume again with a new one"
             ) from self._machine.fatal
+
+    def _require_alive(self) -> None:
+        if self._closed.is_set() and not self._closing:
+            group_id = self._machine.settings.group_id
+            raise MemberClosedError(f"the member of group {group_id!r} has failed; see the log, and begin again")
 
     def _require_started(self) -> None:
         if not self._started and not self._closing:
@@ -510,6 +513,9 @@ class AsyncMember:
             if not self._machine.closed:
                 self._machine.abandon()
         self._closed.set()
+        self._wake_waits()
+
+    def _wake_waits(self) -> None:
         self._joined.set()
         self._queued.set()
         self._failed.set()
@@ -524,11 +530,7 @@ class AsyncMember:
         self._log_error(error)
         if self._error is None:
             self._error = error
-        self._joined.set()
-        self._queued.set()
-        self._failed.set()
-        if self._on_failed is not None:
-            self._on_failed()
+        self._wake_waits()
 
     def _log_error(self, error: BaseException) -> None:
         """Logs an error once while it repeats: no operation may raise it for a long time."""

@@ -13,7 +13,7 @@ from kcore.client.aio.broker import Broker
 from kcore.client.consumer_coordinator.interface import Assigned, MemberEvent
 from kcore.client.fetching import FetchSession, Position, Positions, Reading
 from kcore.client.malformed import MALFORMED, malformed
-from kcore.errors import ConnectionClosedError, KafkaError, MemberClosedError
+from kcore.errors import ConnectionClosedError, KafkaError
 from kcore.node._sync.backend import Event, guard, monotonic, spawn
 from kcore.node._sync.callers import SingleCaller
 from kcore.node._sync.calls import Calls, backoff_s
@@ -260,7 +260,7 @@ class Consumer:
                     if records or self._closed:
                         self._wakeup.set()
                         return records
-                    self._require_member()
+                    self.member._require_alive()
                 left_s = None if until_s is None else until_s - monotonic()
                 if left_s is not None and left_s <= 0:
                     return None
@@ -270,12 +270,6 @@ class Consumer:
             self.member._polls = False
             with self.member._guard:
                 self._machine.may_rebalance = False
-
-    def _require_member(self) -> None:
-        """Raises MemberClosedError if the member has ended by itself, after a failure: no record will come."""
-        if self.member._closed.is_set() and not self.member._closing:
-            group_id = self._machine.settings.group_id
-            raise MemberClosedError(f"the member of group {group_id!r} has failed: close the consumer, and begin again")
 
     def _rebalances(self) -> bool:
         """Returns True while partitions change: records are held back until the events are handled."""
