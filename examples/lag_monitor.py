@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 import kcore
 from kcore.errors import GroupIdNotFoundError, KafkaError
-from kcore.node.types import GroupDescription
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def measure(node: kcore.Node) -> list[Row]:
 
 
 def uncommitted(
-    node: kcore.Node, group: GroupDescription | KafkaError, committed: set[kcore.TopicPartition]
+    node: kcore.Node, group: kcore.GroupDescription | KafkaError, committed: set[kcore.TopicPartition]
 ) -> dict[kcore.TopicPartition, int]:
     """Returns the number of records in the partitions that members own without a committed offset.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,25 @@ def test_the_database_recipe_survives_a_crash_between_its_commits() -> None:
         texts = [(record.value or b"").decode() for record in invoices.read(0, 0)]
     assert texts == ["first a", "first b", "first c"]
     assert [text for (text,) in database.execute("SELECT text FROM invoices ORDER BY pos")] == texts
+
+
+def test_a_cache_waits_until_its_consumer_has_caught_up() -> None:
+    code = block("### Wait until a consumer has caught up", "caught_up")
+    with kcore.open(config=SETTINGS) as node:
+        prices = node.topics.create("prices", 3)
+        prices.append_many([(f"key-{number}", str(number)) for number in range(10)], partition=0)
+        with node.transaction("writer") as transaction:
+            transaction.append("prices", "2", key="key-2", partition=1)
+        with suppress(_Killed), node.transaction("writer") as transaction:
+            transaction.append("prices", "aborted", key="key-3", partition=1)
+            transaction.flush()
+            raise _Killed
+        cache: dict[bytes, bytes] = {}
+        names: dict[str, Any] = {"node": node, "cache": cache}
+        after = "    seen = {each: consumer.position(each) for each in consumer.assignment}"
+        exec(code.replace("    ...", after), names)
+    assert cache == {f"key-{number}".encode(): str(number).encode() for number in range(10)}
+    assert names["seen"] == {("prices", 0): 10, ("prices", 1): 4, ("prices", 2): 0}
 
 
 def test_the_monitor_counts_partitions_without_a_committed_offset(capsys: pytest.CaptureFixture[str]) -> None:

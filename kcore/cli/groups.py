@@ -7,24 +7,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kcore.cli import output, target
 from kcore.errors import KafkaError
-from kcore.group.classic.states import GroupState as ClassicState
-from kcore.group.consumer.states import GroupState as ConsumerState
-from kcore.group.share.states import GroupState as ShareState
-from kcore.group.streams.states import GroupState as StreamsState
 from kcore.inspect.members import progress, share_progress, shown, shown_tasks, task_progress, topic_fault
+from kcore.node.arguments import GROUP_STATES
 
 if TYPE_CHECKING:
     from kcore.node._sync.node import Node
     from kcore.node.types import GroupDescription, MemberDescription
 
-FILTERS: Final[dict[str, str]] = {
-    **{state.value: state.value for kind in (ClassicState, ConsumerState, ShareState) for state in kind},
-    **{state.kafka_name: state.filter_name for state in StreamsState},
-}
-"""The states of every kind of group, and the text by which a server filters for each."""
-
-STATES: Final[list[str]] = sorted(FILTERS)
-"""The names of these states."""
+STATES: Final[list[str]] = sorted(GROUP_STATES)
+"""The states of groups of every type."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,15 +33,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _state(text: str) -> str:
-    """Returns the filter for a state by Kafka's name, in any case: a server reports no groups for an unknown state,
-    rather than an error.
+    """Returns a state by its name in any case.
 
     Raises:
         ArgumentTypeError: the state does not exist.
     """
     for name in STATES:
         if name.lower() == text.lower():
-            return FILTERS[name]
+            return name
     raise argparse.ArgumentTypeError(f"{text!r} is not a group state; valid: {', '.join(STATES)}")
 
 

@@ -149,8 +149,12 @@ class KcoreError(Exception):
     """
 
 
-class ConfigError(KcoreError):
-    """An invalid setting: unknown, of the wrong type, out of bounds, or in conflict with another setting."""
+class ConfigError(KcoreError, ValueError):
+    """An invalid setting or argument: unknown, of the wrong type, out of bounds, or in conflict with another one."""
+
+
+class ImplausibleTimeWarning(UserWarning):
+    """A time in seconds that is so long that the caller probably meant milliseconds."""
 
 
 class EngineClosedError(KcoreError):

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from kcore.client.consumer_coordinator.interface import DYNAMIC_LEAVE, REMAIN, MemberSettings
 from kcore.errors import ConfigError
+from kcore.node.arguments import check_choice, check_seconds
 
 Protocol: TypeAlias = Literal["consumer", "classic"]
 
@@ -32,6 +33,9 @@ MemberState: TypeAlias = Literal[
 SESSION_TIMEOUT_S, HEARTBEAT_INTERVAL_S = 45.0, 3.0
 """The defaults of a classic group's member."""
 
+LONG_SESSION_S, LONG_HEARTBEAT_S, LONG_COMMIT_S = 1_800.0, 600.0, 300.0
+LONG_REBALANCE_S = LONG_METADATA_S = 21_600.0
+"""Longer times are probably meant in milliseconds."""
 
 ASSIGNORS = ("range", "cooperative-sticky")
 """The assignors of a classic group's member by default, as Java's."""
@@ -64,8 +68,7 @@ def member_settings(
         raise ConfigError("a member subscribes either to topics or to a pattern")
     if not group_id:
         raise ConfigError("a group needs an id")
-    if protocol not in ("consumer", "classic"):
-        raise ConfigError(f"protocol={protocol!r}; valid: 'consumer', 'classic'")
+    check_choice("protocol", protocol, ("consumer", "classic"))
     chosen: list[Any] = []
     if protocol == "consumer" and (session_timeout is not None or heartbeat_interval is not None):
         raise ConfigError(
@@ -81,6 +84,10 @@ def member_settings(
         raise ConfigError("server_assignor is for protocol='consumer'; members of a classic group use assignors")
     session_timeout = SESSION_TIMEOUT_S if session_timeout is None else session_timeout
     heartbeat_interval = HEARTBEAT_INTERVAL_S if heartbeat_interval is None else heartbeat_interval
+    check_seconds("session_timeout", session_timeout, LONG_SESSION_S)
+    check_seconds("heartbeat_interval", heartbeat_interval, LONG_HEARTBEAT_S)
+    check_seconds("rebalance_timeout", rebalance_timeout, LONG_REBALANCE_S)
+    check_seconds("metadata_max_age", metadata_max_age, LONG_METADATA_S)
     if protocol == "classic":
         from kcore.assignors import get  # noqa: PLC0415 - imports numpy
         from kcore.assignors.api import checked  # noqa: PLC0415
@@ -111,4 +118,5 @@ def _commit_interval_ms(auto_commit: float | None) -> int | None:
         return None
     if isinstance(auto_commit, bool) or auto_commit < 0:  # False is 0: it would commit at every step
         raise ConfigError(f"auto_commit={auto_commit!r}; valid: None (only commit() commits), or seconds, 0 or more")
+    check_seconds("auto_commit", auto_commit, LONG_COMMIT_S)
     return round(auto_commit * 1000)

@@ -11,6 +11,7 @@ from kcore.config.node import Config
 from kcore.errors import ConfigError
 from kcore.node._async.node import CALL_TIMEOUT_S, AsyncNode
 from kcore.node._sync.node import Node
+from kcore.node.arguments import check_seconds
 from kcore.protocol.messages.metadata import MetadataRequest
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 N = TypeVar("N", bound=AsyncNode)
 
 TIMEOUT_S = 30.0
+LONG_TIMEOUT_S, LONG_CALL_S = 600.0, 3_600.0
+"""Longer times are probably meant in milliseconds."""
 
 
 class Opening(Generic[N]):
@@ -201,11 +204,13 @@ def connect(
         call_timeout: the seconds for which an operation is repeated while the cluster starts or moves.
 
     Raises:
-        ConfigError: an address or a security setting is not valid.
+        ConfigError: an address, a time or a security setting is not valid.
         ConnectionClosedError: no broker can be reached.
         AuthenticationError: a broker refuses the credentials.
     """
     from kcore.client.aio.threads import Cluster  # noqa: PLC0415 - an embedded engine needs no connections
+
+    _check_times(timeout, call_timeout)
 
     cluster = Cluster(bootstrap, client_id, timeout, _security(security))
     try:
@@ -235,10 +240,12 @@ def connect_async(
         call_timeout: the seconds for which an operation is repeated while the cluster starts or moves.
 
     Raises:
-        ConfigError: an address or a security setting is not valid.
+        ConfigError: an address, a time or a security setting is not valid.
         ConnectionClosedError: no broker can be reached.
         AuthenticationError: a broker refuses the credentials.
     """
+
+    _check_times(timeout, call_timeout)
 
     async def make() -> AsyncNode:
         from kcore.client.aio.cluster import AsyncCluster  # noqa: PLC0415 - an embedded engine needs no connections
@@ -252,6 +259,11 @@ def connect_async(
         return AsyncNode(cluster, timeout_s=call_timeout)
 
     return Opening(make)
+
+
+def _check_times(timeout: float, call_timeout: float) -> None:
+    check_seconds("timeout", timeout, LONG_TIMEOUT_S)
+    check_seconds("call_timeout", call_timeout, LONG_CALL_S)
 
 
 def _security(given: ClientSecurity | Mapping[str, str] | None) -> ClientSecurity | None:

@@ -47,6 +47,9 @@ Offsets: TypeAlias = (
 )
 """Offsets to commit: each is that of the next record to read."""
 
+LATEST_S = 1e11
+"""The latest time in seconds since the epoch. In milliseconds, every time after March 1973 is later."""
+
 T = TypeVar("T")
 V = TypeVar("V")
 
@@ -94,8 +97,14 @@ def to_datetime(timestamp_ms: int) -> datetime:
 
 
 def to_ms(when: datetime | float) -> int:
-    """Converts a time, or seconds since the epoch, to milliseconds; a time without a zone is local, as in Python."""
+    """Converts a time, or seconds since the epoch, to milliseconds; a time without a zone is local, as in Python.
+
+    Raises:
+        ValueError: the time is after the year 5138: the caller passed milliseconds.
+    """
     seconds = when.timestamp() if isinstance(when, datetime) else when
+    if seconds > LATEST_S and not isinstance(when, datetime):
+        raise ValueError(f"the time {when} is too late; valid: a datetime, or seconds since 1970, not milliseconds")
     return round(seconds * 1000)
 
 

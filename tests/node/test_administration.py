@@ -135,7 +135,7 @@ def test_users_are_added_changed_and_removed(node: kcore.Node, name: str) -> Non
         node.users.set_password(name, "secret", iterations=1)
     with pytest.raises(errors.UnacceptableCredentialError, match="too many"):  # hours of computation
         node.users.set_password(name, "secret", iterations=10**9)
-    with pytest.raises(ValueError, match=r"^mechanism 'PLAIN'; valid: SCRAM-SHA-256, SCRAM-SHA-512$"):
+    with pytest.raises(ValueError, match=r"'PLAIN' does not exist; valid: 'SCRAM-SHA-256', 'SCRAM-SHA-512'$"):
         node.users.set_password(name, "secret", mechanisms=["PLAIN"])
 
 
@@ -162,7 +162,7 @@ def test_an_open_transaction_is_listed_and_described(node: kcore.Node, name: str
         assert isinstance(described[f"{name}-missing"], errors.TransactionalIdNotFoundError)
     # Kafka's coordinator writes the marker after it has acknowledged the commit.
     wait_until(lambda: node.topics.end_offsets([place]) == {place: 2}, "the record and the marker are visible")
-    with pytest.raises(errors.InvalidRequestError, match="transaction state: Sleeping; valid: Empty, Ongoing, "):
+    with pytest.raises(ValueError, match="'Sleeping' does not exist; valid: 'Empty', 'Ongoing', "):
         node.transactions.list(states=["Sleeping"])
     with pytest.raises(errors.UnknownTopicOrPartitionError):
         node.transactions.producers([(name, 7)])

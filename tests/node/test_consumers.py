@@ -138,6 +138,24 @@ def test_positions_can_be_moved_and_partitions_paused(node: kcore.Node, name: st
             consumer.seek((name, 7), 0)
 
 
+def test_the_position_of_a_partition_whose_event_is_not_handled_yet_is_unknown(node: kcore.Node, name: str) -> None:
+    node.topics.create(name, 1).append("v")
+    seen: list[int | None] = []
+    consumer = node.group(name).consume(name)
+    follow = consumer.member._internal
+    assert follow is not None
+
+    def observe(event: kcore.MemberEvent, before: bool) -> None:
+        if before and isinstance(event, kcore.Assigned) and event.partitions:
+            seen.append(consumer.position((name, 0)))
+        follow(event, before)
+
+    consumer.member._internal = observe
+    with consumer:
+        assert [record.value for record in consumer.poll(30)] == [b"v"]
+    assert seen == [None]
+
+
 def test_the_reset_policy_decides_where_reading_begins(node: kcore.Node, name: str) -> None:
     topic = node.topics.create(name, 1)
     topic.append("old")

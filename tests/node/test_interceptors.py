@@ -81,6 +81,7 @@ def test_producer_interceptors_change_records_and_see_their_results(
     assert len(failures) == 4 + 4
 
 
+@pytest.mark.filterwarnings("ignore::kcore.errors.ImplausibleTimeWarning")
 def test_a_closed_producer_reports_records_that_were_not_stored(node: kcore.Node, name: str) -> None:
     node.topics.create(name, 1)
     seen = Tagging("")

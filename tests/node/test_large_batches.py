@@ -182,6 +182,7 @@ class WithoutMemory:
         raise MemoryError
 
 
+@pytest.mark.filterwarnings("ignore::kcore.errors.ImplausibleTimeWarning")
 def test_a_batch_that_cannot_be_split_fails_and_the_producer_continues(node: kcore.Node, name: str) -> None:
     topic = node.topics.create(name, 1, config={"max.message.bytes": LIMIT})
     with node.producer(linger=60.0) as producer:  # all records are in one batch, however slow the appends are

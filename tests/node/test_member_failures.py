@@ -92,6 +92,17 @@ def test_a_refusal_is_logged_once(node: kcore.Node, name: str, caplog: pytest.Lo
     member.close()
 
 
+def test_the_log_line_of_a_member_that_never_got_an_id_says_so(
+    node: kcore.Node, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    member = node.group(name).join(name, protocol="classic", session_timeout=0.02, heartbeat_interval=0.01)
+    with caplog.at_level(logging.ERROR, "kcore"), pytest.raises(errors.InvalidSessionTimeoutError):
+        member.start()
+    (record,) = caplog.records
+    begin = f"client: a member without an id of group {name} failed: InvalidSessionTimeoutError: "
+    assert record.getMessage().startswith(begin)
+
+
 def test_an_error_of_a_later_event_is_logged_and_ends_a_wait(
     node: kcore.Node, name: str, options: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:

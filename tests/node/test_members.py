@@ -150,6 +150,7 @@ def test_an_error_of_a_listener_is_raised_to_the_user(node: kcore.Node, name: st
         raise AssertionError("the block must not run")
 
 
+@pytest.mark.filterwarnings("ignore::kcore.errors.ImplausibleTimeWarning")
 def test_a_refused_member_says_why(node: kcore.Node, name: str) -> None:
     node.topics.create(name, 1)
     with pytest.raises(errors.UnsupportedAssignorError):

@@ -43,6 +43,7 @@ def test_keys_choose_the_partition_as_javas_producer_does(node: kcore.Node, name
     assert len(unkeyed) == 1, "records without a key share a partition until a batch is full"
 
 
+@pytest.mark.filterwarnings("ignore::kcore.errors.ImplausibleTimeWarning")
 def test_the_wait_for_a_result_has_a_time_limit(node: kcore.Node, name: str) -> None:
     node.topics.create(name, 1)
     with node.producer(linger=600.0) as producer:

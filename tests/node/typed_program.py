@@ -10,9 +10,19 @@ from datetime import datetime
 from typing import assert_type
 
 import kcore
-from kcore import Assigned, Lost, OffsetAndMetadata, Record, Revoked, TopicPartition
+from kcore import (
+    Assigned,
+    GroupDescription,
+    Lost,
+    OffsetAndMetadata,
+    PartitionDict,
+    Record,
+    RecordMetadata,
+    Revoked,
+    TopicListing,
+    TopicPartition,
+)
 from kcore.errors import FencedMemberEpochError, KafkaError, PartitionErrors
-from kcore.node.types import GroupDescription, PartitionDict, RecordMetadata, TopicListing
 from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
@@ -74,6 +84,39 @@ def use_a_cluster() -> None:
             assert_type(described.state, str)
         response = node.send(HeartbeatRequest(group_id="g"))
         assert_type(response, HeartbeatResponse)
+
+
+def annotate_results(node: kcore.Node, offsets: kcore.Offsets, isolation: kcore.Isolation) -> None:
+    topics: kcore.Topics = node.topics
+    topic: kcore.Topic = topics["jobs"]
+    described: list[kcore.TopicDescription] = list(topics.describe(["jobs"]))
+    partition: kcore.PartitionDescription = described[0].partitions[0]
+    assert_type(partition.leader, int | None)
+    place: kcore.RecordMetadata = topic.append("v", headers=[("h", b"1")])
+    ends: dict[kcore.TopicPartition, int] = topics.end_offsets([(place.topic, place.partition)], isolation)
+    records: list[kcore.Record] = topic.read(0, ends["jobs", 0], isolation=isolation)  # type: ignore[index]
+    assert_type(records[0].headers, tuple[tuple[str, bytes | None], ...])
+    groups: kcore.Groups = node.groups
+    listings: list[kcore.GroupListing] = groups.list(types=["share"], states=["Stable"])
+    group: kcore.Group = groups[listings[0].group_id]
+    group.commit(offsets)
+    lag: kcore.PartitionDict[int] = group.lag()
+    positions: kcore.PartitionDict[kcore.SharePosition] = group.share_positions()
+    assert_type((lag["jobs", 0], positions["jobs", 0].lag), tuple[int, int | None])
+    members: tuple[kcore.MemberDescription, ...] = group.describe().members
+    tasks: kcore.Tasks = members[0].assigned_tasks
+    topology: kcore.Topology | None = group.describe().topology
+    assert_type((tasks.active, topology is None), tuple[tuple[tuple[str, int], ...], bool])
+    transactions: kcore.Transactions = node.transactions
+    rows: list[kcore.TransactionListing] = transactions.list(states=["Ongoing"])
+    state: kcore.TransactionDescription | KafkaError = transactions.describe([rows[0].transactional_id])["t"]
+    states: list[kcore.ProducerState] = list(transactions.producers([("jobs", 0)]))
+    assert_type((isinstance(state, KafkaError), states[0].producer_id), tuple[bool, int])
+    producer: kcore.Producer = node.producer()
+    delivery: kcore.Delivery = producer.append("jobs", "v")
+    transaction: kcore.Transaction = node.transaction("t")
+    users: kcore.Users = node.users
+    assert_type((delivery.done, transaction, users), tuple[bool, kcore.Transaction, kcore.Users])
 
 
 async def use_an_engine() -> None:

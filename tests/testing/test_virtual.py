@@ -177,7 +177,7 @@ def test_the_coordinator_can_be_controlled(kcore_node: VirtualNode) -> None:
 @pytest.mark.kcore(topics={"t": 1})
 def test_a_producer_and_a_consumer_work_in_virtual_time(kcore_node: VirtualNode) -> None:
     async def scenario(node: AsyncNode) -> list[bytes | None]:
-        async with node.producer(linger=60) as producer:
+        async with node.producer(linger=1) as producer:
             await producer.append("t", "a")
             await producer.append("t", "b")
         async with node.group("g").consume(["t"], auto_commit=5.0) as consumer:

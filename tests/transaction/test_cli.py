@@ -197,7 +197,7 @@ def test_invalid_arguments_are_refused(
 ) -> None:
     open_transaction(connection, "some", "other")
     assert main(["transactions", "list", "--state", "Nonsense", "--bootstrap", server.bootstrap]) == 1
-    assert "unknown transaction state: Nonsense" in capsys.readouterr().err
+    assert "'Nonsense' does not exist; valid: 'Empty', 'Ongoing', " in capsys.readouterr().err
     assert main(["transactions", "list", "--pattern", "(", "--bootstrap", server.bootstrap]) == 1
     assert "INVALID_REGULAR_EXPRESSION" in capsys.readouterr().err
     assert main(["producers", "describe", "--topic", "absent", "--bootstrap", server.bootstrap]) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from kcore.client.consumer_coordinator.interface import Commit
+from kcore.client.consumer_coordinator.interface import Commit, MemberSettings
 
 logger = logging.getLogger(__name__)
 
@@ -13,11 +13,11 @@ class AutoCommitLog:
     """Logs the errors of a member's automatic commits, because no call of the user's code gets them.
 
     Args:
-        group_id: the member's group.
+        settings: the member's settings.
     """
 
-    def __init__(self, group_id: str) -> None:
-        self._group_id = group_id
+    def __init__(self, settings: MemberSettings) -> None:
+        self._settings = settings
         self._logged = ""
 
     def add(self, commit: Commit, member_id: str) -> None:
@@ -31,7 +31,8 @@ class AutoCommitLog:
         changed, self._logged = text != self._logged, text
         if text and changed:
             logger.warning(
-                "client: an automatic commit of member %s of group %s failed: %s; another owner of the partitions "
-                "would process the records after the last commit again",
-                member_id, self._group_id, text,
-            )  # fmt: skip
+                "client: an automatic commit of %s failed: %s; another owner of the partitions would process the "
+                "records after the last commit again",
+                self._settings.name_of(member_id),
+                text,
+            )

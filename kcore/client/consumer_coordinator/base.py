@@ -82,7 +82,7 @@ class GroupMemberMachine(ABC):
         self._commits: deque[Commit] = deque()
         self._committing: Commit | None = None
         self._auto_commit_at_ms = now_ms + (settings.auto_commit_ms or 0)
-        self._auto_commit_log = AutoCommitLog(settings.group_id)
+        self._auto_commit_log = AutoCommitLog(settings)
         self._metadata_at_ms = now_ms
         self._asking_metadata = False
         self._metadata_attempts = 0

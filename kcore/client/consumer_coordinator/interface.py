@@ -69,6 +69,15 @@ class MemberSettings:
     request_timeout_ms: int = 30_000
     metadata_max_age_ms: int = 300_000
 
+    def name_of(self, member_id: str) -> str:
+        """Returns the name of the member in log lines. The coordinator gives a classic member its id at the first join.
+
+        Args:
+            member_id: the member's id; "": it has none.
+        """
+        named = f"member {member_id}" if member_id else "a member without an id"
+        return f"{named} of group {self.group_id}"
+
 
 @dataclass(frozen=True, slots=True)
 class _PartitionEvent:

@@ -18,6 +18,7 @@ from kcore.node._async.callers import SingleCaller
 from kcore.node._async.calls import AsyncCalls, backoff_s
 from kcore.node._async.member import AsyncMember, now_ms
 from kcore.node._async.position_lookup import AsyncPositionLookup, stand_in
+from kcore.node.arguments import check_wait
 from kcore.node.interceptors import ConsumerInterceptor, chained, notified
 from kcore.node.requests import MAX_DECOMPRESSED_BYTES, read_fetched
 from kcore.node.types import (
@@ -216,6 +217,7 @@ class AsyncConsumer:
             KcoreError: the consumer was not started.
         """
         self.member._require_started()
+        check_wait("timeout", timeout)
         limit = self._max_records if max_records is None else max_records
         records = list(await self._poll(timeout, limit, self._positions.take) or ())
         if not records and self._closed:
@@ -301,9 +303,16 @@ class AsyncConsumer:
         return key, state
 
     def position(self, partition: Partition) -> int | None:
-        """Returns the offset of the next record; None: it is not looked up yet."""
+        """Returns the offset of the next record; None: it is not looked up yet.
+
+        Raises:
+            KeyError: the partition is not assigned to the consumer.
+        """
         with self._guard:
-            _, state = self._position(partition)
+            key = as_partition(partition)
+            if key not in self._positions.by_partition and key in self._machine.assignment:
+                return None  # its `Assigned` event is not handled yet
+            _, state = self._position(key)
             return state.buffer.next_offset if state.buffer else state.fetch
 
     def seek(self, partition: Partition, offset: int | OffsetAndMetadata) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kcore.node._async.backend import monotonic
+from kcore.node.arguments import check_wait
 from kcore.node.types import RecordMetadata
 from kcore_ext.client.accumulator import DeliveryBase
 
@@ -28,6 +29,7 @@ class AsyncDelivery(DeliveryBase):
             KafkaError: the server refused the record's batch.
             TimeoutError: the batch was not stored in the producer's timeout, or is not stored yet after `timeout`.
         """
+        check_wait("timeout", timeout)
         until_s = None if timeout is None else monotonic() + timeout
         batch = None
         while batch is not self.batch:  # the broker may refuse a batch as too large: then its parts replace it

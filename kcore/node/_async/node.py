@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from kcore.node._async.calls import AsyncCalls
 from kcore.node._async.transport import AsyncSend, AsyncTransport
+from kcore.node.arguments import check_choice, check_seconds, codec_of
 
 if TYPE_CHECKING:
     from kcore.node._async.groups import AsyncGroup, AsyncGroups
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 CALL_TIMEOUT_S = 60.0
 """The time limit of a call with its repetitions, as Kafka's `default.api.timeout.ms`."""
+LONG_TRANSACTION_S, LONG_DELIVERY_S, LONG_LINGER_S = 3_600.0, 3_600.0, 1.0
+"""Longer times are probably meant in milliseconds."""
 
 
 class AsyncNode:
@@ -125,14 +128,16 @@ class AsyncNode:
 
         Raises:
             ProducerFencedError: on entering, at an operation or at the commit: another producer has taken over the id.
+            ConfigError: the timeout or the compression is not valid.
         """
         from kcore.node._async.transactional_producer import transactional_producer  # noqa: PLC0415
         from kcore.node._async.transactions import AsyncTransaction  # noqa: PLC0415
-        from kcore.protocol.compression import CompressionType  # noqa: PLC0415
 
+        check_seconds("timeout", timeout, LONG_TRANSACTION_S)
+        codec = codec_of(compression)
         producer = transactional_producer(self._calls, self._producers, transactional_id, timeout)
         self._producers[transactional_id] = producer
-        return AsyncTransaction(producer, CompressionType.from_name(compression), tuple(interceptors))
+        return AsyncTransaction(producer, codec, tuple(interceptors))
 
     def producer(
         self,
@@ -159,11 +164,16 @@ class AsyncNode:
                 twice.
             create_topics: True to let the server create missing topics, if it is configured to.
             interceptors: see each record before it is appended, and its result.
+
+        Raises:
+            ConfigError: an argument is not valid.
         """
         from kcore.node._async.producer import AsyncProducer  # noqa: PLC0415 - only producers need it
-        from kcore.protocol.compression import CompressionType  # noqa: PLC0415
 
-        codec = CompressionType.from_name(compression)
+        check_seconds("linger", linger, LONG_LINGER_S)
+        check_seconds("timeout", timeout, LONG_DELIVERY_S)
+        check_choice("acks", acks, ("all", 1))
+        codec = codec_of(compression)
         number = -1 if acks == "all" else acks
         return AsyncProducer(
             self._calls,

@@ -28,6 +28,7 @@ from kcore.node._async.calls import AsyncCalls
 from kcore.node._async.member import now_ms
 from kcore.node._async.missing_topics import AsyncSubscription
 from kcore.node._async.topics import LATEST
+from kcore.node.arguments import check_wait
 from kcore.node.requests import AcquiredBatch, acquired_batches, list_offsets_request, read_acquired
 from kcore.node.types import Record, TopicPartition
 from kcore.protocol.error_codes import ErrorCode
@@ -337,6 +338,7 @@ class AsyncQueue:
         Raises:
             KafkaError: the group or a broker refused the worker.
         """
+        check_wait("timeout", timeout)
         self._start()
         deadline_ms = None if timeout is None else now_ms() + round(timeout * 1000)
         async with self._getting:

@@ -15,6 +15,7 @@ from kcore.errors import ConnectionClosedError, KafkaError, KcoreError, Partitio
 from kcore.node._async.backend import monotonic, sleep
 from kcore.node._async.calls import AsyncCalls
 from kcore.node._async.settings import TOPIC, change_config, config_of, to_text
+from kcore.node.arguments import check_wait, codec_of
 from kcore.node.descriptions import described_topics
 from kcore.node.requests import (
     build_batch,
@@ -347,8 +348,9 @@ class AsyncTopic:
 
         Raises:
             KafkaError: the server refused a batch. Batches of other partitions may be stored.
+            ConfigError: the compression does not exist.
         """
-        codec = CompressionType.from_name(compression)
+        codec = codec_of(compression)
         now_ms = self._calls.now_ms()
         rows: dict[int, list[tuple[int, bytes | None, bytes | None, HeaderList]]] = {}
         order: list[tuple[int, int]] = []
@@ -419,6 +421,7 @@ class AsyncTopic:
         Raises:
             OffsetOutOfRangeError: the partition does not have the offset.
         """
+        check_wait("wait", wait)
         place = TopicPartition(self.name, partition)
         committed = isolation == "read_committed"
         records: list[Record] = []

@@ -9,6 +9,7 @@ from typing import Any
 from kcore.client.sasl import MAX_ITERATIONS
 from kcore.errors import KafkaError
 from kcore.node._async.calls import AsyncCalls
+from kcore.node.arguments import filters
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -56,7 +57,7 @@ class AsyncUsers:
             iterations: the number of iterations of the salted password.
 
         Raises:
-            ValueError: a mechanism does not exist.
+            ConfigError: a mechanism does not exist.
             UnacceptableCredentialError: the server refuses the name or the number of iterations, or the number is above
                 1,000,000, so that this program would compute for minutes.
         """
@@ -79,7 +80,7 @@ class AsyncUsers:
             mechanisms: the mechanisms whose passwords to remove; None: all that have one.
 
         Raises:
-            ValueError: a mechanism does not exist.
+            ConfigError: a mechanism does not exist.
             ResourceNotFoundError: the user does not exist, or has no password of a mechanism.
         """
         if mechanisms is None:
@@ -101,12 +102,8 @@ def _mechanisms(names: Iterable[str] | None) -> Sequence[ScramMechanism]:
     """Returns mechanisms by name.
 
     Raises:
-        ValueError: a mechanism does not exist.
+        ConfigError: a mechanism does not exist.
     """
     if names is None:
         return list(ScramMechanism)
-    listed = list(names)
-    for name in listed:
-        if name not in MECHANISMS:
-            raise ValueError(f"mechanism {name!r}; valid: {', '.join(MECHANISMS)}")
-    return [MECHANISMS[name] for name in listed]
+    return [MECHANISMS[name] for name in filters("mechanisms", names, {name: name for name in MECHANISMS})]

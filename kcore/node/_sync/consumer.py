@@ -19,6 +19,7 @@ from kcore.node._sync.callers import SingleCaller
 from kcore.node._sync.calls import Calls, backoff_s
 from kcore.node._sync.member import Member, now_ms
 from kcore.node._sync.position_lookup import PositionLookup, stand_in
+from kcore.node.arguments import check_wait
 from kcore.node.interceptors import ConsumerInterceptor, chained, notified
 from kcore.node.requests import MAX_DECOMPRESSED_BYTES, read_fetched
 from kcore.node.types import (
@@ -217,6 +218,7 @@ class Consumer:
             KcoreError: the consumer was not started.
         """
         self.member._require_started()
+        check_wait("timeout", timeout)
         limit = self._max_records if max_records is None else max_records
         records = list(self._poll(timeout, limit, self._positions.take) or ())
         if not records and self._closed:
@@ -302,9 +304,16 @@ class Consumer:
         return key, state
 
     def position(self, partition: Partition) -> int | None:
-        """Returns the offset of the next record; None: it is not looked up yet."""
+        """Returns the offset of the next record; None: it is not looked up yet.
+
+        Raises:
+            KeyError: the partition is not assigned to the consumer.
+        """
         with self._guard:
-            _, state = self._position(partition)
+            key = as_partition(partition)
+            if key not in self._positions.by_partition and key in self._machine.assignment:
+                return None  # its `Assigned` event is not handled yet
+            _, state = self._position(key)
             return state.buffer.next_offset if state.buffer else state.fetch
 
     def seek(self, partition: Partition, offset: int | OffsetAndMetadata) -> None:

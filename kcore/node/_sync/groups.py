@@ -16,6 +16,7 @@ from kcore.node._sync.calls import REPEATED, Calls
 from kcore.node._sync.settings import GROUP as GROUP_SETTINGS
 from kcore.node._sync.settings import change_config, config_of
 from kcore.node._sync.topics import Topics
+from kcore.node.arguments import GROUP_STATES, GROUP_TYPES, filters
 from kcore.node.descriptions import described_group
 from kcore.node.membership import Protocol, member_settings
 from kcore.node.requests import (
@@ -82,9 +83,13 @@ class Groups:
         Args:
             types: the types to list: "classic", "consumer", "share", "streams"; empty: all.
             states: the states to list, for example "Stable"; empty: all.
+
+        Raises:
+            ConfigError: a type or a state does not exist.
         """
+        types, states = filters("types", types, GROUP_TYPES), filters("states", states, GROUP_STATES)
         brokers = self._calls.brokers()
-        listed = gather(self._list(broker, list(types), list(states)) for broker in brokers)
+        listed = gather(self._list(broker, types, states) for broker in brokers)
         return sorted((group for groups in listed for group in groups), key=lambda group: group.group_id)
 
     def _list(self, broker: Broker, types: Sequence[str], states: Sequence[str]) -> Sequence[GroupListing]:

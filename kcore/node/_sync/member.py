@@ -39,6 +39,7 @@ from kcore.node._sync.backend import (
 from kcore.node._sync.callers import SingleCaller
 from kcore.node._sync.calls import Calls
 from kcore.node._sync.missing_topics import Subscription
+from kcore.node.arguments import LONG_LIFE_S, check_wait
 from kcore.node.membership import MemberState
 from kcore.node.requests import to_commit
 from kcore.node.types import GroupMetadata, Offsets, Partition, TopicPartition, as_partition, as_partitions
@@ -213,6 +214,7 @@ class Member:
             MemberClosedError: the member was closed before; `join` returns a new one.
             EngineClosedError, ConnectionClosedError: the node is closed.
         """
+        check_wait("timeout", timeout)
         self._require_open()
         self._calls.require_open()
         if not self._started:
@@ -272,6 +274,7 @@ class Member:
             Exception: a listener raised this error; the member is still in its group.
         """
         self._require_started()
+        check_wait("timeout", timeout, LONG_LIFE_S)
         until_s = None if timeout is None else monotonic() + timeout
         while True:
             self._failed.clear()
@@ -285,10 +288,8 @@ class Member:
 
     def _require_open(self) -> None:
         if self._closing:
-            group_id = self._machine.settings.group_id
-            raise MemberClosedError(
-                f"the member of group {group_id!r} is closed: join or consume again with a new one"
-            ) from self._machine.fatal
+            closed = f"the member of group {self._machine.settings.group_id!r} is closed"
+            raise MemberClosedError(f"{closed}: join or consume again with a new one") from self._machine.fatal
 
     def _require_alive(self) -> None:
         if self._closed.is_set() and not self._closing:
@@ -428,6 +429,7 @@ class Member:
             KcoreError: the member was not started.
         """
         self._require_started()
+        check_wait("timeout", timeout)
         self._iterating = True
         event = self._next_event(timeout)
         if event is None and self._closed.is_set():
@@ -540,9 +542,8 @@ class Member:
             return
         self._logged = text
         logger.error(
-            "client: member %s of group %s failed: %s; %s",
-            self.member_id,
-            self._machine.settings.group_id,
+            "client: %s failed: %s; %s",
+            self._machine.settings.name_of(self.member_id),
             text,
             "close it and join again" if error is self._machine.fatal else "its next operation raises the error",
             exc_info=None if isinstance(error, KafkaError) else error,

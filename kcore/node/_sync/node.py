@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from kcore.node._sync.calls import Calls
 from kcore.node._sync.transport import Send, Transport
+from kcore.node.arguments import check_choice, check_seconds, codec_of
 
 if TYPE_CHECKING:
     from kcore.node._sync.groups import Group, Groups
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 CALL_TIMEOUT_S = 60.0
 """The time limit of a call with its repetitions, as Kafka's `default.api.timeout.ms`."""
+LONG_TRANSACTION_S, LONG_DELIVERY_S, LONG_LINGER_S = 3_600.0, 3_600.0, 1.0
+"""Longer times are probably meant in milliseconds."""
 
 
 class Node:
@@ -126,14 +129,16 @@ class Node:
 
         Raises:
             ProducerFencedError: on entering, at an operation or at the commit: another producer has taken over the id.
+            ConfigError: the timeout or the compression is not valid.
         """
         from kcore.node._sync.transactional_producer import transactional_producer  # noqa: PLC0415
         from kcore.node._sync.transactions import Transaction  # noqa: PLC0415
-        from kcore.protocol.compression import CompressionType  # noqa: PLC0415
 
+        check_seconds("timeout", timeout, LONG_TRANSACTION_S)
+        codec = codec_of(compression)
         producer = transactional_producer(self._calls, self._producers, transactional_id, timeout)
         self._producers[transactional_id] = producer
-        return Transaction(producer, CompressionType.from_name(compression), tuple(interceptors))
+        return Transaction(producer, codec, tuple(interceptors))
 
     def producer(
         self,
@@ -160,11 +165,16 @@ class Node:
                 twice.
             create_topics: True to let the server create missing topics, if it is configured to.
             interceptors: see each record before it is appended, and its result.
+
+        Raises:
+            ConfigError: an argument is not valid.
         """
         from kcore.node._sync.producer import Producer  # noqa: PLC0415 - only producers need it
-        from kcore.protocol.compression import CompressionType  # noqa: PLC0415
 
-        codec = CompressionType.from_name(compression)
+        check_seconds("linger", linger, LONG_LINGER_S)
+        check_seconds("timeout", timeout, LONG_DELIVERY_S)
+        check_choice("acks", acks, ("all", 1))
+        codec = codec_of(compression)
         number = -1 if acks == "all" else acks
         return Producer(
             self._calls,

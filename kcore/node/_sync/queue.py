@@ -29,6 +29,7 @@ from kcore.node._sync.calls import Calls
 from kcore.node._sync.member import now_ms
 from kcore.node._sync.missing_topics import Subscription
 from kcore.node._sync.topics import LATEST
+from kcore.node.arguments import check_wait
 from kcore.node.requests import AcquiredBatch, acquired_batches, list_offsets_request, read_acquired
 from kcore.node.types import Record, TopicPartition
 from kcore.protocol.error_codes import ErrorCode
@@ -338,6 +339,7 @@ class Queue:
         Raises:
             KafkaError: the group or a broker refused the worker.
         """
+        check_wait("timeout", timeout)
         self._start()
         deadline_ms = None if timeout is None else now_ms() + round(timeout * 1000)
         with self._getting:

@@ -16,6 +16,7 @@ from kcore.errors import ConnectionClosedError, KafkaError, KcoreError, Partitio
 from kcore.node._sync.backend import monotonic, sleep
 from kcore.node._sync.calls import Calls
 from kcore.node._sync.settings import TOPIC, change_config, config_of, to_text
+from kcore.node.arguments import check_wait, codec_of
 from kcore.node.descriptions import described_topics
 from kcore.node.requests import (
     build_batch,
@@ -344,8 +345,9 @@ class Topic:
 
         Raises:
             KafkaError: the server refused a batch. Batches of other partitions may be stored.
+            ConfigError: the compression does not exist.
         """
-        codec = CompressionType.from_name(compression)
+        codec = codec_of(compression)
         now_ms = self._calls.now_ms()
         rows: dict[int, list[tuple[int, bytes | None, bytes | None, HeaderList]]] = {}
         order: list[tuple[int, int]] = []
@@ -416,6 +418,7 @@ class Topic:
         Raises:
             OffsetOutOfRangeError: the partition does not have the offset.
         """
+        check_wait("wait", wait)
         place = TopicPartition(self.name, partition)
         committed = isolation == "read_committed"
         records: list[Record] = []

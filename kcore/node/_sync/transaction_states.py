@@ -13,6 +13,7 @@ from kcore.errors import KafkaError, KcoreError, raise_partition_errors
 from kcore.node._sync.backend import gather
 from kcore.node._sync.calls import Calls
 from kcore.node._sync.transactional_producer import TransactionalProducer
+from kcore.node.arguments import TRANSACTION_STATES, check_wait, filters
 from kcore.node.requests import by_topic
 from kcore.node.types import (
     OPEN_TRANSACTION_STATES,
@@ -35,9 +36,11 @@ from kcore.protocol.messages.write_txn_markers import (
 
 NO_OFFSET = -1
 ALL = -1  # ListTransactions: no filter by duration
-STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 IDLE_S = 900.0
 """The default of the server's transaction.max.timeout.ms: a live coordinator ends every transaction by then."""
+LONG_OPEN_S = 86_400.0
+LONG_IDLE_S = 604_800.0
+"""A longer time that a transaction is open, or that its producer is idle, is probably meant in milliseconds."""
 
 
 class Transactions:
@@ -63,10 +66,11 @@ class Transactions:
             pattern: only ids that match this regular expression (RE2) completely; None: all.
 
         Raises:
-            InvalidRequestError: a state does not exist.
+            ConfigError: a state does not exist.
         """
+        check_wait("longer_than", longer_than, LONG_OPEN_S)
         request = ListTransactionsRequest(
-            state_filters=[*states],
+            state_filters=filters("states", states, TRANSACTION_STATES),
             producer_id_filters=[*producer_ids],
             duration_filter=ALL if longer_than is None else round(longer_than * 1000),
             transactional_id_pattern=pattern,
@@ -115,6 +119,7 @@ class Transactions:
         Raises:
             UnknownTopicOrPartitionError: a partition does not exist.
         """
+        check_wait("idle", idle, LONG_IDLE_S)
         since_ms = self._calls.now_ms() - round(idle * 1000)
         found = [
             each
@@ -202,8 +207,7 @@ def _listings(response: Any) -> Sequence[TransactionListing]:
         raise KafkaError.of(response.error_code)
     if response.unknown_state_filters:
         unknown = " or ".join(response.unknown_state_filters)
-        text = f"unknown transaction state: {unknown}; valid: {', '.join(STATES)}"
-        raise KafkaError.of(ErrorCode.INVALID_REQUEST, text)
+        raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"the server has no transaction state {unknown}")
     return [
         TransactionListing(row.transactional_id, row.producer_id, row.transaction_state)
         for row in response.transaction_states

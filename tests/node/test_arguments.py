@@ -1,0 +1,168 @@
+"""Arguments that are probably mistakes: names that do not exist, and milliseconds instead of seconds."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import kcore
+from kcore.errors import ConfigError, ImplausibleTimeWarning
+from kcore.group.classic.states import GroupState as ClassicState
+from kcore.group.consumer.states import GroupState as ConsumerState
+from kcore.group.group import GroupType
+from kcore.group.share.states import GroupState as ShareState
+from kcore.group.streams.states import GroupState as StreamsState
+from kcore.node.arguments import GROUP_STATES, GROUP_TYPES, TRANSACTION_STATES, filters
+from kcore.node.types import to_ms
+from kcore.transaction.states import NAMES
+
+CHOICES: dict[str, tuple[Callable[[kcore.Node], Any], str]] = {
+    "types of groups": (lambda node: node.groups.list(types=["Consume"]), "'classic', 'consumer', 'share', 'streams'"),
+    "states of groups": (lambda node: node.groups.list(states=["Sable"]), "'Reconciling', 'Stable', 'NotReady'"),
+    "states of transactions": (lambda node: node.transactions.list(states=["Open"]), "'Empty', 'Ongoing'"),
+    "protocol": (lambda node: node.group("g").join("t", protocol="Consumer"), "'consumer', 'classic'"),  # type: ignore[arg-type]
+    "protocol of a consumer": (lambda node: node.group("g").consume("t", protocol="x"), "'consumer', 'classic'"),  # type: ignore[arg-type]
+    "reset": (lambda node: node.group("g").consume("t", reset="begin"), "'earliest', 'latest', 'none'"),  # type: ignore[arg-type]
+    "isolation": (lambda node: node.group("g").consume("t", isolation="committed"), "'read_committed', "),  # type: ignore[arg-type]
+    "isolation of a read": (lambda node: node.topics["t"].read(0, 0, isolation="x"), "'read_committed', "),  # type: ignore[arg-type]
+    "isolation of an end": (lambda node: node.topics["t"].end_offsets("x"), "'read_committed', "),  # type: ignore[arg-type]
+    "isolation of ends": (lambda node: node.topics.end_offsets([("t", 0)], "x"), "'read_committed', "),  # type: ignore[arg-type]
+    "acks": (lambda node: node.producer(acks="1"), "'all', 1"),  # type: ignore[arg-type]
+    "compression": (lambda node: node.producer(compression="snapy"), "'none', 'gzip', 'snappy', 'lz4', 'zstd'"),
+    "compression of a batch": (lambda node: node.topics["t"].append_many(["v"], compression="lz5"), "'gzip', "),
+    "compression of a transaction": (lambda node: node.transaction("x", compression="gz"), "'gzip', "),
+    "mechanisms": (lambda node: node.users.set_password("u", "p", mechanisms=["SHA"]), "'SCRAM-SHA-256', "),
+}
+"""Each argument that takes one of a few names, and a part of its error's list of them."""
+
+TIMES: dict[str, Callable[[kcore.Node, float], Any]] = {
+    "linger": lambda node, time: node.producer(linger=time),
+    "timeout": lambda node, time: node.producer(timeout=time),
+    "timeout of a transaction": lambda node, time: node.transaction("x", timeout=time),
+    "session_timeout": lambda node, time: node.group("g").join("t", protocol="classic", session_timeout=time),
+    "heartbeat_interval": lambda node, time: node.group("g").join(
+        "t", protocol="classic", session_timeout=1800.0, heartbeat_interval=time
+    ),
+    "rebalance_timeout": lambda node, time: node.group("g").join("t", rebalance_timeout=time),
+    "metadata_max_age": lambda node, time: node.group("g").consume("t", metadata_max_age=time),
+    "auto_commit": lambda node, time: node.group("g").consume("t", auto_commit=time),
+}
+MILLISECONDS = {
+    "linger": 5,
+    "timeout": 120_000,
+    "timeout of a transaction": 60_000,
+    "session_timeout": 45_000,
+    "heartbeat_interval": 1_000,
+    "rebalance_timeout": 300_000,
+    "metadata_max_age": 300_000,
+    "auto_commit": 5_000,
+}
+"""Kafka's defaults in milliseconds, or a value that fits a longer session."""
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Any:
+    with kcore.open() as node:
+        node.topics.create("t", 1)
+        yield node
+
+
+@pytest.mark.parametrize("case", CHOICES)
+def test_a_name_that_does_not_exist_is_an_error_with_the_valid_names(embedded: kcore.EmbeddedNode, case: str) -> None:
+    call, valid = CHOICES[case]
+    with pytest.raises(ConfigError, match=f"valid: .*{valid}") as raised:
+        call(embedded)
+    assert isinstance(raised.value, ValueError)
+
+
+def test_names_of_a_filter_may_be_one_text_in_any_case(embedded: kcore.EmbeddedNode) -> None:
+    embedded.group("named").commit({("t", 0): 0})
+    assert [row.group_id for row in embedded.groups.list(types="Classic", states="empty")] == ["named"]
+    assert embedded.groups.list(types="share") == []
+    embedded.group("named").delete()
+
+
+def test_the_names_of_filters_are_those_of_the_coordinators() -> None:
+    states = [state.value for kind in (ClassicState, ConsumerState, ShareState) for state in kind]
+    assert {state.lower() for state in states} <= {text.lower() for text in GROUP_STATES.values()}
+    assert {state.kafka_name: state.filter_name for state in StreamsState}.items() <= {
+        name: text.lower() for name, text in GROUP_STATES.items()
+    }.items()
+    assert set(GROUP_STATES) == {*states, *(state.kafka_name for state in StreamsState)}
+    assert set(GROUP_TYPES) == {kind.value for kind in GroupType}
+    assert set(TRANSACTION_STATES) >= set(NAMES.values())
+    assert filters("states", ["NOTREADY", "Dead"], GROUP_STATES) == ["not_ready", "Dead"]
+
+
+@pytest.mark.parametrize("argument", TIMES)
+def test_milliseconds_in_place_of_seconds_give_a_warning_at_the_call(
+    embedded: kcore.EmbeddedNode, argument: str
+) -> None:
+    time = MILLISECONDS[argument]
+    with pytest.warns(ImplausibleTimeWarning) as raised:
+        TIMES[argument](embedded, time)
+    (warning,) = raised
+    name = argument.split(maxsplit=1)[0]
+    assert str(warning.message).startswith(f"{name}={time:g} is in seconds: ")
+    assert str(warning.message).endswith(f"; for {time:g} milliseconds, pass {time / 1000:g}")
+    assert warning.filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        TIMES[argument](embedded, time / 1000)
+
+
+@pytest.mark.parametrize("argument", TIMES)
+@pytest.mark.parametrize("time", [-1, math.nan, math.inf, 1e10])
+def test_a_time_that_no_request_can_express_is_an_error(
+    embedded: kcore.EmbeddedNode, argument: str, time: float
+) -> None:
+    with pytest.raises(ConfigError, match=f"{argument.split(maxsplit=1)[0]}={time!r}; valid: "):
+        TIMES[argument](embedded, time)
+
+
+def test_the_times_of_a_connection_are_checked_before_it_is_made() -> None:
+    for times in ({"timeout": 30_000}, {"call_timeout": 60_000}):
+        with (
+            pytest.warns(ImplausibleTimeWarning, match="is in seconds") as raised,
+            pytest.raises(kcore.errors.ConnectionClosedError),
+        ):
+            kcore.connect("127.0.0.1:1", **times)
+        assert [warning.filename for warning in raised] == [__file__]
+
+
+def test_a_long_wait_of_one_call_gives_a_warning(embedded: kcore.EmbeddedNode) -> None:
+    embedded.topics["t"].append("v")
+    with (
+        embedded.group("waits").consume("t") as consumer,
+        pytest.warns(ImplausibleTimeWarning, match=r"timeout=5000 is in seconds: 1\.39 h; .*, pass 5"),
+    ):
+        assert len(consumer.poll(5000)) == 1
+    with pytest.warns(ImplausibleTimeWarning, match="wait=1000"):
+        assert len(embedded.topics["t"].read(0, 0, wait=1000)) == 1
+    with embedded.producer() as producer, pytest.warns(ImplausibleTimeWarning, match="timeout=1000"):
+        producer.append("t", "v").result(1000)
+    with pytest.warns(ImplausibleTimeWarning, match="longer_than=600000"):
+        assert embedded.transactions.list(longer_than=600_000) == []
+
+
+async def test_a_warning_names_the_line_that_awaits_the_call() -> None:
+    async with kcore.open_async() as node:
+        await (await node.topics.create("t", 1)).append("v")
+        async with node.group("g").consume("t") as consumer:
+            with pytest.warns(ImplausibleTimeWarning) as raised:
+                await consumer.poll(10_000)
+    assert [warning.filename for warning in raised] == [__file__]
+
+
+def test_a_timestamp_in_milliseconds_is_an_error(embedded: kcore.EmbeddedNode) -> None:
+    for call in (
+        lambda: embedded.topics["t"].append("v", timestamp=1_700_000_000_000),
+        lambda: embedded.topics["t"].offsets_at(1_700_000_000_000),
+    ):
+        with pytest.raises(ValueError, match=r"seconds since 1970, not milliseconds"):
+            call()
+    assert to_ms(1_700_000_000) == 1_700_000_000_000
