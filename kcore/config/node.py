@@ -509,9 +509,12 @@ class Config(ConfigValues):
     )
     kcore_max_group_metadata_bytes: int = setting(
         268_435_456,
-        "Maximum bytes of metadata of the members of all classic groups together; -1: no limit. One group may have an "
-        "eighth of it. A join that would exceed a limit gets GROUP_MAX_SIZE_REACHED, unless its group has less than "
-        "64 KiB. From the fifth protocol of a member on, each counts 256 bytes more.",
+        "Maximum bytes of metadata of the members of all groups together; -1: no limit. One group may have an eighth "
+        "of it. A join or heartbeat that would exceed a limit gets GROUP_MAX_SIZE_REACHED, unless its group has less "
+        "than 64 KiB; a member may always name fewer topics or leave. A topic name counts 200 bytes more than its "
+        "characters. Members of a group with equal subscriptions share their names, which count once. Each different "
+        "topic of a group counts 384 bytes, each subtopology 512, and each client tag 192. From the fifth protocol of "
+        "a classic member on, each counts 256 bytes more. Topics that a pattern matches do not count.",
         low=-1,
         kind=LONG,
     )

@@ -12,6 +12,7 @@ from kcore.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from kcore.group.offsets.commit import PlannedTopic
+    from kcore.group.shard import GroupShard
     from kcore.runtime.machine import Record
 
 
@@ -51,16 +52,36 @@ class Group(ABC):
         members: its members by id.
         protocol_type: the use that its members declare ("consumer", "connect", ...); "" for a group that never had
             members.
+        metadata_bytes: the counted size of its members' metadata; see `metadata_bound`.
+        shard: the state machine that holds the group.
     """
 
-    __slots__ = ("group_id", "protocol_type")
+    __slots__ = ("_registered", "group_id", "metadata_bytes", "protocol_type")
 
     group_type: GroupType
     members: Mapping[str, Any]
+    shard: GroupShard
 
-    def __init__(self, group_id: str) -> None:
+    def __init__(self, group_id: str, registered: bool = True) -> None:
+        """Sets the id.
+
+        Args:
+            group_id: its name.
+            registered: whether it is one of its shard's groups. False for a tentative group, which a decision builds
+                before its records are replayed.
+        """
         self.group_id = group_id
         self.protocol_type = ""
+        self.metadata_bytes = 0
+        self._registered = registered
+
+    def count_metadata(self, size_bytes: int) -> None:
+        """Counts bytes of metadata that were added, or removed if below zero; a tentative group counts only its own."""
+        meters = self.shard.meters
+        own_bytes, node_bytes = self.metadata_bytes + size_bytes, meters.metadata_bytes + size_bytes
+        self.metadata_bytes = own_bytes  # nothing can raise between the two changes
+        if self._registered:
+            meters.metadata_bytes = node_bytes
 
     @abstractmethod
     def state_name(self) -> str:
@@ -142,6 +163,10 @@ class Group(ABC):
     @abstractmethod
     def on_unloaded(self) -> None:
         """Cancels the armed timers, which would keep the group in memory. The runtime completes pending responses."""
+
+    def on_replaced(self) -> None:
+        """Ends the group when a group of another kind takes its id in the same shard."""
+        self.on_unloaded()
 
 
 def not_found(group_id: str, existing: Group | None, required: GroupType) -> KafkaError:

@@ -27,7 +27,7 @@ class GroupMeters:
             group.
         rebalance_times: the durations of rebalances by kind of group, in seconds: from the change that begins a
             rebalance until every member has its assignment. Share groups have none, as in Kafka.
-        metadata_bytes: the present size of the metadata of all members of classic groups.
+        metadata_bytes: the present counted size of the metadata of the members of all groups; see `metadata_bound`.
     """
 
     __slots__ = ("expirations", "joins", "leaves", "metadata_bytes", "rebalance_times")

@@ -41,7 +41,7 @@ def find_or_create(shard: GroupShard, group_id: str, kind: type[G]) -> G:
     if group is not None and not (isinstance(group, ClassicGroup) and not group.protocol_type and group.is_empty()):
         raise ReplayError(f"record of a {kind.group_type.value} group, but {group!r} has the same id")
     if group is not None:
-        group.on_unloaded()
+        group.on_replaced()
     created = shard.groups[group_id] = kind(shard, group_id, live=shard.live)
     return created
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from kcore.group.classic import expiry, rebalance
 from kcore.group.classic.member import Member, PendingMember, Protocols
-from kcore.group.classic.metadata_bound import size_of
 from kcore.group.classic.protocols import subscribed_topics
 from kcore.group.classic.records import group_tombstone
 from kcore.group.classic.replies import HEARTBEAT_IN_STATE, join_error, sync_error
 from kcore.group.classic.states import COMPLETING, DEAD, EMPTY, REBALANCING, STABLE, STATES, GroupState, may_follow
 from kcore.group.group import COMMIT_TIMESTAMP, ExpirationBase, Group, GroupType
+from kcore.group.metadata_bound import protocols_bytes
 from kcore.process_logging import fields
 from kcore.protocol.consumer_protocol import PROTOCOL_TYPE as CONSUMER
 from kcore.protocol.error_codes import NO_ERROR, ErrorCode
@@ -58,7 +58,6 @@ class ClassicGroup(Group):
         pending_syncs: ids of members that have not synced in this generation; an ordered set.
         members_awaiting_join: number of members with a parked join.
         supported_protocols: number of members that support each protocol.
-        metadata_bytes: the size of all members' metadata.
         subscribed_topics: the consumers' topics as of the last completed join phase; None if unknown.
         new_member_added: True if a member joined since the current initial delay started.
         join_phase: the timer of the join phase, if one is in progress.
@@ -76,7 +75,6 @@ class ClassicGroup(Group):
         "join_phase",
         "members",
         "members_awaiting_join",
-        "metadata_bytes",
         "new_member_added",
         "pending_joins",
         "pending_syncs",
@@ -112,7 +110,6 @@ class ClassicGroup(Group):
         self.pending_syncs: dict[str, None] = {}
         self.members_awaiting_join = 0
         self.supported_protocols: dict[str, int] = {}
-        self.metadata_bytes = 0
         self.subscribed_topics: frozenset[str] | None = None
         self.new_member_added = False
         self.join_phase: Timer | None = None
@@ -345,9 +342,7 @@ class ClassicGroup(Group):
             yield
 
     def _count_protocols(self, protocols: Protocols, change: int) -> None:
-        size_bytes = change * size_of(protocols)
-        self.metadata_bytes += size_bytes
-        self.shard.meters.metadata_bytes += size_bytes
+        self.count_metadata(change * protocols_bytes(protocols))
         counts = self.supported_protocols
         for name, _ in protocols:
             count = counts.get(name, 0) + change
@@ -578,8 +573,7 @@ class ClassicGroup(Group):
         for pending in self.pending_joins.values():
             pending.disarm()
         self.pending_joins = {}
-        self.shard.meters.metadata_bytes -= self.metadata_bytes
-        self.metadata_bytes = 0
+        self.count_metadata(-self.metadata_bytes)
         self._topics_work = None
         self.end_join_phase()
         self.end_sync_phase()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from kcore.group.classic import metadata_bound
 from kcore.group.classic.group import NEW_MEMBER_TIMEOUT_MS, ClassicGroup
 from kcore.group.classic.member import Member, Protocols
 from kcore.group.classic.protocols import protocols_of, select_protocol
@@ -13,6 +12,7 @@ from kcore.group.classic.records import group_created, group_snapshot, size_boun
 from kcore.group.classic.replies import is_leader, join_error, join_success, response_members
 from kcore.group.classic.states import COMPLETING, DEAD, EMPTY, PREPARING, STABLE
 from kcore.group.group import GroupType
+from kcore.group.metadata_bound import has_room, protocols_bytes
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.join_group import JoinGroupResponse
 from kcore.runtime.machine import Outcome
@@ -49,6 +49,8 @@ def join_group(shard: GroupShard, api: Api[Any, Any], context: RequestContext, r
         if request.member_id != UNKNOWN_MEMBER:
             return join_error(context.api_version, request.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
         records = [] if group is None else group.tombstones()
+        if group is not None:
+            group.on_replaced()
         created = ClassicGroup(shard, request.group_id)
         shard.groups[created.group_id] = created
         result = _Join(created, api, context, request).decide()
@@ -108,12 +110,13 @@ class _Join:
         Assigned ids do not count until they are used.
         """
         group, state = self.group, self.group.state
-        if not metadata_bound.has_room(group, self.request.member_id, self.protocols):
+        member = group.members.get(self.request.member_id)
+        growth = protocols_bytes(self.protocols) - (0 if member is None else protocols_bytes(member.protocols))
+        if not has_room(group, growth):
             return False
         max_size = group.shard.config.group_max_size
         if state is EMPTY or state is DEAD:
             return True
-        member = group.members.get(self.request.member_id)
         if state is PREPARING:
             # The first members to join get the places: this is how a group that exceeds the limit shrinks.
             return group.members_awaiting_join < max_size or (member is not None and member.awaiting_join is not None)

@@ -41,6 +41,8 @@ def replay_group_metadata(
             del shard.groups[key.group]
         return
     if type(group) is not ClassicGroup:
+        if group is not None:
+            group.on_replaced()
         group = shard.groups[key.group] = ClassicGroup(shard, key.group)
     install(group, value)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from kcore.group.consumer import leave
 from kcore.group.consumer.assignment import NO_PARTITIONS, NO_TARGET, CurrentAssignment, Target
-from kcore.group.consumer.member import ConsumerMember, MemberMetadata
+from kcore.group.consumer.member import ConsumerMember, MemberMetadata, own_bytes
 from kcore.group.consumer.records import group_tombstones
 from kcore.group.consumer.regex import resolution_is_due
 from kcore.group.consumer.states import STABLE, UNREVOKED, GroupState
@@ -76,7 +76,6 @@ class ConsumerGroup(Group):
     """
 
     __slots__ = (
-        "_registered",
         "assigned_at_ms",
         "assignment_epoch",
         "counted_state",
@@ -102,8 +101,7 @@ class ConsumerGroup(Group):
     group_type = GroupType.CONSUMER
 
     def __init__(self, shard: GroupShard, group_id: str, live: bool, registered: bool = True) -> None:
-        super().__init__(group_id)
-        self._registered = registered
+        super().__init__(group_id, registered)
         self.protocol_type = PROTOCOL_TYPE
         self.shard = shard
         self.live = live
@@ -219,13 +217,13 @@ class ConsumerGroup(Group):
         if member is None:
             member = self.members[member_id] = ConsumerMember(self, member_id, metadata)
             self._count(member, 1)
-            self.subscriptions.change(None, metadata)
+            self._subscribe(None, member_id, metadata)
             if self.live:
                 self.keep_session(member)
                 self.shard.meters.joins["consumer"] += 1
         else:
             before = member.metadata
-            self.subscriptions.change(before, metadata)
+            self._subscribe(before, member_id, metadata)
             member.set_metadata(metadata)
             self.last_members = None
             if self.live and (before.classic is None) is not (metadata.classic is None):
@@ -243,7 +241,7 @@ class ConsumerGroup(Group):
         del self.members[member_id]
         self.last_members = None
         self.owners.replace(member.current, None)
-        self.subscriptions.change(metadata, None)
+        self._subscribe(metadata, member_id, None)
         if metadata.instance_id is not None:
             self._forget_instance(metadata.instance_id, member_id)
         member.stop()
@@ -279,6 +277,14 @@ class ConsumerGroup(Group):
             if member.metadata.regex == regex:
                 member.assignor_member = None
         self._changed()
+
+    def _subscribe(self, before: MemberMetadata | None, member_id: str, after: MemberMetadata | None) -> None:
+        """Replaces the metadata of a member in the counts of the group."""
+        subscriptions = self.subscriptions
+        size_bytes = subscriptions.size_bytes
+        subscriptions.change(before, after)
+        size_bytes = subscriptions.size_bytes - size_bytes
+        self.count_metadata(size_bytes + own_bytes(member_id, after) - own_bytes(member_id, before))
 
     def _count(self, member: ConsumerMember, step: int) -> None:
         if member.current.state is STABLE:
@@ -424,6 +430,7 @@ class ConsumerGroup(Group):
     def on_unloaded(self) -> None:
         """Cancels all timers."""
         self.live = False
+        self.count_metadata(-self.metadata_bytes)
         for member in self.members.values():
             member.stop()
 

@@ -66,7 +66,7 @@ def heartbeat(
     check_size(group, request.member_id)
     member_id = request.member_id or new_member_id(shard)
     change = identify(group, member_id, request, records)
-    change.set_metadata(_metadata(shard, context, request, change.before), visible=visible)
+    change.set_metadata(_metadata(group, context, request, change.before), visible=visible)
     change.reconcile(request.topic_partitions)
     if change.member is not None and group.live:
         group.keep_session(change.member)
@@ -193,7 +193,7 @@ def check_epoch(member: ConsumerMember, request: Request) -> None:
 
 
 def _metadata(
-    shard: GroupShard, context: RequestContext, request: Request, before: MemberMetadata | None
+    group: ConsumerGroup, context: RequestContext, request: Request, before: MemberMetadata | None
 ) -> MemberMetadata:
     """Returns the member's metadata after the request: fields that are not set keep their value.
 
@@ -215,13 +215,14 @@ def _metadata(
     ):
         return before
     previous = MemberMetadata() if before is None else before
+    shard = group.shard
     return MemberMetadata(
         previous.instance_id if request.instance_id is None else request.instance_id,
         previous.rack_id if request.rack_id is None else request.rack_id,
         intern(context.client_id),
         intern(context.client_host),
         previous.rebalance_timeout_ms if timeout_ms == UNCHANGED else timeout_ms,
-        previous.names if names is None else shard.consumer.names(names),
+        previous.names if names is None else group.subscriptions.sets.shared(shard.consumer.names(names)),
         previous.regex if request.subscribed_topic_regex is None else request.subscribed_topic_regex,
         previous.server_assignor if request.server_assignor is None else request.server_assignor,
     )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from kcore.group.consumer.assignment import NEW_MEMBER, CurrentAssignment
 from kcore.group.consumer.states import STABLE
+from kcore.group.metadata_bound import protocols_bytes, texts_bytes
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from kcore.runtime.shard_timer import ShardTimer
 
@@ -111,6 +112,22 @@ class MemberMetadata:
         )
 
     __hash__ = None  # type: ignore[assignment]  # compared, never a key
+
+
+def own_bytes(member_id: str, metadata: MemberMetadata | None) -> int:
+    """Returns the counted size of a member's metadata without the names of topics, in bytes; None has none."""
+    if metadata is None:
+        return 0
+    classic = metadata.classic
+    return (0 if classic is None else protocols_bytes(classic.protocols)) + texts_bytes(
+        member_id,
+        metadata.client_id,
+        metadata.client_host,
+        metadata.instance_id,
+        metadata.rack_id,
+        metadata.regex,
+        metadata.server_assignor,
+    )
 
 
 class ConsumerMember(ShardTimer):

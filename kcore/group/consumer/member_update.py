@@ -12,9 +12,11 @@ from kcore.errors import KafkaError
 from kcore.group.consumer import records as group_records
 from kcore.group.consumer import target as targets
 from kcore.group.consumer.assignment import NO_TARGET, CurrentAssignment, Reported, Target
+from kcore.group.consumer.member import own_bytes
 from kcore.group.consumer.reconcile import reconcile
 from kcore.group.consumer.regex import check_regex, schedule_resolution
 from kcore.group.consumer.subscriptions import NO_NAMES
+from kcore.group.metadata_bound import check_room
 from kcore.group.name_bound import check_names
 from kcore.protocol.error_codes import ErrorCode
 from kcore_ext.group.consumer_assignment import SubscribedTopics
@@ -110,13 +112,14 @@ class MemberChange:
 
         Raises:
             KafkaError: INVALID_REGULAR_EXPRESSION; UNKNOWN_SERVER_ERROR for more names than a record can hold;
-                GROUP_MAX_SIZE_REACHED for more than the group may have.
+                GROUP_MAX_SIZE_REACHED for more names or more metadata than the group may have.
         """
         group, before = self.group, self.before
         self.metadata = metadata
         if before is None or before.names is not metadata.names:
             self._check_names(metadata)
         if before is not metadata and (before is None or before != metadata):
+            self._check_room(metadata)
             self.records.append(group_records.member_metadata(group.group_id, self.member_id, metadata))
         names_changed = (
             bool(metadata.names) if before is None else before is not metadata and before.names != metadata.names
@@ -142,6 +145,15 @@ class MemberChange:
         before = NO_NAMES if self.before is None else self.before.names
         elements = group.shard.config.kcore_max_request_elements
         check_names(group.group_id, group.subscriptions.names, before, metadata.names, elements)
+
+    def _check_room(self, metadata: MemberMetadata) -> None:
+        """Refuses metadata that exceeds `kcore.max.group.metadata.bytes`."""
+        group, before = self.group, self.before
+        subscriptions = group.subscriptions
+        former_id = self.member_id if self.replaced is None else self.replaced.member_id
+        names = NO_NAMES if before is None else before.names
+        growth = subscriptions.sets.growth(subscriptions.names, names, metadata.names)
+        check_room(group, growth + own_bytes(self.member_id, metadata) - own_bytes(former_id, before))
 
     def _change_regex(self, old: str, new: str) -> tuple[bool, bool]:
         """Returns whether the pattern changed, and whether its matches are known already."""

@@ -71,7 +71,7 @@ def apply_metadata(group: ConsumerGroup, member_id: str, value: ConsumerGroupMem
             intern(value.client_id),
             intern(value.client_host),
             value.rebalance_timeout_ms,
-            group.shard.consumer.names(value.subscribed_topic_names),
+            group.subscriptions.sets.shared(group.shard.consumer.names(value.subscribed_topic_names)),
             value.subscribed_topic_regex or "",
             value.server_assignor,
             None

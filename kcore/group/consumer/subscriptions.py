@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kcore.group.metadata_bound import TOPIC_BYTES, NameSets
+
 if TYPE_CHECKING:
     from kcore.group.consumer.member import MemberMetadata
 
@@ -52,6 +54,7 @@ class Subscriptions:
         assignors: number of members that request an assignor.
         classic_members: number of members that use the classic protocol.
         classic_protocols: number of classic members that support a protocol.
+        sets: the different sets of names of the members.
     """
 
     __slots__ = (
@@ -64,6 +67,7 @@ class Subscriptions:
         "names",
         "regexes",
         "resolved",
+        "sets",
     )
 
     def __init__(
@@ -87,6 +91,7 @@ class Subscriptions:
         self.assignors: dict[str, int] = {}
         self.classic_members = 0
         self.classic_protocols: dict[str, int] = {}
+        self.sets = NameSets()
 
     def __contains__(self, topic: object) -> bool:
         """Returns True if any member subscribes to the topic, by name or by a pattern."""
@@ -99,6 +104,11 @@ class Subscriptions:
         for topic in self.matched:
             if topic not in names:
                 yield topic
+
+    @property
+    def size_bytes(self) -> int:
+        """The counted memory of the names; the matches of patterns do not count."""
+        return self.sets.size_bytes + TOPIC_BYTES * len(self.names)
 
     # ---- changes, for replay
 
@@ -116,6 +126,7 @@ class Subscriptions:
                     names[name] = readers + 1
             for name in old_names - new_names:
                 self._topic(names, name, -1)
+            self.sets.change(old_names, new_names)
         for metadata, step in ((before, -1), (after, 1)):
             if metadata is None:
                 continue

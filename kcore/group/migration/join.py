@@ -140,7 +140,7 @@ def _metadata(
         client_id=context.client_id,
         client_host=context.client_host,
         rebalance_timeout_ms=timeout_ms,
-        names=change.group.shard.consumer.names(subscription.topics),
+        names=change.group.subscriptions.sets.shared(change.group.shard.consumer.names(subscription.topics)),
         server_assignor=previous.server_assignor,
         classic=ClassicMetadata(request.session_timeout_ms, protocols),
     )

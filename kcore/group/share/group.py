@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from kcore.group.consumer.assignment import NO_TARGET, Target
 from kcore.group.group import ExpirationBase, Group, GroupType
+from kcore.group.metadata_bound import TOPIC_BYTES, NameSets
 from kcore.group.share import leave
-from kcore.group.share.member import CurrentAssignment, MemberMetadata, ShareMember
+from kcore.group.share.member import CurrentAssignment, MemberMetadata, ShareMember, own_bytes
 from kcore.group.share.partitions import NOTHING, StatePartitions
 from kcore.group.share.records import group_tombstones
 from kcore.group.share.states import EMPTY, STABLE, GroupState
@@ -53,6 +54,7 @@ class ShareGroup(Group):
         members: by member id, in the order of joining.
         targets: target assignments by member id.
         names: number of members that subscribe to a topic.
+        sets: the different sets of names of the members.
         state_partitions: the share partitions with state.
         initializing_since_ms: monotonic time of the last change of these lists. After the retry interval the
             initializing partitions are requested again.
@@ -66,7 +68,6 @@ class ShareGroup(Group):
 
     __slots__ = (
         "_assigned",
-        "_registered",
         "_unassigned",
         "assigned_at_ms",
         "assignment_epoch",
@@ -80,6 +81,7 @@ class ShareGroup(Group):
         "names",
         "next_target",
         "quiet_until_ms",
+        "sets",
         "shard",
         "state_partitions",
         "targets",
@@ -89,8 +91,7 @@ class ShareGroup(Group):
     group_type = GroupType.SHARE
 
     def __init__(self, shard: GroupShard, group_id: str, live: bool, registered: bool = True) -> None:
-        super().__init__(group_id)
-        self._registered = registered
+        super().__init__(group_id, registered)
         self.protocol_type = "share"
         self.shard = shard
         self.live = live
@@ -101,6 +102,7 @@ class ShareGroup(Group):
         self.members: dict[str, ShareMember] = {}
         self.targets: dict[str, Target] = {}
         self.names: dict[str, int] = {}
+        self.sets = NameSets()
         self.state_partitions: StatePartitions = NOTHING
         self.initializing_since_ms = 0
         self.topics_checked = False
@@ -189,11 +191,13 @@ class ShareGroup(Group):
         if member is None:
             member = self.members[member_id] = ShareMember(self, member_id, metadata)
             self._subscribe(frozenset(), metadata.names)
+            self.count_metadata(own_bytes(member_id, metadata))
             if self.live:
                 self.keep_session(member)
                 self.shard.meters.joins["share"] += 1
         else:
             self._subscribe(member.metadata.names, metadata.names)
+            self.count_metadata(own_bytes(member_id, metadata) - own_bytes(member_id, member.metadata))
             member.metadata = metadata
         self.last_target = None
         self._changed(before)
@@ -204,6 +208,7 @@ class ShareGroup(Group):
         del self.members[member.member_id]
         self.last_target = None
         self._subscribe(member.metadata.names, frozenset())
+        self.count_metadata(-own_bytes(member.member_id, member.metadata))
         member.disarm()
         if self.live:
             self.shard.meters.leaves["share"] += 1
@@ -251,7 +256,9 @@ class ShareGroup(Group):
         if before == after:
             return
         self._unassigned = None
-        names = self.names
+        names, sets = self.names, self.sets
+        size_bytes = sets.size_bytes + TOPIC_BYTES * len(names)
+        sets.change(before, after)
         for name in after - before:
             count = names[name] = names.get(name, 0) + 1
             if count == 1 and self._registered:
@@ -262,6 +269,7 @@ class ShareGroup(Group):
                 del names[name]
                 if self._registered:
                     self.shard.topic_subscribed(self.group_id, name, False)
+        self.count_metadata(sets.size_bytes + TOPIC_BYTES * len(names) - size_bytes)
 
     def _changed(self, before: GroupState) -> None:
         self.quiet_until_ms = 0
@@ -357,6 +365,7 @@ class ShareGroup(Group):
     def on_unloaded(self) -> None:
         """Cancels all timers."""
         self.live = False
+        self.count_metadata(-self.metadata_bytes)
         for member in self.members.values():
             member.disarm()
 

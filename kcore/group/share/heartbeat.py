@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcore.errors import KafkaError
 from kcore.group.group import GroupType, not_found
+from kcore.group.metadata_bound import check_room
 from kcore.group.name_bound import check_names
 from kcore.group.share import initialization, leave, target
 from kcore.group.share import records as share_records
 from kcore.group.share.group import ShareGroup
-from kcore.group.share.member import NEW_MEMBER, CurrentAssignment, MemberMetadata
+from kcore.group.share.member import NEW_MEMBER, CurrentAssignment, MemberMetadata, own_bytes
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.share_group_heartbeat import (
     Assignment,
@@ -89,7 +90,7 @@ def heartbeat(shard: GroupShard, context: RequestContext, stage: Stage) -> Respo
         return _leave(shard, request)
     group = _find_group(shard, request)
     member = _find_member(group, request)
-    metadata = _metadata(shard, context, request, member)
+    metadata = _metadata(group, context, request, member)
     if (
         member is not None
         and metadata is member.metadata
@@ -104,6 +105,9 @@ def heartbeat(shard: GroupShard, context: RequestContext, stage: Stage) -> Respo
     resubscribes = before != metadata.names
     if resubscribes:
         check_names(group.group_id, group.names, before, metadata.names, shard.config.kcore_max_request_elements)
+    if member is None or metadata is not member.metadata:
+        growth = group.sets.growth(group.names, before, metadata.names) + own_bytes(request.member_id, metadata)
+        check_room(group, growth - (0 if member is None else own_bytes(member.member_id, member.metadata)))
     return _update(Change(group, member, request.member_id, metadata, resubscribes), stage)
 
 
@@ -168,7 +172,7 @@ def _find_member(group: ShareGroup, request: Request) -> ShareMember | None:
 
 
 def _metadata(
-    shard: GroupShard, context: RequestContext, request: Request, member: ShareMember | None
+    group: ShareGroup, context: RequestContext, request: Request, member: ShareMember | None
 ) -> MemberMetadata:
     """Returns the member's metadata after the request; the same object if it does not change."""
     before = MemberMetadata() if member is None else member.metadata
@@ -180,7 +184,7 @@ def _metadata(
         before.rack_id if rack_id is None else rack_id,
         intern(context.client_id),
         intern(context.client_host),
-        before.names if names is None else shard.consumer.names(names),
+        before.names if names is None else group.sets.shared(group.shard.consumer.names(names)),
     )
     return before if member is not None and after == before else after
 

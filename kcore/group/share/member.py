@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kcore.group.metadata_bound import texts_bytes
 from kcore.group.replay import NO_EPOCH
 from kcore.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
 from kcore.runtime.shard_timer import ShardTimer
@@ -28,6 +29,11 @@ class MemberMetadata(NamedTuple):
     client_id: str = ""
     client_host: str = ""
     names: frozenset[str] = frozenset()
+
+
+def own_bytes(member_id: str, metadata: MemberMetadata) -> int:
+    """Returns the counted size of a member's metadata without the names of topics, in bytes."""
+    return texts_bytes(member_id, metadata.rack_id, metadata.client_id, metadata.client_host)
 
 
 class CurrentAssignment(NamedTuple):

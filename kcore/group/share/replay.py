@@ -54,9 +54,10 @@ def replay_member_metadata(
 ) -> None:
     """Applies type 10: a member's metadata, or its deletion."""
     if value is not None:
-        names = shard.consumer.names(value.subscribed_topic_names)
+        group = find_or_create(shard, key.group_id, ShareGroup)
+        names = group.sets.shared(shard.consumer.names(value.subscribed_topic_names))
         metadata = MemberMetadata(value.rack_id, intern(value.client_id), intern(value.client_host), names)
-        find_or_create(shard, key.group_id, ShareGroup).put_metadata(key.member_id, metadata)
+        group.put_metadata(key.member_id, metadata)
         return
     delete_member(shard, key, ShareGroup)
 

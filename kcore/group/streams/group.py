@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from kcore.group.group import ExpirationBase, Group, GroupType
 from kcore.group.streams import leave
-from kcore.group.streams.member import NEVER, MemberMetadata, StreamsMember
+from kcore.group.streams.member import NEVER, MemberMetadata, StreamsMember, own_bytes
 from kcore.group.streams.processes import TaskProcesses
 from kcore.group.streams.records import group_tombstones
 from kcore.group.streams.states import STABLE, UNREVOKED, GroupState
@@ -75,7 +75,6 @@ class StreamsGroup(Group):
     """
 
     __slots__ = (
-        "_registered",
         "_resting",
         "assigned_at_ms",
         "assignment_configs",
@@ -103,8 +102,7 @@ class StreamsGroup(Group):
     group_type = GroupType.STREAMS
 
     def __init__(self, shard: GroupShard, group_id: str, live: bool, registered: bool = True) -> None:
-        super().__init__(group_id)
-        self._registered = registered
+        super().__init__(group_id, registered)
         self.protocol_type = PROTOCOL_TYPE
         self.shard = shard
         self.live = live
@@ -183,6 +181,9 @@ class StreamsGroup(Group):
                 self.shard.topic_subscribed(self.group_id, name, False)
             for name in new - old:
                 self.shard.topic_subscribed(self.group_id, name, True)
+            self.count_metadata(
+                (0 if topology is None else topology.size_bytes) - (0 if before is None else before.size_bytes)
+            )
         self._changed()
 
     def put_metadata(self, member_id: str, metadata: MemberMetadata) -> None:
@@ -191,11 +192,13 @@ class StreamsGroup(Group):
         if member is None:
             member = self.members[member_id] = StreamsMember(self, member_id, metadata)
             self._count(member, 1)
+            self.count_metadata(own_bytes(member_id, metadata))
             if self.live:
                 self.keep_session(member)
                 self.shard.meters.joins["streams"] += 1
         else:
             before = member.metadata
+            self.count_metadata(own_bytes(member_id, metadata) - own_bytes(member_id, before))
             if before.process_id != metadata.process_id:
                 self.processes.replace(member.current, before.process_id, member.current, metadata.process_id)
             member.set_metadata(metadata)
@@ -204,6 +207,7 @@ class StreamsGroup(Group):
     def remove(self, member: StreamsMember) -> None:
         """Removes a member."""
         self._count(member, -1)
+        self.count_metadata(-own_bytes(member.member_id, member.metadata))
         del self.members[member.member_id]
         self.processes.replace(member.current, member.metadata.process_id, None, "")
         member.stop()
@@ -410,8 +414,14 @@ class StreamsGroup(Group):
             self.keep_session(member)
             self.await_revocation(member)
 
+    def on_replaced(self) -> None:
+        """Ends the group when a group of another kind takes its id in the same shard."""
+        self.put_topology(None)  # the shard forgets the topics of the topology
+        self.on_unloaded()
+
     def on_unloaded(self) -> None:
         """Cancels all timers."""
         self.live = False
+        self.count_metadata(-self.metadata_bytes)
         for member in self.members.values():
             member.stop()

@@ -105,6 +105,7 @@ def heartbeat(shard: GroupShard, context: RequestContext, stage: Stage) -> Decis
     metadata = _metadata(context, request, before)
     change = MemberChange(group, request.member_id, member, current, metadata, records, stage.prepared)
     change.set_topology(request.topology)
+    change.check_room(before)
     change.move_epoch(report)
     change.reconcile(report, stage.assigns, stage.moves)
     if member is not None and group.live:

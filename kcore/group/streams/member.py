@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kcore.group.metadata_bound import texts_bytes
 from kcore.group.streams.tasks import NEW_MEMBER, CurrentAssignment
 from kcore.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
 from kcore.runtime.shard_timer import ShardTimer
@@ -45,6 +46,28 @@ class MemberMetadata(NamedTuple):
     process_id: str = ""
     endpoint: tuple[str, int] | None = None
     client_tags: tuple[tuple[str, str], ...] = ()
+
+
+TAG_BYTES: Final = 192
+"""The memory of a client tag, besides its characters."""
+
+
+def own_bytes(member_id: str, metadata: MemberMetadata) -> int:
+    """Returns the counted size of a member's metadata, in bytes."""
+    endpoint, tags = metadata.endpoint, metadata.client_tags
+    return (
+        texts_bytes(
+            member_id,
+            metadata.instance_id,
+            metadata.rack_id,
+            metadata.client_id,
+            metadata.client_host,
+            metadata.process_id,
+            None if endpoint is None else endpoint[0],
+        )
+        + TAG_BYTES * len(tags)
+        + sum(len(key) + len(value) for key, value in tags)
+    )
 
 
 NEW_METADATA: Final = MemberMetadata()

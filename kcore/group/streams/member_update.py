@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kcore.errors import KafkaError
+from kcore.group.metadata_bound import check_room
 from kcore.group.streams import records as group_records
 from kcore.group.streams import target as targets
 from kcore.group.streams.configure import ConfiguredTopology, Status, TopicFault, configure
 from kcore.group.streams.group import NOT_VALIDATED
+from kcore.group.streams.member import own_bytes
 from kcore.group.streams.reconcile import reconcile
 from kcore.group.streams.states import STABLE
 from kcore.group.streams.timers import start_initial_delay
@@ -120,6 +122,23 @@ class MemberChange:
         if self.metadata.topology_epoch < present.epoch:
             text = f"the member's topology epoch {self.metadata.topology_epoch} is behind the group's {present.epoch}"
             self.statuses.append(TopicFault(Status.STALE_TOPOLOGY, text))
+
+    def check_room(self, before: MemberMetadata) -> None:
+        """Refuses metadata of the member, or a new topology, that exceeds `kcore.max.group.metadata.bytes`.
+
+        Args:
+            before: the member's metadata until now; that of a new member is empty.
+
+        Raises:
+            KafkaError: GROUP_MAX_SIZE_REACHED.
+        """
+        group, member_id = self.group, self.member_id
+        growth = 0 if self.topology is group.topology else self.topology.size_bytes
+        if self._metadata_changed:
+            growth += own_bytes(member_id, self.metadata)
+            growth -= 0 if self.member is None else own_bytes(member_id, before)
+        if growth > 0:
+            check_room(group, growth)
 
     def move_epoch(self, report: Report | None) -> None:
         """Configures the topology if its topics may have changed, and raises the group epoch if it must rise.

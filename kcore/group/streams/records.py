@@ -115,7 +115,7 @@ def current_assignment(group_id: str, member_id: str, current: CurrentAssignment
 
 def topology_record(group_id: str, topology: Topology) -> Record:
     """Returns the record of the group's topology (type 23)."""
-    return Record(StreamsGroupTopologyKey(group_id=group_id), topology.value)
+    return Record(StreamsGroupTopologyKey(group_id=group_id), topology)
 
 
 def group_records(group: StreamsGroup) -> list[Record]:

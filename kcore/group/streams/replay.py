@@ -100,8 +100,7 @@ def replay_group_epoch(
     if group is None:
         return
     check_deletable(group)
-    group.on_unloaded()
-    group.put_topology(None)  # the topology's tombstone follows, and finds no group
+    group.on_replaced()  # the topology's tombstone follows, and finds no group
     delay = shard.initial_delays.get(key.group_id)
     if delay is not None:
         delay.cancel()
@@ -172,11 +171,12 @@ def replay_topology(
     offset: int,
     producer_id: int,
     key: StreamsGroupTopologyKey,
-    value: StreamsGroupTopologyValue | None,
+    value: StreamsGroupTopologyValue | Topology | None,
 ) -> None:
-    """Applies type 23: the group's topology, or its deletion."""
+    """Applies type 23: the group's topology, or its deletion. Live, the decision has made the topology."""
     if value is not None:
-        find_or_create(shard, key.group_id, StreamsGroup).put_topology(Topology(value))
+        topology = value if isinstance(value, Topology) else Topology(value)
+        find_or_create(shard, key.group_id, StreamsGroup).put_topology(topology)
         return
     group = find(shard, key.group_id, StreamsGroup)
     if group is not None:

@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kcore.errors import KafkaError
+from kcore.group.metadata_bound import TOPIC_BYTES
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.records.streams_group_topology import (
     CopartitionGroup,
@@ -23,13 +24,20 @@ if TYPE_CHECKING:
 PARTS_PER_STEP: Final = 100
 PART_COST: Final = 5
 """The cost of the conversion of one subtopology, in microseconds."""
+PART_BYTES: Final = 512
+"""The memory of a subtopology without topics."""
+CONFIG_BYTES: Final = 256
+"""The memory of a setting of an internal topic, besides its characters."""
+COPARTITION_BYTES: Final = 256
+"""The memory of an empty group of co-partitioned topics."""
 
 
 class Topology:
-    """A topology as the group's record stores it. Immutable.
+    """A topology as the group's record stores it, and the value of that record. Immutable.
 
     Args:
         value: the record.
+        size_bytes: see the attribute; None: it is computed.
 
     Attributes:
         value: the record.
@@ -37,12 +45,14 @@ class Topology:
         subtopologies: by id.
         required_topics: every topic that must exist before tasks are assigned.
         subtopology_of: subtopology id by input topic (source or repartition source).
+        size_bytes: its counted memory; see `kcore.group.metadata_bound`.
     """
 
-    __slots__ = ("epoch", "required_topics", "subtopologies", "subtopology_of", "value")
+    __slots__ = ("epoch", "required_topics", "size_bytes", "subtopologies", "subtopology_of", "value")
 
-    def __init__(self, value: StreamsGroupTopologyValue) -> None:
+    def __init__(self, value: StreamsGroupTopologyValue, size_bytes: int | None = None) -> None:
         self.value = value
+        self.size_bytes = sum(map(_part_bytes, value.subtopologies)) if size_bytes is None else size_bytes
         self.epoch = value.epoch
         self.subtopologies: dict[str, Subtopology] = {part.subtopology_id: part for part in value.subtopologies}
         self.required_topics: frozenset[str] = frozenset(
@@ -59,6 +69,10 @@ class Topology:
         return self.epoch == other.epoch and self.subtopologies == other.subtopologies
 
     __hash__ = None  # type: ignore[assignment]  # compared, never a key
+
+    def encode_value(self, version: int) -> bytes:
+        """Encodes the value of the record."""
+        return self.value.encode_value(version)
 
     def __repr__(self) -> str:
         return f"<Topology epoch {self.epoch} {sorted(self.subtopologies)}>"
@@ -107,11 +121,14 @@ def from_request_in_steps(topology: RequestedTopology) -> Generator[int, None, T
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the topology epoch {topology.epoch} is negative")
     if len({part.subtopology_id for part in parts}) < len(parts):
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "two subtopologies have the same id")
-    converted = []
+    converted: list[Subtopology] = []
+    size_bytes = 0
     for first in range(0, len(parts), PARTS_PER_STEP):
-        converted += [_subtopology(part) for part in parts[first : first + PARTS_PER_STEP]]
+        some = [_subtopology(part) for part in parts[first : first + PARTS_PER_STEP]]
+        converted += some
+        size_bytes += sum(map(_part_bytes, some))
         yield PART_COST * PARTS_PER_STEP
-    return Topology(StreamsGroupTopologyValue(epoch=topology.epoch, subtopologies=tuple(converted)))
+    return Topology(StreamsGroupTopologyValue(epoch=topology.epoch, subtopologies=tuple(converted)), size_bytes)
 
 
 def is_same(requested: RequestedTopology, topology: Topology) -> bool:
@@ -155,6 +172,20 @@ def _subtopology(part: Any) -> Subtopology:
         repartition_source_topics=_topics(part.repartition_source_topics),
         copartition_groups=_copartitions(part.copartition_groups),
     )
+
+
+def _part_bytes(part: Subtopology) -> int:
+    """Returns the counted memory of a subtopology, with its configuration."""
+    names = (part.subtopology_id, *part.source_topics, *part.source_topic_regex, *part.repartition_sink_topics)
+    size_bytes = PART_BYTES + TOPIC_BYTES * (len(names) - 1) + sum(map(len, names))
+    for topic in internal_topics(part):
+        size_bytes += TOPIC_BYTES + len(topic.name)
+        for config in topic.topic_configs:
+            size_bytes += CONFIG_BYTES + len(config.key) + len(config.value)
+    for group in part.copartition_groups:
+        numbers = len(group.source_topics) + len(group.source_topic_regex) + len(group.repartition_source_topics)
+        size_bytes += COPARTITION_BYTES + 8 * numbers
+    return size_bytes
 
 
 def _copartitions(groups: Sequence[Any]) -> tuple[CopartitionGroup, ...]:

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kcore.group import metadata_bound
 from kcore.group.apis import leave_group
-from kcore.group.classic import metadata_bound, protocols
+from kcore.group.classic import protocols
 from kcore.group.classic.protocols import topic_names
 from kcore.group.classic.records import group_snapshot
 from kcore.protocol import DecodeError
@@ -171,8 +172,8 @@ def test_protocols_beyond_a_few_count_their_memory(world: World) -> None:
     """300 members with 24,000 empty protocols each would take 700 MB of memory, and 1,600 ms when they leave."""
     few = metadata_bound.FEW_PROTOCOLS
     empty = tuple((f"p{number}", b"") for number in range(few + 3))
-    assert metadata_bound.size_of(empty[:few]) == 2 * few
-    assert metadata_bound.size_of(empty) == 2 * len(empty) + 3 * metadata_bound.PROTOCOL_BYTES
+    assert metadata_bound.protocols_bytes(empty[:few]) == 2 * few
+    assert metadata_bound.protocols_bytes(empty) == 2 * len(empty) + 3 * metadata_bound.PROTOCOL_BYTES
     limit = (8 << 20) // metadata_bound.MAX_GROUP_SHARE
     most = limit // metadata_bound.PROTOCOL_BYTES
     offer = [(f"{number:04}", b"") for number in range(most + few)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kcore.group.classic import metadata_bound
+from kcore.group import metadata_bound
 from kcore.group.classic.states import GroupState
 from kcore.protocol.error_codes import ErrorCode
 from tests.group.classic.world import REBALANCE_MS, SESSION_MS, World, join_refused
@@ -23,7 +23,9 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 def held(world: World) -> int:
     """Returns the counted bytes, which must be those of all members."""
     groups = world.context.machine.groups.values()
-    sizes = [sum(metadata_bound.size_of(member.protocols) for member in group.members.values()) for group in groups]
+    sizes = [
+        sum(metadata_bound.protocols_bytes(member.protocols) for member in group.members.values()) for group in groups
+    ]
     assert [group.metadata_bytes for group in groups] == sizes
     total: int = world.context.machine.meters.metadata_bytes
     assert total == sum(sizes)

@@ -1,0 +1,144 @@
+"""The limit on the memory for the metadata of members, which is checked before a decision stores it.
+
+Kafka has no such bound. A member's metadata may be as long as a request, and its session may last half an hour.
+
+Equal subscriptions of a group's members share one set of names, and so count once. The matches of patterns do not
+count, because they name existing topics. Groups that are loaded from a log count, but a load refuses nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kcore.errors import KafkaError
+from kcore.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kcore.group.group import Group
+
+MAX_GROUP_SHARE: Final = 8
+"""The divisor of the node's limit that gives the limit of one group."""
+SMALL_GROUP_BYTES: Final = 65_536
+"""A group below this size may grow even if the node's limit is exceeded, so that small groups keep working."""
+
+FEW_PROTOCOLS: Final = 4
+"""Number of protocols above which each further one counts `PROTOCOL_BYTES`; clients have one or two."""
+PROTOCOL_BYTES: Final = 256
+"""The memory of an empty protocol. It also bounds the time to count all protocols of a group."""
+NAME_BYTES: Final = 200
+"""The memory of a name in one set of names, besides its characters: in the set, and in that of the assignor."""
+TOPIC_BYTES: Final = 384
+"""The memory of a topic that members of a group name: its counter, and its entry in the table of dependent groups."""
+
+
+def protocols_bytes(protocols: tuple[tuple[str, bytes], ...]) -> int:
+    """Returns the size of the metadata for all protocols of a classic member, in bytes."""
+    size_bytes = sum(len(name) + len(metadata) for name, metadata in protocols)
+    return size_bytes + PROTOCOL_BYTES * max(0, len(protocols) - FEW_PROTOCOLS)
+
+
+def texts_bytes(*texts: str | None) -> int:
+    """Returns the size of the texts of a member's metadata; None takes no memory."""
+    return sum(len(text) for text in texts if text)
+
+
+def has_room(group: Group, growth: int) -> bool:
+    """Returns True if the limit `kcore.max.group.metadata.bytes` allows a group's metadata to grow.
+
+    Args:
+        group: the group; a tentative one may replace another group of the same id.
+        growth: the growth, in bytes; metadata may always shrink.
+    """
+    shard = group.shard
+    limit = shard.config.kcore_max_group_metadata_bytes
+    if limit < 0 or growth <= 0:
+        return True
+    size_bytes = group.metadata_bytes + growth
+    if size_bytes > limit // MAX_GROUP_SHARE:
+        return False
+    registered = shard.groups.get(group.group_id)
+    counted_bytes = 0 if registered is None else registered.metadata_bytes
+    return size_bytes <= SMALL_GROUP_BYTES or shard.meters.metadata_bytes - counted_bytes + size_bytes <= limit
+
+
+def check_room(group: Group, growth: int) -> None:
+    """Refuses the metadata of a member, or a topology, with which the group or the node would exceed the limit.
+
+    Args:
+        group: the group; a tentative one may replace another group of the same id.
+        growth: the growth of the group's metadata, in bytes.
+
+    Raises:
+        KafkaError: GROUP_MAX_SIZE_REACHED.
+    """
+    if not has_room(group, growth):
+        limit = group.shard.config.kcore_max_group_metadata_bytes
+        raise KafkaError(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"the metadata of the members of {group.group_id} would take {group.metadata_bytes + growth} bytes; all "
+            f"groups may have {limit} bytes (kcore.max.group.metadata.bytes), and one group {limit // MAX_GROUP_SHARE}",
+        )
+
+
+class NameSets:
+    """The different sets of names to which the members of a group subscribe.
+
+    Most members of a group have equal subscriptions. They share one set, which takes memory once.
+
+    Attributes:
+        size_bytes: the counted memory of all sets.
+    """
+
+    __slots__ = ("_sets", "size_bytes")
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self._sets: dict[frozenset[str], tuple[frozenset[str], int]] = {}  # a set -> the same object, its members
+
+    def shared(self, names: frozenset[str]) -> frozenset[str]:
+        """Returns the equal set of another member, or else `names`."""
+        entry = self._sets.get(names)
+        return names if entry is None else entry[0]
+
+    def change(self, before: frozenset[str], after: frozenset[str]) -> None:
+        """Replaces the names of a member; an empty set is none."""
+        sets = self._sets
+        if after:
+            entry = sets.get(after)
+            if entry is None:
+                sets[after] = (after, 1)
+                self.size_bytes += _set_bytes(after)
+            else:
+                sets[after] = (entry[0], entry[1] + 1)
+        if before:
+            kept, members = sets[before]
+            if members == 1:
+                del sets[before]
+                self.size_bytes -= _set_bytes(before)
+            else:
+                sets[before] = (kept, members - 1)
+
+    def growth(self, named: Mapping[str, int], before: frozenset[str], after: frozenset[str]) -> int:
+        """Returns the growth of the group's memory, in bytes, if a member replaces its names.
+
+        Args:
+            named: number of members that name a topic.
+            before: the names of the member until now.
+            after: its new names.
+        """
+        if before is after or before == after:
+            return 0
+        added = sum(name not in named for name in after)
+        removed = sum(named[name] == 1 for name in before if name not in after)
+        growth = TOPIC_BYTES * (added - removed)
+        if after and after not in self._sets:
+            growth += _set_bytes(after)
+        if before and self._sets[before][1] == 1:
+            growth -= _set_bytes(before)
+        return growth
+
+
+def _set_bytes(names: frozenset[str]) -> int:
+    return sum(map(len, names)) + NAME_BYTES * len(names)
