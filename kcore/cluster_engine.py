@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kcore.broker.cluster.application_topics import SharedApplicationTopics
 from kcore.broker.cluster.controller import Controller
 from kcore.broker.cluster.follower import MetadataFollower
 from kcore.broker.cluster.forwarding import EnvelopeApi, Forwarder
@@ -187,7 +188,10 @@ class ClusterEngine(Engine):
             creates_topics=self.config.auto_create_topics_enable,
         )
         self.control.internal_topics = SharedInternalTopics(
-            self.control.shard, self.control.creation, lambda: self.forwarder, self.now
+            self.control.shard, self.control.creation, self.forwarder, self.now
+        )
+        self.control.application_topics = SharedApplicationTopics(
+            self.control.shard, self.control.creation, self.now, self.forwarder
         )
         self.control.producer_ids = SharedProducerIds(self.control.shard, self.cluster, self._lease.epoch, self)
         self.follower = MetadataFollower(self.control.shard, self.log.open(METADATA))
@@ -250,7 +254,11 @@ class ClusterEngine(Engine):
         elements = self.config.kcore_max_request_elements
         return [
             *super()._served_apis(),
-            DeferredApi(ApiKey.ENVELOPE, (0, 0), lambda: EnvelopeApi(self.submit, self.decides, access, elements)),
+            DeferredApi(
+                ApiKey.ENVELOPE,
+                (0, 0),
+                lambda: self._envelope_api(access, elements),
+            ),
             DeferredApi(
                 ApiKey.ALLOCATE_PRODUCER_IDS, (0, 0), lambda: AllocateProducerIdsApi(self.control.shard, access)
             ),
@@ -274,6 +282,9 @@ class ClusterEngine(Engine):
                 lambda: RebalancingApi(self.control.shard, self.cluster, self.controller, self.authorizer),
             ),
         ]
+
+    def _envelope_api(self, access: NodeAccess, max_elements: int) -> EnvelopeApi:
+        return EnvelopeApi(self.submit, self.control.internal_topics.ensure, self.decides, access, max_elements)
 
     def _first_epoch(self) -> int | None:
         return None

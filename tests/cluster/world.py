@@ -67,7 +67,7 @@ def secret_of(node_id: int) -> str:
 
 def from_node(node_id: int, version: int = 0) -> RequestContext:
     """Returns the context of a request that a node sends."""
-    return RequestContext(version, "node", listener="PLAINTEXT", node_secret=secret_of(node_id))
+    return RequestContext(version, "node", listener="PLAINTEXT", principal="User:node", node_secret=secret_of(node_id))
 
 
 class Network:
@@ -188,11 +188,12 @@ class Node:
             engine.commit()
             engine.slices.finish()
 
-    def send(self, request: Any, version: int | None = None) -> Any:
+    def send(self, request: Any, version: int | None = None, principal: str = "User:ANONYMOUS") -> Any:
         """Returns the response, or the Pending of a parked request."""
         assert self.engine is not None
         served = self.engine.newest_version(request) if version is None else version
-        response = self.engine.submit(RequestContext(served, "test", node_secret=secret_of(self.node_id)), request)
+        context = RequestContext(served, "test", principal=principal, node_secret=secret_of(self.node_id))
+        response = self.engine.submit(context, request)
         if not self.paused:
             self.engine.commit()
             self.engine.slices.finish()

@@ -63,7 +63,7 @@ class RequestedTopics:
     def name_fault(self, name: str) -> str | None:
         return "an internal topic" if name.startswith("__") else None
 
-    def create(self, topics: Iterable[InternalTopic], remember_ms: int) -> None:
+    def create(self, context: RequestContext, topics: Iterable[InternalTopic], remember_ms: int) -> None:
         self.requested.update((topic.name, topic) for topic in topics)
         self.remembered_ms = remember_ms
 

@@ -9,6 +9,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from kcore.broker.metadata.image import ConfigType
+from kcore.broker.metadata.names import is_internal
 from kcore.errors import KafkaError
 from kcore.process_logging import log_failure
 from kcore.protocol import DecodeError
@@ -20,6 +21,7 @@ from kcore.protocol.api_keys import (
     response_header_version,
 )
 from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kcore.protocol.messages.default_principal_data import DefaultPrincipalData
 from kcore.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from kcore.runtime.api import Api, RequestContext
@@ -63,9 +65,11 @@ def is_local(request: Any) -> bool:
     )
 
 
-CREATING: Final = frozenset({ApiKey.METADATA, ApiKey.FIND_COORDINATOR})
-"""The APIs that create topics as a side effect, on the controller only. They may be forwarded, too."""
+ENVELOPED: Final = FORWARDED | {ApiKey.METADATA}
+"""The APIs whose requests an envelope may have. Metadata creates topics as a side effect, on the controller only."""
 
+OWN_VERSION: Final = 7
+"""The version of CreateTopics in the requests of nodes themselves."""
 _HEADER = struct.Struct(">hhih")
 _CORRELATION_ID = 4
 
@@ -93,6 +97,14 @@ def seal(context: RequestContext, request: Any) -> EnvelopeRequest:
     )
 
 
+def own_request(topic: str) -> EnvelopeRequest:
+    """Returns a request of the node itself, without a client: the creation of a coordinators' topic."""
+    request = CreateTopicsRequest(topics=[CreatableTopic(name=topic, num_partitions=-1, replication_factor=-1)])
+    envelope = seal(RequestContext(OWN_VERSION, "kcore"), request)
+    envelope.request_principal = None
+    return envelope
+
+
 def unseal(envelope: EnvelopeRequest, listener: str, connection_id: int, max_elements: int) -> Forwarded:
     """Decodes an envelope.
 
@@ -113,10 +125,27 @@ def unseal(envelope: EnvelopeRequest, listener: str, connection_id: int, max_ele
         owner = DefaultPrincipalData.decode(principal, 0, 2)
     except DecodeError as error:
         raise KafkaError(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, str(error)) from error
+    client, request = _decode(envelope, max_elements)
+    context = RequestContext(
+        client.version, client.client_id, client.host, listener, f"{owner.type}:{owner.name}", connection_id
+    )
+    return Forwarded(context, request)
+
+
+class _Client(NamedTuple):
+    """The client of a forwarded request: version of the request, client id, and address with a leading slash."""
+
+    version: int
+    client_id: str
+    host: str
+
+
+def _decode(envelope: EnvelopeRequest, max_elements: int) -> tuple[_Client, Any]:
+    """Decodes the request of an envelope; raises KafkaError as `unseal`."""
     data = envelope.request_data
     try:
         api_key, version, _, size = _HEADER.unpack_from(data)
-        if api_key not in FORWARDED and api_key not in CREATING:
+        if api_key not in ENVELOPED:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"API {api_key} is not forwarded")
         position = _HEADER.size + max(0, size)
         client_id = data[_HEADER.size : position].decode()
@@ -125,8 +154,7 @@ def unseal(envelope: EnvelopeRequest, listener: str, connection_id: int, max_ele
         address = str(ip_address(envelope.client_host_address))
     except (struct.error, DecodeError, UnicodeDecodeError, ValueError) as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"unreadable envelope: {error}") from error
-    context = RequestContext(version, client_id, f"/{address}", listener, f"{owner.type}:{owner.name}", connection_id)
-    return Forwarded(context, request)
+    return _Client(version, client_id, f"/{address}"), request
 
 
 class Forwarder:
@@ -146,45 +174,68 @@ class Forwarder:
     def forward(self, api: Api[Any, Any], context: RequestContext, request: Any) -> Pending:
         """Returns the `Pending` of the controller's response; NOT_CONTROLLER if it cannot be reached."""
         pending = Pending(api, context, request, parked=True)
+
+        def arrived(response: Any | None) -> None:
+            if response is None:
+                pending.fail(ErrorCode.NOT_CONTROLLER)
+            else:
+                pending.complete(response)
+
+        self.ask(context, request, arrived)
+        return pending
+
+    def ask(self, context: RequestContext, request: Any, done: Callable[[Any | None], None]) -> None:
+        """Forwards a request, and calls `done` with the controller's response; with None if there is none."""
         controller = self._cluster.controller_id
 
         def arrived(envelope: EnvelopeResponse | None) -> None:
             if envelope is None or envelope.error_code or envelope.response_data is None:
-                pending.fail(ErrorCode.NOT_CONTROLLER)
+                done(None)
                 return
             position = _CORRELATION_ID + response_header_version(request.API_KEY, context.api_version)
             try:
                 response = response_class(request.API_KEY).decode(envelope.response_data, context.api_version, position)
-            except (DecodeError, MemoryError) as error:  # the client waits for a response
-                log_failure(logger, error, "cluster: the controller's response to %s is unreadable", api.key.name)
-                pending.fail(ErrorCode.NOT_CONTROLLER)
+            except (DecodeError, MemoryError) as error:  # somebody waits for a response
+                name = ApiKey(request.API_KEY).name
+                log_failure(logger, error, "cluster: the controller's response to %s is unreadable", name)
+                done(None)
                 return
-            pending.complete(response)
+            done(response)
 
         if controller < 0:
-            pending.fail(ErrorCode.NOT_CONTROLLER)
+            done(None)
         else:
             self._peers.send(controller, seal(context, request), 0, arrived)
-        return pending
 
     def notify(self, context: RequestContext, request: Any) -> None:
         """Forwards a request for its side effect, such as the creation of a topic; its response is discarded."""
+        self._notify(seal(context, request))
+
+    def request_topic(self, name: str) -> None:
+        """Has the controller create a coordinators' topic; its response is discarded."""
+        self._notify(own_request(name))
+
+    def _notify(self, envelope: EnvelopeRequest) -> None:
         controller = self._cluster.controller_id
         if controller >= 0:
-            self._peers.send(controller, seal(context, request), 0, lambda response: None)
+            self._peers.send(controller, envelope, 0, lambda response: None)
 
 
 class EnvelopeApi(Api[EnvelopeRequest, EnvelopeResponse]):
     """Serves forwarded requests on the controller.
 
+    An envelope without a principal is a request of the node itself, and creates topics of coordinators. No ACL is
+    checked for these, because the nodes of a cluster trust each other.
+
     Args:
         submit: decides the client's request: context, request.
+        make_topic: starts creating a coordinators' topic, by name.
         decides: returns True if this node is the controller.
         access: recognizes requests of other nodes.
         max_elements: the largest number of array elements of a client's request.
     """
 
-    __slots__ = ("_access", "_decides", "_max_elements", "_submit")
+    __slots__ = ("_access", "_decides", "_make_topic", "_max_elements", "_submit")
 
     key: ClassVar[ApiKey] = ApiKey.ENVELOPE
     request_type: ClassVar[type] = EnvelopeRequest
@@ -195,21 +246,25 @@ class EnvelopeApi(Api[EnvelopeRequest, EnvelopeResponse]):
     def __init__(
         self,
         submit: Callable[[RequestContext, Any], Any],
+        make_topic: Callable[[str], object],
         decides: Callable[[], bool],
         access: NodeAccess,
         max_elements: int,
     ) -> None:
         self._submit = submit
+        self._make_topic = make_topic
         self._decides = decides
         self._access = access
         self._max_elements = max_elements
 
     def handle(self, context: RequestContext, request: EnvelopeRequest) -> Any:
-        """Decides the client's request as this node's own, with the client's principal."""
+        """Decides a client's request as this node's own, with the client's principal; or a node's request."""
         if not self._access.allowed(context):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if not self._decides():
             return self.error(context, request, ErrorCode.NOT_CONTROLLER)
+        if request.request_principal is None:
+            return self._create(request)
         inner = unseal(request, context.listener, context.connection_id, self._max_elements)
         response = self._submit(*inner)
         if not isinstance(response, Pending):
@@ -217,6 +272,16 @@ class EnvelopeApi(Api[EnvelopeRequest, EnvelopeResponse]):
         pending = Pending(self, context, request, parked=response.parked)
         response.on_complete(lambda value: pending.complete(_wrapped(inner, value)))
         return pending
+
+    def _create(self, envelope: EnvelopeRequest) -> EnvelopeResponse:
+        """Creates the coordinators' topics that a node itself requests."""
+        _, request = _decode(envelope, self._max_elements)
+        names = [topic.name for topic in request.topics] if request.API_KEY == ApiKey.CREATE_TOPICS else []
+        if not names or not all(map(is_internal, names)):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a node may only create the coordinators' topics for itself")
+        for name in names:
+            self._make_topic(name)
+        return EnvelopeResponse()
 
     def error(
         self, context: RequestContext, request: EnvelopeRequest, code: ErrorCode, message: str | None = None

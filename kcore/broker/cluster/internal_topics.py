@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from kcore.broker.metadata.internal_topics import InternalTopics
-from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
-from kcore.protocol.records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
-from kcore.runtime.api import RequestContext
-from kcore.share.persister import share_key
 
 if TYPE_CHECKING:
     from kcore.broker.cluster.forwarding import Forwarder
@@ -18,11 +13,7 @@ if TYPE_CHECKING:
     from kcore.clock import Now
     from kcore.runtime.shard import Shard
 
-KEY_TYPES: Final = {CONSUMER_OFFSETS: 0, TRANSACTION_STATE: 1, SHARE_GROUP_STATE: 2}
-"""The key type of FindCoordinator for each topic: the controller's FindCoordinator creates it."""
 AGAIN_MS: Final = 1_000
-VERSION: Final = 6
-"""The first version of FindCoordinator with share keys (KIP-932)."""
 
 
 class SharedInternalTopics(InternalTopics):
@@ -31,7 +22,7 @@ class SharedInternalTopics(InternalTopics):
     Args:
         shard: the metadata shard.
         creation: checks and plans new topics.
-        forwarder: returns the way to the controller.
+        forwarder: the way to the controller.
         now: the time of the round.
     """
 
@@ -41,7 +32,7 @@ class SharedInternalTopics(InternalTopics):
         self,
         shard: Shard[MetadataMachine],
         creation: TopicCreation,
-        forwarder: Callable[[], Forwarder],
+        forwarder: Forwarder,
         now: Now,
     ) -> None:
         super().__init__(shard, creation)
@@ -57,7 +48,5 @@ class SharedInternalTopics(InternalTopics):
         now_ms = self._now.now_ms
         if now_ms >= self._asked_ms.get(name, now_ms):
             self._asked_ms[name] = now_ms + AGAIN_MS
-            key = share_key("kcore", bytes(16), 0) if name == SHARE_GROUP_STATE else "kcore"
-            request = FindCoordinatorRequest(key_type=KEY_TYPES[name], coordinator_keys=[key])
-            self._forwarder().notify(RequestContext(VERSION, "kcore"), request)
+            self._forwarder.request_topic(name)
         return False

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kcore.broker.metadata.machine import MetadataMachine
     from kcore.broker.metadata.topic_creation import TopicCreation
     from kcore.clock import Now
+    from kcore.runtime.api import RequestContext
     from kcore.runtime.machine import Outcome
     from kcore.runtime.shard import Shard
 
@@ -80,13 +81,14 @@ class ApplicationTopics:
             return f"{name} is an internal topic of the cluster"
         return name_fault(name)
 
-    def create(self, topics: Iterable[RequestedTopic], remember_ms: int) -> None:
+    def create(self, context: RequestContext, topics: Iterable[RequestedTopic], remember_ms: int) -> None:
         """Starts creating topics, unless their creation has been started already.
 
         If the topics have too many partitions together, none of them is created. Kafka creates them with one request,
         which has the same limit.
 
         Args:
+            context: the client whose request needs the topics; it may create them.
             topics: the topics.
             remember_ms: the time for which a failure is reported.
         """
@@ -101,7 +103,11 @@ class ApplicationTopics:
             _log_failures({topic.name: reason for topic in waiting})
             return
         self._queued.update((topic.name, None) for topic in waiting)
-        self._shard.in_slices(self._work(waiting, remember_ms))
+        self._start(context, waiting, remember_ms)
+
+    def _start(self, context: RequestContext, topics: list[RequestedTopic], remember_ms: int) -> None:
+        """Starts creating queued topics."""
+        self._shard.in_slices(self._work(topics, remember_ms))
 
     def failures(self, names: Iterable[str]) -> dict[str, str]:
         """Returns the reasons for which topics could not be created recently, by name."""
@@ -133,13 +139,19 @@ class ApplicationTopics:
                 except KafkaError as error:
                     outcome = None
                     failed[topic.name] = error.message or error.code.name
-                    self._note_failure(topic.name, failed[topic.name], remember_ms)
                 yield outcome
         finally:
-            for topic in topics:
-                self._queued.pop(topic.name, None)
-            if failed:
-                _log_failures(failed)
+            self._finish(topics, failed, remember_ms)
+
+    def _finish(self, topics: list[RequestedTopic], failed: dict[str, str], remember_ms: int) -> None:
+        """Ends the creation of queued topics, and notes why some of them were not created."""
+        for topic in topics:
+            self._queued.pop(topic.name, None)
+            self._failures.pop(topic.name, None)
+        for name, reason in failed.items():
+            self._note_failure(name, reason, remember_ms)
+        if failed:
+            _log_failures(failed)
 
     def _created(self, topic: RequestedTopic) -> Outcome | None:
         """Returns the records of a new topic; None if it exists.
@@ -150,15 +162,18 @@ class ApplicationTopics:
         machine = self._shard.machine
         if machine.image.by_name(topic.name) is not None:
             return None
-        wanted = CreatableTopic(
-            name=topic.name,
-            num_partitions=topic.partitions,
-            replication_factor=topic.replication_factor or DEFAULT,
-            configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.settings.items()],
-        )
-        new = self._creation.plan(machine.image, wanted)
-        self._failures.pop(topic.name, None)
+        new = self._creation.plan(machine.image, creatable(topic))
         return machine.outcome(new.records())
+
+
+def creatable(topic: RequestedTopic) -> CreatableTopic:
+    """Returns a topic as CreateTopics requests it."""
+    return CreatableTopic(
+        name=topic.name,
+        num_partitions=topic.partitions,
+        replication_factor=topic.replication_factor or DEFAULT,
+        configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.settings.items()],
+    )
 
 
 def _log_failures(reasons: dict[str, str]) -> None:

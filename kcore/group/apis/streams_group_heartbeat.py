@@ -211,7 +211,7 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
             return
         creator = self._services.topic_creator
         failures = creator.failures(missing)
-        creator.create(missing.values(), REMEMBERED_HEARTBEATS * response.heartbeat_interval_ms)
+        creator.create(context, missing.values(), REMEMBERED_HEARTBEATS * response.heartbeat_interval_ms)
         if failures:
             shown = [f"{name} ({reason})" for name, reason in islice(failures.items(), LISTED_TOPICS)]
             _extend(response, f"; their creation failed: {', '.join(shown)}")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kcore.config.node import Config
     from kcore.group.settings import GroupSettings
     from kcore.group.streams.configure import InternalTopic
+    from kcore.runtime.api import RequestContext
 
 STANDBY_REPLICAS: Final = "num.standby.replicas"
 """The name of the only assignment setting in a group's record."""
@@ -56,10 +57,11 @@ class TopicCreator(Protocol):
         """Returns the reason for which a topology may not have a topic of this name; None if it may."""
         ...
 
-    def create(self, topics: Iterable[InternalTopic], remember_ms: int) -> None:
+    def create(self, context: RequestContext, topics: Iterable[InternalTopic], remember_ms: int) -> None:
         """Starts creating topics that do not exist.
 
         Args:
+            context: the client whose request needs the topics.
             topics: the topics.
             remember_ms: the time for which a failure is remembered.
         """
@@ -79,7 +81,7 @@ class NoTopicCreator:
         """Accepts every name."""
         return None
 
-    def create(self, topics: Iterable[InternalTopic], remember_ms: int) -> None:
+    def create(self, context: RequestContext, topics: Iterable[InternalTopic], remember_ms: int) -> None:
         """Does nothing."""
 
     def failures(self, names: Iterable[str]) -> dict[str, str]:
