@@ -14,6 +14,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.types.numeric import Int8BinaryDumper
 
+from kcore.cluster.postgresql.arrays import ListDumper
 from kcore.cluster.postgresql.schema import SCHEMA, require_version
 from kcore.cluster.postgresql.server_checks import check_server
 from kcore.cluster.postgresql.sqlstates import Reaction, log_error, reaction
@@ -349,6 +350,7 @@ class Sessions:
         connection = session.connection
         # Integers have one type, whatever their value: each combination of types would be a statement of its own.
         connection.adapters.register_dumper(int, Int8BinaryDumper)
+        connection.adapters.register_dumper(list, ListDumper)
         timeline = check_server(connection)
         settings = {**SETTINGS, "synchronous_commit": "on" if durability == "fsync" else "off"}
         with connection.pipeline():
