@@ -1,12 +1,14 @@
 """Heartbeats and commits of one process, of several, and of nodes over PostgreSQL, per CPU-second of a server.
 
-python -m bench.scaling [--variants alone,1,2,pg1,pg2] [--seconds S] [--rounds N] [--kinds heartbeats,commits]
+python -m bench.scaling [--variants alone,1,2,pg1,pg2,pg1+standby] [--seconds S] [--rounds N]
+    [--kinds heartbeats,commits]
 
 `alone` is `kcore serve` without a cluster, a number is `kcore serve --processes`, and `pg2` are two nodes over
-PostgreSQL. The load comes from `bench/pipelines.c`, because every CPU cycle of a
-client is one less for the servers on a machine with few cores. Its cost is in the last column. So two figures describe
-the scaling: all requests per second, and the requests per CPU-second of each server process. The second one is what
-the processes would serve on cores of their own, as long as no lock or device is shared. The variants take turns.
+PostgreSQL. `+standby` adds a synchronous standby on the same machine. The load comes from `bench/pipelines.c`, because
+every CPU cycle of a client is one less for the servers on a machine with few cores. Its cost is in the last column. So
+two figures describe the scaling: all requests per second, and the requests per CPU-second of each server process. The
+second one is what the processes would serve on cores of their own, as long as no lock or device is shared. The variants
+take turns.
 
 The last columns are the times of single commits, one after the other. For PostgreSQL the table
 also has the time of an INSERT of the same bytes in autocommit, which is the least that the database takes.
@@ -270,11 +272,13 @@ def alone(folder: Path) -> Iterator[Servers]:
 
 
 @contextmanager
-def over_postgresql(folder: Path, count: int) -> Iterator[Servers]:
-    """Runs nodes over a database of their own."""
+def over_postgresql(folder: Path, count: int, standby: bool) -> Iterator[Servers]:
+    """Runs nodes over a database of their own, which may have a synchronous standby."""
     databases = postgresql.Servers()
     try:
         server = databases.server("bench").create(shared_buffers="128MB")
+        if standby:
+            databases.server("standby").copy_of(server)
         url = server.url()
         with NodeProcesses(url, folder, count, SETTINGS) as nodes:
             server.query("CREATE TABLE bare (LIKE kcore.batches INCLUDING ALL)")
@@ -292,7 +296,8 @@ def running(folder: Path, variant: str) -> Iterator[Servers]:
         with alone(folder) as servers:
             yield servers
     elif variant.startswith("pg"):
-        with over_postgresql(folder, int(variant.removeprefix("pg"))) as servers:
+        count, _, standby = variant.removeprefix("pg").partition("+")
+        with over_postgresql(folder, int(count), bool(standby)) as servers:
             yield servers
     else:
         with Supervised(folder, int(variant), SETTINGS) as cluster:
