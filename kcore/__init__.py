@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from kcore.node._async.delivery import AsyncDelivery as AsyncDelivery
     from kcore.node._async.groups import AsyncGroup as AsyncGroup
     from kcore.node._async.groups import AsyncGroups as AsyncGroups
+    from kcore.node._async.job import AsyncJob as AsyncJob
     from kcore.node._async.member import AsyncMember as AsyncMember
     from kcore.node._async.node import AsyncNode as AsyncNode
     from kcore.node._async.producer import AsyncProducer as AsyncProducer
-    from kcore.node._async.queue import AsyncJob as AsyncJob
     from kcore.node._async.queue import AsyncQueue as AsyncQueue
     from kcore.node._async.topics import AsyncTopic as AsyncTopic
     from kcore.node._async.topics import AsyncTopics as AsyncTopics
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from kcore.node._sync.delivery import Delivery as Delivery
     from kcore.node._sync.groups import Group as Group
     from kcore.node._sync.groups import Groups as Groups
+    from kcore.node._sync.job import Job as Job
     from kcore.node._sync.member import Member as Member
     from kcore.node._sync.node import Node as Node
     from kcore.node._sync.producer import Producer as Producer
-    from kcore.node._sync.queue import Job as Job
     from kcore.node._sync.queue import Queue as Queue
     from kcore.node._sync.topics import Topic as Topic
     from kcore.node._sync.topics import Topics as Topics
@@ -104,7 +104,7 @@ _MODULES = {
     "AsyncEngine": "kcore.embed",
     "AsyncGroup": "kcore.node._async.groups",
     "AsyncGroups": "kcore.node._async.groups",
-    "AsyncJob": "kcore.node._async.queue",
+    "AsyncJob": "kcore.node._async.job",
     "AsyncListening": "kcore.node.listening",
     "AsyncMember": "kcore.node._async.member",
     "AsyncNode": "kcore.node._async.node",
@@ -128,7 +128,7 @@ _MODULES = {
     "Groups": "kcore.node._sync.groups",
     "HeaderList": "kcore.node.types",
     "Isolation": "kcore.node.types",
-    "Job": "kcore.node._sync.queue",
+    "Job": "kcore.node._sync.job",
     "KafkaError": "kcore.errors",
     "Listening": "kcore.node.listening",
     "Lost": "kcore.client.consumer_coordinator.interface",

@@ -27,6 +27,7 @@ __all__ = [
     "is_cancelled",
     "monotonic",
     "no_wait",
+    "now_ms",
     "sleep",
     "spawn",
     "start_request",
@@ -219,6 +220,11 @@ async def sleep(seconds: float) -> None:
 def monotonic() -> float:
     """Returns the time of the running event loop, in seconds. A loop of the testing kit has its own time."""
     return asyncio.get_running_loop().time()
+
+
+def now_ms() -> int:
+    """Returns the time of `monotonic` in milliseconds."""
+    return round(monotonic() * 1000)
 
 
 def caller() -> object:

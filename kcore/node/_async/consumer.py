@@ -13,10 +13,10 @@ from kcore.client.consumer_coordinator.interface import Assigned, MemberEvent
 from kcore.client.fetching import FetchSession, Position, Positions, Reading
 from kcore.client.malformed import MALFORMED, malformed
 from kcore.errors import ConnectionClosedError, KafkaError
-from kcore.node._async.backend import Event, guard, monotonic, spawn
+from kcore.node._async.backend import Event, guard, monotonic, now_ms, spawn
 from kcore.node._async.callers import SingleCaller
 from kcore.node._async.calls import AsyncCalls, backoff_s
-from kcore.node._async.member import AsyncMember, now_ms
+from kcore.node._async.member import AsyncMember
 from kcore.node._async.position_lookup import AsyncPositionLookup, stand_in
 from kcore.node.arguments import check_wait
 from kcore.node.interceptors import ConsumerInterceptor, chained, notified
@@ -254,7 +254,7 @@ class AsyncConsumer:
                 with self.member._guard:
                     settled = not self._rebalances()
                     if settled:
-                        self.member._note()  # before the records are taken: the membership may end meanwhile
+                        self.member._note_membership()  # before the records are taken: the membership may end meanwhile
                 if settled:
                     with self._guard:
                         records = take(max_records)

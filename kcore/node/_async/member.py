@@ -15,15 +15,13 @@ from kcore.client.consumer_coordinator.classic import ClassicMember
 from kcore.client.consumer_coordinator.consumer import ConsumerMember
 from kcore.client.consumer_coordinator.interface import (
     Assigned,
-    Commit,
     Lost,
     MemberEvent,
     MemberSettings,
     Outgoing,
     Revoked,
 )
-from kcore.client.consumer_coordinator.ownership import NOT_IN_GROUP
-from kcore.errors import CommitFailedError, KafkaError, KcoreError, MemberClosedError
+from kcore.errors import KafkaError, KcoreError, MemberClosedError
 from kcore.node._async.backend import (
     CancelledError,
     Event,
@@ -32,16 +30,17 @@ from kcore.node._async.backend import (
     invoke,
     is_cancelled,
     monotonic,
+    now_ms,
     spawn,
     start_request,
 )
 from kcore.node._async.callers import SingleCaller
 from kcore.node._async.calls import AsyncCalls
+from kcore.node._async.member_commits import AsyncMemberCommits
 from kcore.node._async.missing_topics import AsyncSubscription
 from kcore.node.arguments import LONG_LIFE_S, check_wait
 from kcore.node.membership import MemberState
-from kcore.node.requests import to_commit
-from kcore.node.types import GroupMetadata, Offsets, Partition, TopicPartition, as_partition, as_partitions
+from kcore.node.types import GroupMetadata, Offsets, Partition, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -49,11 +48,6 @@ Listener = Callable[[Any], Any]
 """A function of the user that gets an event."""
 
 CLOSE_TIMEOUT_MS = 30_000
-
-
-def now_ms() -> int:
-    """Returns monotonic milliseconds."""
-    return round(monotonic() * 1000)
 
 
 class AsyncMember:
@@ -96,6 +90,7 @@ class AsyncMember:
         self._internal: Callable[[MemberEvent, bool], None] | None = None  # the owning consumer's listener
         self._guard = guard()
         self._stepper = Stepper(self._step, self._ended)
+        self._commits = AsyncMemberCommits(self, calls, self._machine, self._guard, self._stepper, self._send)
         self._joined = Event()
         self._closed = Event()
         self._handling = False
@@ -111,8 +106,6 @@ class AsyncMember:
         self._queue: deque[MemberEvent] = deque()
         self._queued = Event()
         self._awaiting = SingleCaller(f"the member of group {settings.group_id!r} waits for events")
-        self._known = 0  # the machine's count of losses that the user's code has seen
-        self._known_identity: tuple[str, int] | None = None  # member id and epoch at that time
         self._unhandled: MemberEvent | None = None  # an event that `events` has returned and the machine waits for
 
     def __repr__(self) -> str:
@@ -144,7 +137,7 @@ class AsyncMember:
         """The partitions that the member owns, sorted."""
         with self._guard:
             if self._internal is None and not self._iterating and not any(self._listeners.values()):
-                self._note()
+                self._commits.note_membership()
             return tuple(sorted(self._machine.assignment))
 
     @property
@@ -157,16 +150,7 @@ class AsyncMember:
         Raises:
             CommitFailedError: the member is not in the group, and the program knows that.
         """
-        settings = self._machine.settings
-        with self._guard:
-            identity: tuple[str, int] | None = self._machine.member_id, self._machine.epoch
-            if self._machine.ownership.membership_error(self._known) is not None:
-                identity = self._known_identity
-            elif self._machine.epoch < 0:
-                identity = None
-        if identity is None:
-            raise CommitFailedError(NOT_IN_GROUP)
-        return GroupMetadata(settings.group_id, *identity, settings.instance_id)
+        return self._commits.group_metadata()
 
     def _metadata_for(self, partitions: Iterable[Partition]) -> GroupMetadata:
         """Returns the metadata with which a transaction commits offsets of the partitions.
@@ -175,17 +159,11 @@ class AsyncMember:
             CommitFailedError: the offsets are no longer this member's to commit, or it is not in the group.
         """
         self._require_started()
-        keys = as_partitions(partitions)
-        with self._guard:
-            identity = self._machine.identity(keys, self._known)
-        return GroupMetadata(self._machine.settings.group_id, *identity)
+        return self._commits.metadata_for(partitions)
 
-    def _note(self) -> None:
-        """Records that the user's code has seen the member's present state. The caller holds the guard."""
-        machine = self._machine
-        self._known = machine.ownership.losses
-        if machine.epoch >= 0:
-            self._known_identity = machine.member_id, machine.epoch
+    def _note_membership(self) -> None:
+        """Records that the user's code knows the member's present state. The caller holds the guard."""
+        self._commits.note_membership()
 
     # ---- beginning and end
 
@@ -332,53 +310,11 @@ class AsyncMember:
         """
         self._require_started()
         self._raise_error()
-        given = {as_partition(key): to_commit(value) for key, value in offsets.items()}
-        done = Event()
-
-        def completed(commit: Commit) -> None:
-            done.set()
-            if on_done is not None:
-                self._calls.callbacks.call(self, on_done, commit.error)
-
-        at_ms = now_ms()
-        with self._guard:
-            commit = self._machine.commit(
-                given,
-                at_ms,
-                retry=wait,
-                timeout_ms=round(self._calls.timeout_s * 1000),
-                on_done=completed,
-                known=self._known,
-            )
-            if commit.done and not done.is_set():
-                completed(commit)
-        if not self._send_at_once(commit, at_ms) and not commit.done:
-            self._stepper.run()
+        commit, done = self._commits.begin(offsets, retry=wait, on_done=on_done)
         if wait:
             await done.wait()
             if commit.error is not None:
                 raise commit.error
-
-    def _send_at_once(self, commit: Commit, at_ms: int) -> bool:
-        """Sends a commit that need not wait for an earlier commit. The time of the next step does not change."""
-        try:
-            with self._guard:
-                requests = self._machine.take_commit(commit, at_ms)
-        except BaseException:
-            with self._guard:
-                self._machine.abandon()  # the exception may have interrupted the machine between two changes
-            self._stepper.run()
-            raise
-        try:
-            for outgoing in requests:
-                self._send(outgoing)
-        except BaseException:
-            # The request may have been sent or not. The member stays in its group, and can leave it.
-            with self._guard:
-                self._machine.give_up_commit(commit, KcoreError("an exception interrupted the commit as it was sent"))
-            self._stepper.wake()
-            raise
-        return bool(requests)
 
     # ---- events
 
@@ -455,7 +391,7 @@ class AsyncMember:
                 await self._queued.wait(left_s)
             with self._guard:
                 self._polls = False
-                self._note()
+                self._commits.note_membership()
                 return self._queue.popleft()
 
     def _release(self) -> None:
@@ -594,7 +530,7 @@ class AsyncMember:
         informed = listener is not None or (isinstance(event, Assigned) and self._informs_of_losses)
         if informed and (self._internal is None or self._polls):  # the user of a consumer gets events in its polls only
             with self._guard:
-                self._note()
+                self._commits.note_membership()
         if listener is not None:
             try:
                 with self._calls.callbacks.running(self):

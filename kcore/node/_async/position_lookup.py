@@ -12,9 +12,8 @@ from kcore.client.consumer_coordinator.base import GroupMemberMachine
 from kcore.client.fetching import Positions, Reading, Unvalidated
 from kcore.client.malformed import MALFORMED, malformed
 from kcore.errors import ConnectionClosedError, KafkaError, LogTruncationError, PartitionErrors
-from kcore.node._async.backend import spawn
+from kcore.node._async.backend import now_ms, spawn
 from kcore.node._async.calls import AsyncCalls, backoff_s
-from kcore.node._async.member import now_ms
 from kcore.node._async.topics import EARLIEST, LATEST
 from kcore.node.requests import committed_offsets, list_offsets_request, offset_fetch_request, validation_request
 from kcore.node.types import OffsetAndMetadata, TopicPartition

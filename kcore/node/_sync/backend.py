@@ -28,6 +28,7 @@ __all__ = [
     "is_cancelled",
     "monotonic",
     "no_wait",
+    "now_ms",
     "sleep",
     "spawn",
     "start_request",
@@ -164,6 +165,11 @@ def sleep(seconds: float) -> None:
 def monotonic() -> float:
     """Returns the time of the system's monotonic clock, in seconds."""
     return time.monotonic()
+
+
+def now_ms() -> int:
+    """Returns the time of `monotonic` in milliseconds."""
+    return round(monotonic() * 1000)
 
 
 def caller() -> object:

@@ -14,10 +14,10 @@ from kcore.client.consumer_coordinator.interface import Assigned, MemberEvent
 from kcore.client.fetching import FetchSession, Position, Positions, Reading
 from kcore.client.malformed import MALFORMED, malformed
 from kcore.errors import ConnectionClosedError, KafkaError
-from kcore.node._sync.backend import Event, guard, monotonic, spawn
+from kcore.node._sync.backend import Event, guard, monotonic, now_ms, spawn
 from kcore.node._sync.callers import SingleCaller
 from kcore.node._sync.calls import Calls, backoff_s
-from kcore.node._sync.member import Member, now_ms
+from kcore.node._sync.member import Member
 from kcore.node._sync.position_lookup import PositionLookup, stand_in
 from kcore.node.arguments import check_wait
 from kcore.node.interceptors import ConsumerInterceptor, chained, notified
@@ -255,7 +255,7 @@ class Consumer:
                 with self.member._guard:
                     settled = not self._rebalances()
                     if settled:
-                        self.member._note()  # before the records are taken: the membership may end meanwhile
+                        self.member._note_membership()  # before the records are taken: the membership may end meanwhile
                 if settled:
                     with self._guard:
                         records = take(max_records)

@@ -1,5 +1,5 @@
 # Made by tools/generate_sync.py from _async/queue.py: change that file, then run the program.
-"""Work queues: members of share groups (KIP-932), and the jobs that they process."""
+"""Work queues: members of share groups (KIP-932)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import logging
 import uuid
 from collections import deque
 from collections.abc import Iterator
-from datetime import datetime
 from types import TracebackType
 from typing import Any
 
@@ -24,14 +23,14 @@ from kcore.client.share_consumer import (
     backoff_ms,
 )
 from kcore.errors import ConnectionClosedError, KafkaError, KcoreError, PartitionErrors
-from kcore.node._sync.backend import Event, Lock, sleep, spawn
+from kcore.node._sync.backend import Event, Lock, now_ms, sleep, spawn
 from kcore.node._sync.calls import Calls
-from kcore.node._sync.member import now_ms
+from kcore.node._sync.job import FetchedJobs, Job, ShareLink
 from kcore.node._sync.missing_topics import Subscription
 from kcore.node._sync.topics import LATEST
 from kcore.node.arguments import check_wait
-from kcore.node.requests import AcquiredBatch, acquired_batches, list_offsets_request, read_acquired
-from kcore.node.types import Record, TopicPartition
+from kcore.node.requests import acquired_batches, list_offsets_request, read_acquired
+from kcore.node.types import TopicPartition
 from kcore.protocol.error_codes import ErrorCode
 
 WAIT_MS = 500
@@ -46,138 +45,6 @@ UNKNOWN_SERVER_ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
 """The error of Apache Kafka 4.3.1 for a ShareFetch that names a deleted topic: the worker tries again."""
 
 logger = logging.getLogger(__name__)
-
-
-class _Link:
-    """The share session with one broker. Its lock is held during each request."""
-
-    def __init__(self, broker: Broker, session: ShareSession) -> None:
-        self.broker = broker
-        self.session = session
-        self.lock = Lock()
-
-
-class _Fetched:
-    """A batch with acquired records that is decoded once the program has taken the jobs before it."""
-
-    __slots__ = ("batch", "link", "lock_ends_ms", "lock_timeout_ms", "place", "session")
-
-    def __init__(self, link: _Link, place: SharePartition, batch: AcquiredBatch, lock_timeout_ms: int) -> None:
-        self.link = link
-        self.place = place
-        self.batch = batch
-        self.session = link.session.number
-        self.lock_timeout_ms = lock_timeout_ms
-        self.lock_ends_ms = now_ms() + lock_timeout_ms
-
-
-class Job:
-    """A record of a share group that the broker has locked for this worker.
-
-    Without an acknowledgement or a renewal the lock expires, by default after 30 seconds, and the group delivers the
-    record to a worker again. After the last allowed delivery, by default the fifth, the group archives it.
-
-    Attributes:
-        record: the record.
-        delivery_count: the number of deliveries with this one: 1 for the first.
-        lock_timeout: the seconds after which the lock expires.
-    """
-
-    def __init__(self, queue: Queue, link: _Link, place: SharePartition, record: Record, deliveries: int) -> None:
-        self._queue = queue
-        self._link = link
-        self._place = place
-        self._session = link.session.number
-        self._lock_ends_ms = 0
-        self._acknowledged = False
-        self._explicit = False  # the program has tried to acknowledge the job, so it is never accepted by itself
-        self.record = record
-        self.delivery_count = deliveries
-        self.lock_timeout = 0.0
-
-    def __repr__(self) -> str:
-        place = f"{self.topic}-{self.partition}, offset {self.offset}"
-        return f"Job({place}, delivery_count={self.delivery_count})"
-
-    @property
-    def value(self) -> bytes | None:
-        """The value of the record."""
-        return self.record.value
-
-    @property
-    def key(self) -> bytes | None:
-        """The key of the record, or None."""
-        return self.record.key
-
-    @property
-    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
-        """The headers of the record: names and values."""
-        return self.record.headers
-
-    @property
-    def topic(self) -> str:
-        """The topic of the record."""
-        return self.record.topic
-
-    @property
-    def partition(self) -> int:
-        """The partition of the record."""
-        return self.record.partition
-
-    @property
-    def offset(self) -> int:
-        """The offset of the record."""
-        return self.record.offset
-
-    @property
-    def timestamp(self) -> datetime:
-        """The timestamp of the record."""
-        return self.record.timestamp
-
-    @property
-    def acknowledged(self) -> bool:
-        """True once the job is accepted, released or rejected."""
-        return self._acknowledged
-
-    def accept(self) -> None:
-        """Reports the job as done. The acknowledgement is durable when this returns.
-
-        Raises:
-            InvalidRecordStateError: the lock has expired: the group may deliver the job again.
-            KafkaError, ConnectionClosedError, TimeoutError: the acknowledgement is refused or lost.
-        """
-        self._queue._acknowledge(self, Acknowledgement.ACCEPT)
-
-    def release(self) -> None:
-        """Gives the job back: the group delivers it again, or archives it after the last allowed delivery.
-
-        Raises:
-            InvalidRecordStateError: the lock has expired.
-            KafkaError, ConnectionClosedError, TimeoutError: the acknowledgement is refused or lost.
-        """
-        self._queue._acknowledge(self, Acknowledgement.RELEASE)
-
-    def reject(self) -> None:
-        """Reports that no worker can process the job: the group archives it.
-
-        Raises:
-            InvalidRecordStateError: the lock has expired.
-            KafkaError, ConnectionClosedError, TimeoutError: the acknowledgement is refused or lost.
-        """
-        self._queue._acknowledge(self, Acknowledgement.REJECT)
-
-    def renew(self) -> None:
-        """Restarts the time of the lock (KIP-1222).
-
-        Raises:
-            InvalidRecordStateError: the lock has expired, or the group does not allow renewals.
-            KafkaError, ConnectionClosedError, TimeoutError: the renewal is refused or lost.
-        """
-        self._queue._acknowledge(self, Acknowledgement.RENEW)
-
-    def _lock(self, timeout_ms: int) -> None:
-        self.lock_timeout = timeout_ms / 1000
-        self._lock_ends_ms = now_ms() + timeout_ms
 
 
 class Queue:
@@ -212,13 +79,13 @@ class Queue:
         self._changed = Event()  # the membership has changed, or the queue is closed
         self._wakeup = Event()
         self._beats_done = Event()
-        self._links: dict[Broker, _Link] = {}
+        self._links: dict[Broker, ShareLink] = {}
         self._names: dict[bytes, str] = {}
         self._assigned: dict[Broker, frozenset[SharePartition]] = {}
         self._assigned_version = -1
         self._leaders_at_ms = 0  # the time of the next lookup of missing leaders; 0: none is missing
         self._buffer: deque[Job] = deque()
-        self._fetched: deque[_Fetched] = deque()
+        self._fetched: deque[FetchedJobs] = deque()
         self._held: list[Job] = []
         self._attempts = 0
         self._empty_fetches = 0
@@ -275,7 +142,7 @@ class Queue:
                 logger.debug("client: worker %s could not leave its share group: %s", self.member_id, error)
         self._calls.transport.close_channel(self._channel)
 
-    def _close_session(self, link: _Link) -> None:
+    def _close_session(self, link: ShareLink) -> None:
         """Ends a share session. An error means that the broker has ended it already, or cannot be reached."""
         request = link.session.close()
         try:
@@ -371,7 +238,7 @@ class Queue:
                 return job
         return None
 
-    def _decode(self, fetched: _Fetched) -> None:
+    def _decode(self, fetched: FetchedJobs) -> None:
         """Makes the jobs of a batch, unless their locks have expired. Offsets without a record become gaps."""
         session = fetched.link.session
         if fetched.session != session.number or fetched.lock_ends_ms <= now_ms():
@@ -437,7 +304,7 @@ class Queue:
         else:
             job._acknowledged = True
 
-    def _exchange(self, link: _Link, request: Any, *, implicit: bool = True) -> Any:
+    def _exchange(self, link: ShareLink, request: Any, *, implicit: bool = True) -> Any:
         """Sends a request of a share session, whose lock the caller holds.
 
         Args:
@@ -508,7 +375,7 @@ class Queue:
         for broker in self._assigned:
             if broker not in self._links:
                 session = ShareSession(membership.group_id, membership.member_id)
-                self._links[broker] = _Link(broker, session)
+                self._links[broker] = ShareLink(broker, session)
         if len(ids) == len(assignment):
             self._assigned_version = version
 
@@ -533,7 +400,7 @@ class Queue:
             self._leaders_at_ms = now_ms() + LEADERLESS_PAUSE_MS
         return groups
 
-    def _choose(self) -> _Link | None:
+    def _choose(self) -> ShareLink | None:
         """Chooses a broker: first those with acknowledgements to send, then in turn."""
         for link in list(self._links.values()):
             if link.session.pending:
@@ -547,7 +414,7 @@ class Queue:
             return self._links[broker]
         return None
 
-    def _fetch(self, link: _Link, wait_ms: int) -> None:
+    def _fetch(self, link: ShareLink, wait_ms: int) -> None:
         with link.lock:
             if link.session.must_close:
                 self._close_session(link)
@@ -567,9 +434,9 @@ class Queue:
         if errors:
             raise next((error for error in errors if not error.retriable), errors[0])
 
-    def _read(self, link: _Link, response: Any) -> tuple[list[_Fetched], list[KafkaError]]:
+    def _read(self, link: ShareLink, response: Any) -> tuple[list[FetchedJobs], list[KafkaError]]:
         """Returns the batches with acquired records, and the errors, of a response."""
-        fetched: list[_Fetched] = []
+        fetched: list[FetchedJobs] = []
         errors: list[KafkaError] = []
         for topic in response.responses:
             for row in topic.partitions:
@@ -579,7 +446,7 @@ class Queue:
                     errors.append(KafkaError.of(row.error_code, row.error_message, [key]))
                     continue
                 fetched += [
-                    _Fetched(link, place, batch, response.acquisition_lock_timeout_ms)
+                    FetchedJobs(link, place, batch, response.acquisition_lock_timeout_ms)
                     for batch in acquired_batches(key, row, acquired_ranges(row))
                 ]
         return fetched, errors

@@ -1,0 +1,149 @@
+"""The jobs of a work queue: records of a share group that a broker has locked for a worker."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from kcore.client.aio.broker import Broker
+from kcore.client.share_consumer import Acknowledgement, SharePartition, ShareSession
+from kcore.node._async.backend import AsyncLock, now_ms
+from kcore.node.requests import AcquiredBatch
+from kcore.node.types import Record
+
+if TYPE_CHECKING:
+    from kcore.node._async.queue import AsyncQueue
+
+
+class AsyncShareLink:
+    """The share session with one broker. Its lock is held during each request."""
+
+    def __init__(self, broker: Broker, session: ShareSession) -> None:
+        self.broker = broker
+        self.session = session
+        self.lock = AsyncLock()
+
+
+class FetchedJobs:
+    """A batch with acquired records that is decoded once the program has taken the jobs before it."""
+
+    __slots__ = ("batch", "link", "lock_ends_ms", "lock_timeout_ms", "place", "session")
+
+    def __init__(self, link: AsyncShareLink, place: SharePartition, batch: AcquiredBatch, lock_timeout_ms: int) -> None:
+        self.link = link
+        self.place = place
+        self.batch = batch
+        self.session = link.session.number
+        self.lock_timeout_ms = lock_timeout_ms
+        self.lock_ends_ms = now_ms() + lock_timeout_ms
+
+
+class AsyncJob:
+    """A record of a share group that the broker has locked for this worker.
+
+    Without an acknowledgement or a renewal the lock expires, by default after 30 seconds, and the group delivers the
+    record to a worker again. After the last allowed delivery, by default the fifth, the group archives it.
+
+    Attributes:
+        record: the record.
+        delivery_count: the number of deliveries with this one: 1 for the first.
+        lock_timeout: the seconds after which the lock expires.
+    """
+
+    def __init__(
+        self, queue: AsyncQueue, link: AsyncShareLink, place: SharePartition, record: Record, deliveries: int
+    ) -> None:
+        self._queue = queue
+        self._link = link
+        self._place = place
+        self._session = link.session.number
+        self._lock_ends_ms = 0
+        self._acknowledged = False
+        self._explicit = False  # the program has tried to acknowledge the job, so it is never accepted by itself
+        self.record = record
+        self.delivery_count = deliveries
+        self.lock_timeout = 0.0
+
+    def __repr__(self) -> str:
+        place = f"{self.topic}-{self.partition}, offset {self.offset}"
+        return f"AsyncJob({place}, delivery_count={self.delivery_count})"
+
+    @property
+    def value(self) -> bytes | None:
+        """The value of the record."""
+        return self.record.value
+
+    @property
+    def key(self) -> bytes | None:
+        """The key of the record, or None."""
+        return self.record.key
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
+        """The headers of the record: names and values."""
+        return self.record.headers
+
+    @property
+    def topic(self) -> str:
+        """The topic of the record."""
+        return self.record.topic
+
+    @property
+    def partition(self) -> int:
+        """The partition of the record."""
+        return self.record.partition
+
+    @property
+    def offset(self) -> int:
+        """The offset of the record."""
+        return self.record.offset
+
+    @property
+    def timestamp(self) -> datetime:
+        """The timestamp of the record."""
+        return self.record.timestamp
+
+    @property
+    def acknowledged(self) -> bool:
+        """True once the job is accepted, released or rejected."""
+        return self._acknowledged
+
+    async def accept(self) -> None:
+        """Reports the job as done. The acknowledgement is durable when this returns.
+
+        Raises:
+            InvalidRecordStateError: the lock has expired: the group may deliver the job again.
+            KafkaError, ConnectionClosedError, TimeoutError: the acknowledgement is refused or lost.
+        """
+        await self._queue._acknowledge(self, Acknowledgement.ACCEPT)
+
+    async def release(self) -> None:
+        """Gives the job back: the group delivers it again, or archives it after the last allowed delivery.
+
+        Raises:
+            InvalidRecordStateError: the lock has expired.
+            KafkaError, ConnectionClosedError, TimeoutError: the acknowledgement is refused or lost.
+        """
+        await self._queue._acknowledge(self, Acknowledgement.RELEASE)
+
+    async def reject(self) -> None:
+        """Reports that no worker can process the job: the group archives it.
+
+        Raises:
+            InvalidRecordStateError: the lock has expired.
+            KafkaError, ConnectionClosedError, TimeoutError: the acknowledgement is refused or lost.
+        """
+        await self._queue._acknowledge(self, Acknowledgement.REJECT)
+
+    async def renew(self) -> None:
+        """Restarts the time of the lock (KIP-1222).
+
+        Raises:
+            InvalidRecordStateError: the lock has expired, or the group does not allow renewals.
+            KafkaError, ConnectionClosedError, TimeoutError: the renewal is refused or lost.
+        """
+        await self._queue._acknowledge(self, Acknowledgement.RENEW)
+
+    def _lock(self, timeout_ms: int) -> None:
+        self.lock_timeout = timeout_ms / 1000
+        self._lock_ends_ms = now_ms() + timeout_ms
