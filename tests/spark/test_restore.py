@@ -15,7 +15,7 @@ from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.spark.events.sources import ServerSource, open_source
 from kcore.spark.export.exporter import export
 from kcore.spark.jobs import job
-from kcore.spark.jobs.restore_plan import committed_then, plan_restore
+from kcore.spark.jobs.restore_plan import committed_as_of, plan_restore
 from kcore.spark.restore.apply import apply
 from kcore.spark.restore.plan import COMPACTED, DAMAGED, WHOLE, load
 from kcore.spark.restore.planning import CommittedAsOf
@@ -43,7 +43,7 @@ def test_later_log_gives_earlier_offsets_or_reports_loss(
         for one in responses["partition"]
         if one["topic"] == CONSUMER_OFFSETS
     }
-    then, compacted = committed_then(spark, kafka_logs / later, offsets=ends)
+    then, compacted = committed_as_of(spark, kafka_logs / later, offsets=ends)
     found = {(one.group, *one.place): one for one in then}
     still = {place(one) for one in kafka_oracle[later]["offset"]}
     expected = {place(one): one for one in responses["offset"] if one["offset"] is not None}
@@ -83,7 +83,7 @@ def test_damage_is_not_reported_as_compaction(spark: Any, kafka_logs: Path, tmp_
     with open_source(tmp_path) as source:
         ends = {part[:2]: [row.offset for row in source.rows(part)][-1] for part in source.parts()}
     moment = {(CONSUMER_OFFSETS, 0): 100, (CONSUMER_OFFSETS, 1): ends[CONSUMER_OFFSETS, 1]}
-    then, histories = committed_then(spark, tmp_path, offsets=moment)
+    then, histories = committed_as_of(spark, tmp_path, offsets=moment)
     assert histories == {0: COMPACTED, 1: DAMAGED} | dict.fromkeys((2, 3, 4), DAMAGED)
     for one in then:
         assert one.history == histories[partition_for(one.group, 5)]
@@ -108,7 +108,7 @@ def test_a_plan_from_a_running_servers_log_is_applied_to_the_server(spark: Any, 
             connection.send(commit(group, {("t", 0): 40}), COMMIT_VERSION)
         export(ServerSource(node), tmp_path / "events", topic_filter={CONSUMER_OFFSETS}.__contains__)
 
-        then, _ = committed_then(spark, tmp_path / "events", offsets=ends, groups={"a", "c"})
+        then, _ = committed_as_of(spark, tmp_path / "events", offsets=ends, groups={"a", "c"})
         topic_id = then[0].topic_id
         assert topic_id
         assert then == [

@@ -28,7 +28,7 @@ from kcore.protocol.records.streams_group_metadata import StreamsGroupMetadataKe
 from kcore.spark.events.event import EventRow
 from kcore.spark.events.sources import Part, Source, Span
 from kcore.spark.export.exporter import export
-from kcore.spark.jobs.restore_plan import committed_then, plan_restore
+from kcore.spark.jobs.restore_plan import committed_as_of, plan_restore
 from kcore.spark.restore.apply import apply
 from kcore.spark.restore.planning import CommittedAsOf
 from kcore_ext.group.offsets import CommitKey, OffsetAndMetadata
@@ -109,7 +109,7 @@ def test_share_groups_and_streams_groups_with_members_are_refused(
     """Only the streams group has offsets; they are set once it has no members."""
     node, kinds = target
     export(Written(), tmp_path / "events")
-    then, compacted = committed_then(spark, tmp_path / "events")
+    then, compacted = committed_as_of(spark, tmp_path / "events")
     assert compacted == {}
     assert then == [CommittedAsOf("app", "t", partition, 10 + partition) for partition in (0, 1)]
     plan = plan_restore([*then, CommittedAsOf("queue", "t", 0, 4)], node, "here")

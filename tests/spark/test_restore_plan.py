@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kcore.errors import KcoreError
 from kcore.spark.restore.plan import ACTIONS, COMPACTED, DAMAGED, WHOLE, Checked, Plan, PlanRow, load
-from kcore.spark.restore.planning import DAMAGE, LOST, NOT_THEN, CommittedAsOf, counts, make_rows
+from kcore.spark.restore.planning import DAMAGE, LOST, NOT_COMMITTED, CommittedAsOf, counts, make_rows
 from kcore.spark.restore.target import Committed, Log, TargetState
 
 TOPIC_ID = "a" * 32
@@ -92,15 +92,15 @@ def test_a_saved_plan_has_one_row_per_line_in_order(tmp_path: Path) -> None:
         " },\n"
         ' "rows": [\n'
         '  {"group": "g", "topic": "t", "partition": 0, "from": 30, "to": 10, "action": "set", "why": "back by 20", '
-        '"then": 10, "metadata": "note", "history": "whole", "topic_id": "' + TOPIC_ID + '"},\n'
+        '"as_of": 10, "metadata": "note", "history": "whole", "topic_id": "' + TOPIC_ID + '"},\n'
         '  {"group": "h", "topic": "t", "partition": 1, "from": null, "to": null, "action": "refuse", '
-        '"why": "the topic was deleted", "then": 4, "metadata": "", "history": "whole", "topic_id": ""}\n'
+        '"why": "the topic was deleted", "as_of": 4, "metadata": "", "history": "whole", "topic_id": ""}\n'
         " ]\n"
         "}\n"
     )
     plan.save(tmp_path / "plan.csv")
     assert (tmp_path / "plan.csv").read_text().splitlines()[1:] == [
-        "group,topic,partition,from,to,action,why,then,metadata,history,topic_id",
+        "group,topic,partition,from,to,action,why,as_of,metadata,history,topic_id",
         f"g,t,0,30,10,set,back by 20,10,note,whole,{TOPIC_ID}",
         "h,t,1,,,refuse,the topic was deleted,4,,whole,",
     ]
@@ -158,43 +158,43 @@ def state(**changes: Any) -> TargetState:
     return TargetState(**{**found, **changes})
 
 
-def then(offset: int | None = 10, **changes: Any) -> CommittedAsOf:
+def as_of(offset: int | None = 10, **changes: Any) -> CommittedAsOf:
     return CommittedAsOf("g", "t", 0, offset, "note", TOPIC_ID)._replace(**changes)
 
 
 @pytest.mark.parametrize(
     ("one", "target", "to", "action", "why"),
     [
-        (then(), state(), 10, "set", "back by 20"),
-        (then(40), state(), 40, "set", "forward by 10"),
-        (then(), state(committed={"g": {}}), 10, "set", "nothing is committed now"),
-        (then(30), state(), 30, "skip", "correct already"),
-        (then(30, metadata="other"), state(), 30, "set", "the same offset, committed again"),
-        (then(2), state(), 5, "set", "back by 25; clipped to the log's start, 5: earlier records were deleted"),
-        (then(99), state(), 50, "set", "forward by 20; clipped to the log's end, 50"),
-        (then(2), state(committed={"g": {("t", 0): Committed(5, "note")}}), 5, "skip",
+        (as_of(), state(), 10, "set", "back by 20"),
+        (as_of(40), state(), 40, "set", "forward by 10"),
+        (as_of(), state(committed={"g": {}}), 10, "set", "nothing is committed now"),
+        (as_of(30), state(), 30, "skip", "correct already"),
+        (as_of(30, metadata="other"), state(), 30, "set", "the same offset, committed again"),
+        (as_of(2), state(), 5, "set", "back by 25; clipped to the log's start, 5: earlier records were deleted"),
+        (as_of(99), state(), 50, "set", "forward by 20; clipped to the log's end, 50"),
+        (as_of(2), state(committed={"g": {("t", 0): Committed(5, "note")}}), 5, "skip",
          "correct already; clipped to the log's start, 5: earlier records were deleted"),
-        (then(pending=True), state(), 10, "set",
-         "back by 20; the offset of a transaction that was open then is ignored"),
-        (then(history=COMPACTED), state(), 10, "set",
+        (as_of(pending=True), state(), 10, "set",
+         "back by 20; the offset of a transaction that was open at that time is ignored"),
+        (as_of(history=COMPACTED), state(), 10, "set",
          "back by 20; the log was compacted since; this record still exists"),
-        (then(None, history=COMPACTED), state(), None, "refuse", LOST),
-        (then(history=DAMAGED), state(), 10, "set",
+        (as_of(None, history=COMPACTED), state(), None, "refuse", LOST),
+        (as_of(history=DAMAGED), state(), 10, "set",
          "back by 20; parts of the log are missing: a later offset may have been committed"),
-        (then(None, history=DAMAGED), state(), None, "refuse", DAMAGE),
-        (then(None, history=DAMAGED), None, None, "refuse", DAMAGE),
-        (then(), state(refused={"g": "the group has 1 members (Stable)"}), None, "refuse",
+        (as_of(None, history=DAMAGED), state(), None, "refuse", DAMAGE),
+        (as_of(None, history=DAMAGED), None, None, "refuse", DAMAGE),
+        (as_of(), state(refused={"g": "the group has 1 members (Stable)"}), None, "refuse",
          "the group has 1 members (Stable)"),
-        (then(), state(unknown_topics=frozenset({"t"}), logs={}), None, "refuse", "the topic was deleted"),
-        (then(), state(logs={}), None, "refuse", "the partition is gone, or has no leader"),
-        (then(topic_id="b" * 32), state(), None, "refuse",
+        (as_of(), state(unknown_topics=frozenset({"t"}), logs={}), None, "refuse", "the topic was deleted"),
+        (as_of(), state(logs={}), None, "refuse", "the partition is gone, or has no leader"),
+        (as_of(topic_id="b" * 32), state(), None, "refuse",
          "the topic was recreated: its offsets refer to other records"),
-        (then(topic_id=""), state(), 10, "set", "back by 20"),
-        (then(), state(logs={("t", 0): Log(5, 50)}), 10, "set", "back by 20"),
-        (then(), state(committed={"g": {("t", 0): Committed(30, "note", True)}}), None, "refuse",
+        (as_of(topic_id=""), state(), 10, "set", "back by 20"),
+        (as_of(), state(logs={("t", 0): Log(5, 50)}), 10, "set", "back by 20"),
+        (as_of(), state(committed={"g": {("t", 0): Committed(30, "note", True)}}), None, "refuse",
          "a transaction that is open now holds an offset"),
-        (then(), None, 10, "unchecked", "no target was checked"),
-        (then(None, history=COMPACTED), None, None, "refuse", LOST),
+        (as_of(), None, 10, "unchecked", "no target was checked"),
+        (as_of(None, history=COMPACTED), None, None, "refuse", LOST),
     ],
 )  # fmt: skip
 def test_each_case_of_an_offset_has_its_row(
@@ -203,7 +203,7 @@ def test_each_case_of_an_offset_has_its_row(
     """Each case has the committed offset, the target, and the row's offset, action and reason."""
     (row,) = make_rows([one], target)
     assert (row.to_offset, row.action, row.why) == (to, action, why)
-    assert (row.then, row.history, row.metadata) == (one.offset, one.history, one.metadata)
+    assert (row.as_of, row.history, row.metadata) == (one.offset, one.history, one.metadata)
     assert row.from_offset == (
         None if target is None or not target.committed["g"] else target.committed["g"]["t", 0][0]
     )
@@ -211,14 +211,14 @@ def test_each_case_of_an_offset_has_its_row(
 
 def test_equal_offsets_are_committed_again_on_request() -> None:
     """Committing again renews the retention; otherwise the rows are skipped."""
-    (row,) = make_rows([then(30)], state(), include_same=True)
+    (row,) = make_rows([as_of(30)], state(), include_same=True)
     assert (row.from_offset, row.to_offset, row.action, row.why) == (30, 30, "set", "the same offset, committed again")
 
 
 def test_an_offset_not_committed_at_the_moment_is_skipped() -> None:
     """An offset that a group has now but did not have at the moment gets a row of its own."""
     target = state(committed={"g": {("t", 0): Committed(30, "note"), ("s", 7): Committed(3, "")}})
-    first, second = make_rows([then()], target)
-    assert first == PlanRow("g", "s", 7, 3, None, "skip", NOT_THEN)
+    first, second = make_rows([as_of()], target)
+    assert first == PlanRow("g", "s", 7, 3, None, "skip", NOT_COMMITTED)
     assert (second.topic, second.action) == ("t", "set")
     assert counts((first, second)) == {"set": 1, "skip": 1, "refuse": 0, "unchecked": 0}

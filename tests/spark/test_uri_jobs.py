@@ -16,7 +16,7 @@ from kcore.spark.frames.hadoop import HadoopFiles
 from kcore.spark.frames.output import Output
 from kcore.spark.jobs.audit import audit
 from kcore.spark.jobs.rebuild import DONE, Moment, rebuild, rebuild_with_doubts
-from kcore.spark.jobs.restore_plan import committed_then
+from kcore.spark.jobs.restore_plan import committed_as_of
 from kcore.spark.jobs.session import parse_settings
 from kcore.spark.jobs.timeline import REPORT, timeline
 from kcore.spark.state.table_schemas import TABLES
@@ -66,7 +66,7 @@ def test_every_job_reads_segments_at_a_uri(spark: Any, logs: Path, tmp_path: Pat
     for name in TABLES:
         assert rows_of(spark, f"{out}/state", name) == rows_of(spark, str(tmp_path / "local-state"), name)
     assert audit(spark, uri, f"{out}/audit") == audit(spark, logs, tmp_path / "local-audit")
-    assert committed_then(spark, uri, timestamp_ms=2**62) == committed_then(spark, logs, timestamp_ms=2**62)
+    assert committed_as_of(spark, uri, timestamp_ms=2**62) == committed_as_of(spark, logs, timestamp_ms=2**62)
     stored, local = timeline(spark, uri, f"{out}/timeline"), timeline(spark, logs, tmp_path / "local-timeline")
     assert {**stored, "source": ""} == {**local, "source": ""}
     assert (tmp_path / "timeline" / REPORT).read_text().startswith("<!DOCTYPE html>")

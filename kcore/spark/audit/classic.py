@@ -40,7 +40,7 @@ class Generations(Check):
         before = self._last.get(key.group)
         if before is not None and value.generation < before.value:
             self.log.found(
-                "generation-went-back",
+                "generation-decreased",
                 [before.evidence, here],
                 f"The generation of group {key.group} fell from {before.value} to {value.generation}.",
                 group_id=key.group,

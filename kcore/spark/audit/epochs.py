@@ -15,10 +15,10 @@ from kcore.spark.events.event import EventRow
 from kcore.spark.state.group_records import parts_of
 
 _PARTS = {
-    "Metadata": ("epoch", "group-epoch-went-back", "group epoch"),
-    "TargetAssignmentMetadata": ("assignment_epoch", "assignment-epoch-went-back", "assignment epoch"),
-    "CurrentMemberAssignment": ("member_epoch", "member-epoch-went-back", "member epoch"),
-    "Topology": ("epoch", "topology-epoch-went-back", "topology epoch"),
+    "Metadata": ("epoch", "group-epoch-decreased", "group epoch"),
+    "TargetAssignmentMetadata": ("assignment_epoch", "assignment-epoch-decreased", "assignment epoch"),
+    "CurrentMemberAssignment": ("member_epoch", "member-epoch-decreased", "member epoch"),
+    "Topology": ("epoch", "topology-epoch-decreased", "topology epoch"),
 }
 """Part of a group's state -> its field, the kind of finding, and its name in sentences."""
 
@@ -61,13 +61,13 @@ class GroupEpochs(Check):
 
     def _see(self, row: EventRow, place: EpochKey, epoch: int) -> None:
         kind, part, group_id, member_id = place
-        _, went_back, what = _PARTS[part]
+        _, decrease, what = _PARTS[part]
         here = self.log.here(row)
         before = self._last.get(place)
         of = f"group {group_id}" if member_id is None else f"member {member_id} of group {group_id}"
         if before is not None and epoch < before.value and epoch != STATIC_LEAVE_EPOCH:
             sentence = f"The {what} of {of} fell from {before.value} to {epoch}."
-            self.log.found(went_back, [before.evidence, here], sentence, group_id=group_id, member_id=member_id)
+            self.log.found(decrease, [before.evidence, here], sentence, group_id=group_id, member_id=member_id)
         self._last[place] = Last(epoch, here)
         if part == "Metadata":
             self._groups[kind, group_id] = Last(epoch, here)

@@ -50,25 +50,25 @@ KINDS: Final[dict[str, Kind]] = {
     "undecodable-record": Kind(ERROR, "a record of a known type cannot be decoded", "the record type is unknown"),
     "unreplayable-record": Kind(ERROR, "a record contradicts earlier records"),
     # ---- groups
-    "generation-went-back": Kind(ERROR, "a classic group's generation is lower than before", "the group was removed"),
-    "group-epoch-went-back": Kind(ERROR, "a group epoch is lower than before", "the group was removed"),
-    "assignment-epoch-went-back": Kind(ERROR, "an assignment epoch is lower than before", "the group was removed"),
+    "generation-decreased": Kind(ERROR, "a classic group's generation is lower than before", "the group was removed"),
+    "group-epoch-decreased": Kind(ERROR, "a group epoch is lower than before", "the group was removed"),
+    "assignment-epoch-decreased": Kind(ERROR, "an assignment epoch is lower than before", "the group was removed"),
     "assignment-epoch-ahead": Kind(ERROR, "an assignment epoch is above the group's epoch"),
-    "member-epoch-went-back": Kind(
+    "member-epoch-decreased": Kind(
         ERROR, "a member epoch is lower than before", "the member was removed, or a static member is away (-2)"
     ),
     "member-epoch-ahead": Kind(ERROR, "a member epoch is above the group's epoch"),
-    "topology-epoch-went-back": Kind(ERROR, "a topology epoch is lower than before", "the group was removed"),
+    "topology-epoch-decreased": Kind(ERROR, "a topology epoch is lower than before", "the group was removed"),
     "two-owners": Kind(ERROR, "two members of a group own one partition, or one active task at once"),
     "task-twice-in-process": Kind(
         ERROR, "a process of a streams group has one task twice, in any role; members of a process share its state"
     ),
     "topology-without-group": Kind(ERROR, "the topology of a streams group remains although the group was removed"),
     # ---- committed offsets
-    "offset-went-back": Kind(
+    "offset-decreased": Kind(
         INFO,
-        "a committed offset is lower than the previous one, in a group with members: a consumer sought back, or a "
-        "delayed commit arrived",
+        "a committed offset is lower than the previous one, in a group with members: a consumer moved "
+        "its position back, or a delayed commit arrived",
         "the group has no members (an offset reset); the offset was removed or expired; the topic was recreated",
     ),
     "fenced-commit": Kind(ERROR, "a fenced producer epoch committed an offset in a transaction"),
@@ -76,7 +76,7 @@ KINDS: Final[dict[str, Kind]] = {
     "illegal-transition": Kind(
         ERROR, "a transactional id entered a state that cannot follow the previous one", "the previous state is unknown"
     ),
-    "producer-epoch-went-back": Kind(ERROR, "the producer epoch of a transactional id is lower than before"),
+    "producer-epoch-decreased": Kind(ERROR, "the producer epoch of a transactional id is lower than before"),
     "producer-id-changed": Kind(
         ERROR, "a transactional id got another producer id before its epochs were used up (KIP-890)"
     ),
@@ -104,7 +104,7 @@ KINDS: Final[dict[str, Kind]] = {
         "a marker has a lower epoch than an earlier write of its producer",
         "at least a day lies between the two: the broker forgets idle producers",
     ),
-    "coordinator-epoch-went-back": Kind(
+    "coordinator-epoch-decreased": Kind(
         ERROR, "a marker has a lower coordinator epoch than an earlier one: its coordinator had been replaced"
     ),
     "marker-without-transaction": Kind(
@@ -126,17 +126,17 @@ KINDS: Final[dict[str, Kind]] = {
         "a transaction has been open in a partition for long, and the log of `__transaction_state` is not available",
     ),
     # ---- share partitions
-    "snapshot-epoch-went-back": Kind(ERROR, "a share partition's snapshot epoch is lower than before"),
-    "state-epoch-went-back": Kind(ERROR, "a share partition's state epoch is lower than before"),
-    "leader-epoch-went-back": Kind(
+    "snapshot-epoch-decreased": Kind(ERROR, "a share partition's snapshot epoch is lower than before"),
+    "state-epoch-decreased": Kind(ERROR, "a share partition's state epoch is lower than before"),
+    "leader-epoch-decreased": Kind(
         ERROR, "a share partition's leader epoch is lower than before", "its state was initialized again"
     ),
-    "share-start-offset-went-back": Kind(
+    "share-start-offset-decreased": Kind(
         WARNING,
         "a share partition's start offset is lower than before: a late write, which Kafka accepts before 4.4",
         "its state was initialized again",
     ),
-    "delivery-count-went-back": Kind(
+    "delivery-count-decreased": Kind(
         ERROR, "a snapshot has fewer deliveries of a record than the state before it", "its state was initialized again"
     ),
     "record-acknowledged-twice": Kind(

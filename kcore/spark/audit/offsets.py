@@ -79,7 +79,7 @@ class OffsetsWentBack(Check):
             return
         log = self.log
         log.found(
-            "offset-went-back",
+            "offset-decreased",
             [log.at(before.record_offset, before.commit_timestamp_ms), log.at(at, timestamp_ms)],
             f"The committed offset of group {group_id} in {topic}-{partition} fell from "
             f"{before.committed_offset} to {offset} while the group had members.",

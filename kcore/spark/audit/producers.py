@@ -72,7 +72,7 @@ class ProducerEpochs(Check):
     def _marker(self, row: EventRow, producer: _Producer, here: Evidence, commit: bool, coordinator_epoch: int) -> None:
         if coordinator_epoch < producer.coordinator_epoch and producer.coordinator is not None:
             self.log.found(
-                "coordinator-epoch-went-back",
+                "coordinator-epoch-decreased",
                 [producer.coordinator, here],
                 f"A marker for producer {row.producer_id} has coordinator epoch {coordinator_epoch}, after a marker "
                 f"of epoch {producer.coordinator_epoch}.",

@@ -113,7 +113,7 @@ class ShareDelivery(Check):
     def _check_start(self, row: EventRow, place: SharePartitionKey, before: ShareState, start_offset: int) -> None:
         if start_offset < before.start_offset:
             sentence = f"the start offset fell from {before.start_offset} to {start_offset}"
-            self._found("share-start-offset-went-back", row, place, sentence)
+            self._found("share-start-offset-decreased", row, place, sentence)
 
     def _check_counts(
         self, row: EventRow, place: SharePartitionKey, before: ShareState, batches: Sequence[Batch], start_offset: int
@@ -126,16 +126,18 @@ class ShareDelivery(Check):
                 if new[0] > first:
                     break
                 if new[3] < count and new[1] >= first:
-                    self._went_back(row, place, first, count, new[3])
+                    self._delivery_count_decreased(row, place, first, count, new[3])
                     return
                 first = max(first, new[1] + 1)
             if first <= last:
-                self._went_back(row, place, first, count, 0)
+                self._delivery_count_decreased(row, place, first, count, 0)
                 return
 
-    def _went_back(self, row: EventRow, place: SharePartitionKey, offset: int, was: int, now: int) -> None:
+    def _delivery_count_decreased(
+        self, row: EventRow, place: SharePartitionKey, offset: int, was: int, now: int
+    ) -> None:
         sentence = f"the delivery count of the record at offset {offset} fell from {was} to {now}"
-        self._found("delivery-count-went-back", row, place, sentence)
+        self._found("delivery-count-decreased", row, place, sentence)
 
     def _check_complete(
         self, row: EventRow, place: SharePartitionKey, before: ShareState, batches: Sequence[Batch]

@@ -77,7 +77,7 @@ class ShareEpochs(Check):
         ):
             if now != UNCHANGED and now < was:
                 self.log.found(
-                    f"{name}-epoch-went-back",
+                    f"{name}-epoch-decreased",
                     [before.evidence, self.log.here(row)],
                     f"The {name} epoch of {topic_id}-{partition} in share group {group_id} fell from {was} to {now}.",
                     group_id=group_id,

@@ -116,7 +116,7 @@ class Transitions(Check):
                 )
         elif value.producer_epoch < was.producer_epoch:
             self.log.found(
-                "producer-epoch-went-back",
+                "producer-epoch-decreased",
                 evidence,
                 f"The producer epoch of {transactional_id} fell from {was.producer_epoch} to {value.producer_epoch}.",
                 transactional_id=transactional_id,

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 Key = tuple[str, str, int]
 
-COMPACTED_SAID = "compacted since then: offsets that were deleted there may be missing"
-DAMAGED_SAID = "parts of their logs are missing: committed offsets may be missing or outdated"
+COMPACTED_REMARK = "compacted since that time: offsets that were deleted there may be missing"
+DAMAGED_REMARK = "parts of their logs are missing: committed offsets may be missing or outdated"
 
 
-def committed_then(
+def committed_as_of(
     spark: SparkSession,
     path: Place | EventLogs,
     *,
@@ -66,11 +66,11 @@ def committed_then(
         for key in at_end.keys() - found.keys():
             found[key] = CommittedAsOf(*key, None, history=at_end[key].history)
     # In a whole history, an offset that existed only in an open transaction was not committed.
-    then = [one for _, one in sorted(found.items()) if one.offset is not None or one.history != WHOLE]
+    committed = [one for _, one in sorted(found.items()) if one.offset is not None or one.history != WHOLE]
     present = {part.partition for part in logs.parts() if part.topic == CONSUMER_OFFSETS}
     for absent in absent_partitions({CONSUMER_OFFSETS: present}, ids):
         incomplete |= dict.fromkeys(absent.partitions, DAMAGED)
-    return then, incomplete
+    return committed, incomplete
 
 
 def _offsets(
@@ -110,11 +110,11 @@ def _offsets(
     return {key: one._replace(pending=key in pending) for key, one in found.items()}, incomplete, ids
 
 
-def plan_restore(then: list[CommittedAsOf], node: Node | None, where: str, *, include_same: bool = False) -> Plan:
+def plan_restore(committed: list[CommittedAsOf], node: Node | None, where: str, *, include_same: bool = False) -> Plan:
     """Returns the plan for restoring committed offsets, checked against a target if there is one.
 
     Args:
-        then: the offsets from `committed_then`.
+        committed: the offsets from `committed_as_of`.
         node: the target; None: none.
         where: the target's name.
         include_same: True to commit offsets again that are correct already.
@@ -123,9 +123,9 @@ def plan_restore(then: list[CommittedAsOf], node: Node | None, where: str, *, in
         A plan without its source and moment.
     """
     if node is None:
-        return Plan("", rows=tuple(make_rows(then, None)))
-    target = look(node, by_group((one.group, one.place) for one in then))
-    rows = tuple(make_rows(then, target, include_same))
+        return Plan("", rows=tuple(make_rows(committed, None)))
+    target = look(node, by_group((one.group, one.place) for one in committed))
+    rows = tuple(make_rows(committed, target, include_same))
     return Plan("", target=Checked(where, target.cluster_id), rows=rows)
 
 
@@ -186,11 +186,11 @@ def run(options: argparse.Namespace) -> int:
     offsets = parse_offsets(options.as_of_offset)
     log = source_of(options)
     with session(options, "restore-plan") as spark:
-        then, histories = committed_then(
+        committed, histories = committed_as_of(
             spark, log, offsets=offsets, timestamp_ms=options.as_of_ms, groups=frozenset(options.group)
         )
     with _target(options) as (brokers, where):
-        checked = plan_restore(then, brokers, where, include_same=options.include_same)
+        checked = plan_restore(committed, brokers, where, include_same=options.include_same)
     moment = tuple((*place, at) for place, at in offsets.items())
     compacted, damaged = (
         tuple(partition for partition, history in sorted(histories.items()) if history == kind)
@@ -209,10 +209,10 @@ def run(options: argparse.Namespace) -> int:
     found: Mapping[str, Any] = counts(plan.rows)
     for action, count in found.items():
         print(f"{action:10} {count}")
-    for of_kind, remark in ((compacted, COMPACTED_SAID), (damaged, DAMAGED_SAID)):
+    for of_kind, remark in ((compacted, COMPACTED_REMARK), (damaged, DAMAGED_REMARK)):
         if of_kind:
             print(f"partitions {', '.join(map(str, of_kind))} of {CONSUMER_OFFSETS}: {remark}")
     unknown_groups = sorted(set(options.group) - {row.group for row in plan.rows})
     for group in unknown_groups:
-        print(f"group {group!r} had no offsets then")
+        print(f"group {group!r} had no offsets at that time")
     return 1 if found[REFUSE] or unknown_groups else 0

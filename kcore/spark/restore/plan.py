@@ -45,15 +45,15 @@ COLUMNS: Final = (
     ("to", "number", "the offset to commit; null for none"),
     ("action", "text", "set, skip, refuse or unchecked"),
     ("why", "text", "the reason, for people"),
-    ("then", "number", "the offset as of the moment, before clipping to the target's log; null for none"),
+    ("as_of", "number", "the offset as of the moment, before clipping to the target's log; null for none"),
     ("metadata", "text", "the metadata committed with the offset, which is committed again"),
-    ("history", "text", "whole; compacted: the log lost records since then; damaged: parts of it are missing"),
+    ("history", "text", "whole; compacted: the log lost records since the moment; damaged: parts of it are missing"),
     ("topic_id", "text", "the target's id of the topic: 32 hexadecimal digits, empty if unknown"),
 )
 """(name, kind, meaning) of a row's columns, in order."""
 
 NAMES: Final = tuple(name for name, _, _ in COLUMNS)
-OPTIONAL: Final = ("from", "to", "then")
+OPTIONAL: Final = ("from", "to", "as_of")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class PlanRow:
     to_offset: int | None
     action: str
     why: str
-    then: int | None = None
+    as_of: int | None = None
     metadata: str = ""
     history: str = WHOLE
     topic_id: str = ""

@@ -39,35 +39,39 @@ class CommittedAsOf(NamedTuple):
         return TopicPartition(self.topic, self.partition)
 
 
-LOST = "compaction removed the offset committed then, if there was one: check the offsets of later moments"
-DAMAGE = "parts of the log are missing: the offset committed then, if there was one, is unknown"
-NOT_THEN = "no offset was committed then: the current one stays"
-PENDING = "the offset of a transaction that was open then is ignored"
+LOST = "compaction removed the offset committed at that time, if there was one: check the offsets of later moments"
+DAMAGE = "parts of the log are missing: the offset committed at that time, if there was one, is unknown"
+NOT_COMMITTED = "no offset was committed at that time: the current one stays"
+PENDING = "the offset of a transaction that was open at that time is ignored"
 OUTLIVED = "the log was compacted since; this record still exists"
 MAYBE_OLDER = "parts of the log are missing: a later offset may have been committed"
 REMARKS = {COMPACTED: OUTLIVED, DAMAGED: MAYBE_OLDER}
 """History -> remark on an offset that is known nevertheless."""
 
 
-def make_rows(then: Iterable[CommittedAsOf], target: TargetState | None, include_same: bool = False) -> list[PlanRow]:
+def make_rows(
+    committed: Iterable[CommittedAsOf], target: TargetState | None, include_same: bool = False
+) -> list[PlanRow]:
     """Returns the rows of a plan, ordered by group, topic and partition.
 
     Args:
-        then: the committed offsets, one per group, topic and partition.
+        committed: the committed offsets, one per group, topic and partition.
         target: the target to check against; None: none.
         include_same: True to commit offsets again that are correct already, which renews their retention.
     """
-    known = list(then)
+    known = list(committed)
     rows = [_row(one, target, include_same) for one in known]
     if target is not None:
-        rows += _not_then({(one.group, *one.place) for one in known}, {one.group for one in known}, target)
+        rows += _not_committed({(one.group, *one.place) for one in known}, {one.group for one in known}, target)
     return sorted_rows(rows)
 
 
-def _not_then(known: Collection[tuple[str, str, int]], groups: Collection[str], target: TargetState) -> list[PlanRow]:
+def _not_committed(
+    known: Collection[tuple[str, str, int]], groups: Collection[str], target: TargetState
+) -> list[PlanRow]:
     """Returns rows for offsets that the groups have at the target but had not committed at the moment."""
     return [
-        PlanRow(group, topic, partition, now.offset, None, SKIP, NOT_THEN, metadata=now.metadata)
+        PlanRow(group, topic, partition, now.offset, None, SKIP, NOT_COMMITTED, metadata=now.metadata)
         for group in groups
         for (topic, partition), now in target.committed[group].items()
         if (group, topic, partition) not in known

@@ -93,9 +93,9 @@ def test_spark_finds_the_same_as_python(spark: Any, tmp_path: Path) -> None:
     expected = worst_first(found(*logs))
     kinds = {one.kind for one in expected}
     assert kinds == {
-        "generation-went-back",
+        "generation-decreased",
         "two-owners",
-        "offset-went-back",
+        "offset-decreased",
         "offset-gap",
         "transaction-hangs",
         "marker-missing",
@@ -231,12 +231,12 @@ def test_findings_are_shown_worst_first_and_the_rest_is_counted() -> None:
     assert "2023-11-14 22:13:20.001" in shown[1]
     assert lines(findings[:1], 1)[-1].startswith("error")
     assert lines([], 0) == []
-    counts = {("info", "offset-went-back"): 7, ("error", "two-owners"): 1, ("error", "offset-gap"): 2}
+    counts = {("info", "offset-decreased"): 7, ("error", "two-owners"): 1, ("error", "offset-gap"): 2}
     assert summary(counts) == [
         "error: 3, info: 7",
         "       2  error    offset-gap",
         "       1  error    two-owners",
-        "       7  info     offset-went-back",
+        "       7  info     offset-decreased",
     ]
     assert summary({}) == ["Nothing was found."]
 
@@ -245,7 +245,7 @@ def test_the_exit_status_reflects_the_severity() -> None:
     parser = argparse.ArgumentParser()
     audit_job.add_arguments(parser)
     assert parser.parse_args(["f", "--out", "o"]).fail_on == "warning"
-    audited = audit_job.Audited({("info", "offset-went-back"): 7, ("warning", "duplicate-offset"): 2}, [])
+    audited = audit_job.Audited({("info", "offset-decreased"): 7, ("warning", "duplicate-offset"): 2}, [])
     assert [audited.at_least(one) for one in ("error", "warning", "info")] == [0, 2, 9]
     with pytest.raises(SystemExit) as stopped:
         parser.parse_args(["f", "--out", "o", "--fail-on", "bad"])

@@ -61,7 +61,7 @@ def test_a_decreasing_generation_is_found(log: Written) -> None:
     log.generation("g", 6, a=[0])
     assert found(log) == [
         finding(
-            "generation-went-back",
+            "generation-decreased",
             [before, here],
             "The generation of group g fell from 7 to 5.",
             group_id="g",
@@ -147,7 +147,7 @@ def test_a_decreasing_member_epoch_is_found(log: Written) -> None:
     here = log.current("g", "a", 3)
     sentence = "The member epoch of member a of group g fell from 5 to 3."
     assert found(log) == [
-        finding("member-epoch-went-back", [before, here], sentence, group_id="g", member_id="a"),
+        finding("member-epoch-decreased", [before, here], sentence, group_id="g", member_id="a"),
     ]
 
 
@@ -167,7 +167,7 @@ def test_a_decreasing_group_epoch_is_found(log: Written) -> None:
     before = log.group_epoch("g", 5)
     here = log.group_epoch("g", 4)
     sentence = "The group epoch of group g fell from 5 to 4."
-    assert found(log) == [finding("group-epoch-went-back", [before, here], sentence, group_id="g")]
+    assert found(log) == [finding("group-epoch-decreased", [before, here], sentence, group_id="g")]
 
 
 def assignment(log: Written, epoch: int) -> Any:
@@ -179,7 +179,7 @@ def test_a_decreasing_assignment_epoch_is_found(log: Written) -> None:
     log.group_epoch("g", 5)
     before, here = assignment(log, 5), assignment(log, 4)
     sentence = "The assignment epoch of group g fell from 5 to 4."
-    assert found(log) == [finding("assignment-epoch-went-back", [before, here], sentence, group_id="g")]
+    assert found(log) == [finding("assignment-epoch-decreased", [before, here], sentence, group_id="g")]
 
 
 def test_an_assignment_epoch_above_the_group_epoch_is_found(log: Written) -> None:
@@ -291,21 +291,21 @@ def test_a_decreasing_epoch_of_a_streams_group_is_found(log: Written) -> None:
     before = log.put(StreamsGroupMetadataKey(group_id="s"), StreamsGroupMetadataValue(epoch=3))
     here = log.put(StreamsGroupMetadataKey(group_id="s"), StreamsGroupMetadataValue(epoch=2))
     sentence = "The group epoch of group s fell from 3 to 2."
-    assert found(log) == [finding("group-epoch-went-back", [before, here], sentence, group_id="s")]
+    assert found(log) == [finding("group-epoch-decreased", [before, here], sentence, group_id="s")]
 
 
 def test_a_decreasing_topology_epoch_is_found(log: Written) -> None:
     before = log.put(StreamsGroupTopologyKey(group_id="s"), StreamsGroupTopologyValue(epoch=2))
     here = log.put(StreamsGroupTopologyKey(group_id="s"), StreamsGroupTopologyValue(epoch=1))
     sentence = "The topology epoch of group s fell from 2 to 1."
-    assert found(log) == [finding("topology-epoch-went-back", [before, here], sentence, group_id="s")]
+    assert found(log) == [finding("topology-epoch-decreased", [before, here], sentence, group_id="s")]
 
 
 def test_a_decreasing_epoch_of_a_share_group_is_found(log: Written) -> None:
     before = log.put(ShareGroupMetadataKey(group_id="s"), ShareGroupMetadataValue(epoch=2))
     here = log.put(ShareGroupMetadataKey(group_id="s"), ShareGroupMetadataValue(epoch=1))
     sentence = "The group epoch of group s fell from 2 to 1."
-    assert found(log) == [finding("group-epoch-went-back", [before, here], sentence, group_id="s")]
+    assert found(log) == [finding("group-epoch-decreased", [before, here], sentence, group_id="s")]
 
 
 PLACE: dict[str, Any] = {"group_id": "s", "topic_id": TOPIC_ID, "partition": 2}
@@ -324,7 +324,7 @@ def test_decreasing_epochs_of_share_partitions_are_found(name: str, value: tuple
     was, now = {"snapshot": (9, 8), "state": (3, 2), "leader": (4, 3)}[name]
     sentence = f"The {name} epoch of {TOPIC}-2 in share group s fell from {was} to {now}."
     about = (TOPIC, 2)
-    assert found(log) == [finding(f"{name}-epoch-went-back", [before, here], sentence, group_id="s", about=about)]
+    assert found(log) == [finding(f"{name}-epoch-decreased", [before, here], sentence, group_id="s", about=about)]
 
 
 def test_epochs_of_share_partitions_may_increase_and_restart_with_an_initialization() -> None:
@@ -364,15 +364,15 @@ def update(batches: Sequence[tuple[int, int, int, int]] = (), start_offset: int 
 @pytest.mark.parametrize(
     ("kind", "value", "sentence"),
     [
-        ("share-start-offset-went-back", update(start_offset=9), "the start offset fell from 10 to 9"),
-        ("share-start-offset-went-back", snapshot(start_offset=9), "the start offset fell from 10 to 9"),
+        ("share-start-offset-decreased", update(start_offset=9), "the start offset fell from 10 to 9"),
+        ("share-start-offset-decreased", snapshot(start_offset=9), "the start offset fell from 10 to 9"),
         (
-            "delivery-count-went-back",
+            "delivery-count-decreased",
             snapshot([StateBatch(first_offset=10, last_offset=14, delivery_count=1), BATCHES[1]]),
             "the delivery count of the record at offset 10 fell from 2 to 1",
         ),
         (
-            "delivery-count-went-back",
+            "delivery-count-decreased",
             snapshot([StateBatch(first_offset=10, last_offset=12, delivery_count=2), BATCHES[1]]),
             "the delivery count of the record at offset 13 fell from 2 to 0",
         ),

@@ -54,7 +54,7 @@ def healthy(found: Iterable[Finding]) -> list[Finding]:
     return [
         one
         for one in found
-        if one.kind != "share-start-offset-went-back" and not (one.group_id or "").startswith("orphan-share-")
+        if one.kind != "share-start-offset-decreased" and not (one.group_id or "").startswith("orphan-share-")
     ]
 
 
@@ -67,8 +67,8 @@ def test_logs_of_a_real_broker_are_healthy(kafka_logs: Path, moment: str) -> Non
     """Some members sought back, and transactions of deleted topics wait, which is legal."""
     found, infos = findings(real_logs(kafka_logs / moment))
     assert healthy(found) == []
-    assert infos.keys() <= {"offset-went-back", "transaction-waits"}
-    assert infos["offset-went-back"] > 1_000
+    assert infos.keys() <= {"offset-decreased", "transaction-waits"}
+    assert infos["offset-decreased"] > 1_000
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

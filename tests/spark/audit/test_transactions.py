@@ -99,7 +99,7 @@ def test_a_decreasing_producer_epoch_is_found(log: Written) -> None:
     before = log.transaction("y", EMPTY, (7, 4))
     here = log.transaction("y", EMPTY, (7, 3))
     sentence = "The producer epoch of y fell from 4 to 3."
-    assert found(log) == [of_y("producer-epoch-went-back", sentence, before, here)]
+    assert found(log) == [of_y("producer-epoch-decreased", sentence, before, here)]
 
 
 def test_a_producer_id_replaced_before_its_last_epoch_is_found(log: Written) -> None:
@@ -187,7 +187,7 @@ def test_a_marker_of_an_earlier_coordinator_epoch_is_found() -> None:
     before = log.mark((7, 0), True, coordinator_epoch=5)
     here = log.mark((7, 0), True, coordinator_epoch=4)
     sentence = "A marker for producer 7 has coordinator epoch 4, after a marker of epoch 5."
-    assert found(log) == [finding("coordinator-epoch-went-back", [before, here], sentence, producer_id=7)]
+    assert found(log) == [finding("coordinator-epoch-decreased", [before, here], sentence, producer_id=7)]
 
 
 def test_a_new_coordinator_may_repeat_a_marker() -> None:
@@ -202,9 +202,9 @@ def test_a_new_coordinator_may_repeat_a_marker() -> None:
 
 
 def from_10_to_3(before: Evidence, here: Evidence) -> Finding:
-    """Returns the finding that group g went back in its only partition."""
+    """Returns the finding that the committed offset of group g decreased."""
     sentence = "The committed offset of group g in t-0 fell from 10 to 3 while the group had members."
-    return finding("offset-went-back", [before, here], sentence, group_id="g", about=("t", 0))
+    return finding("offset-decreased", [before, here], sentence, group_id="g", about=("t", 0))
 
 
 def test_a_decreasing_offset_of_a_group_with_members_is_found() -> None:
