@@ -96,9 +96,9 @@ CLUSTER_METRICS: Final[tuple[Metric, ...]] = (
         _one(lambda e: e.controller.failovers), (), "ControllerStats: LeaderElectionRateAndTimeMs",
     ),
     Metric(
-        "kcore_cluster_fenced_rounds_total", COUNTER,
+        "kcore_cluster_fenced_commits_total", COUNTER,
         "Commits that the store refused because this node no longer led one of their partitions.",
-        _one(lambda e: e.leadership.fenced_rounds),
+        _one(lambda e: e.leadership.fenced_commits),
     ),
     Metric(
         "kcore_cluster_store_call_duration_seconds", HISTOGRAM,

@@ -9,7 +9,7 @@ from kcore_ext.assign.problem cimport Problem, new_array
 from kcore_ext.assign.result cimport GroupAssignment
 
 
-cdef int plain(Problem p, int* owner) except -1 nogil:
+cdef int without_racks(Problem p, int* owner) except -1 nogil:
     """Assigns every topic in runs: the first n % m members, in member order, get one more than the others."""
     cdef int t, c, i, j, at, n, m, share, extra, size
     cdef const int* ordered
@@ -201,7 +201,7 @@ cdef int _class_with_racks(Problem p, Memory* memory, int c, const int* topics, 
 
 
 cdef int with_racks(Problem p, Memory* memory, int* owner) except -1 nogil:
-    """Runs the rack pass and then the plain walk over the remaining partitions, class by class."""
+    """Runs the rack pass and then the walk without racks over the remaining partitions, class by class."""
     cdef int* first
     cdef int* topics
     cdef char* needs
@@ -211,7 +211,7 @@ cdef int with_racks(Problem p, Memory* memory, int* owner) except -1 nogil:
     _topics_of_classes(p, memory, &first, &topics)
     needs = flags(memory, p.topics, False)
     if not _needs(p, first, topics, flags(memory, p.racks, False), flags(memory, p.racks, False), needs):
-        return plain(p, owner)
+        return without_racks(p, owner)
     fill(owner, p.partitions, -1)
     done = flags(memory, p.topics, False)
     for c in range(p.classes):
@@ -220,7 +220,7 @@ cdef int with_racks(Problem p, Memory* memory, int* owner) except -1 nogil:
 
 
 cdef int solve(Problem p, bint racks, Memory* memory, int* owner) except -1 nogil:
-    return with_racks(p, memory, owner) if racks and p.has_racks else plain(p, owner)
+    return with_racks(p, memory, owner) if racks and p.has_racks else without_racks(p, owner)
 
 
 def run(Problem problem not None, bint racks=True):

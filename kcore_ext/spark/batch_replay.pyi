@@ -102,12 +102,12 @@ class EventReplay:
         """The offset of the first repeated key; -1 if there is none, or if `watch_keys` is False."""
 
     @property
-    def plain(self) -> int:
+    def fast_records(self) -> int:
         """The number of non-transactional committed offsets, which the fast path replayed."""
 
     @property
     def added(self) -> int:
-        """The number of replayed offsets that were new to their dictionaries."""
+        """The number of replayed offsets whose partition had no committed offset before."""
 
     @property
     def gaps(self) -> bool:

@@ -72,7 +72,7 @@ cdef class EventReplay:
     cdef readonly int64_t last_timestamp_ms
     cdef readonly int64_t repeated_at
     cdef readonly int64_t last_gap
-    cdef readonly Py_ssize_t plain
+    cdef readonly Py_ssize_t fast_records
     cdef readonly Py_ssize_t added
     cdef readonly bint gaps
     cdef readonly bint cut
@@ -174,7 +174,7 @@ cdef class EventReplay:
         size = len(self.offsets)
         self.offsets[read_int32(end)] = entry
         self.added += len(self.offsets) - size
-        self.plain += 1
+        self.fast_records += 1
         return True
 
     cdef tuple _fields(self, EventInput events, Py_ssize_t row, Bytes* key, bint control):

@@ -51,7 +51,7 @@ class LeadershipKeeper(MetadataListener):
 
     Attributes:
         moves: the number of partitions that this node has taken or given up.
-        fenced_rounds: the number of rounds that the store refused because this node did not lead a partition any more.
+        fenced_commits: the number of rounds that the store refused because this node did not lead a partition any more.
     """
 
     # The round with new leaders has decisions of the metadata shard, which every component sees at once.
@@ -73,7 +73,7 @@ class LeadershipKeeper(MetadataListener):
         "_shards_of",
         "_topics",
         "_wheel",
-        "fenced_rounds",
+        "fenced_commits",
         "moves",
     )
 
@@ -107,7 +107,7 @@ class LeadershipKeeper(MetadataListener):
         self._releasing: dict[PartitionKey, int] = {}
         self._retrying = False
         self.moves = 0
-        self.fenced_rounds = 0
+        self.fenced_commits = 0
 
     @property
     def led(self) -> dict[PartitionKey, tuple[str, int]]:
@@ -308,7 +308,11 @@ class LeadershipKeeper(MetadataListener):
                 partitions = [partition for partition in partitions if partition.key not in refused]
                 continue
             except LogError as error:
-                logger.warning("cluster: %d partitions cannot be adopted now: %s", len(partitions), error)
+                logger.warning(
+                    "cluster: the logs of %d partitions cannot be adopted; the node tries again: %s",
+                    len(partitions),
+                    error,
+                )
                 self._changed.update(dict.fromkeys(partition.key for partition in partitions))
                 return
             break
@@ -349,7 +353,7 @@ class LeadershipKeeper(MetadataListener):
 
     def refused(self, error: FencedWriteError) -> None:
         """Handles a round that the store refused: this node does not lead some of its partitions any more."""
-        self.fenced_rounds += 1
+        self.fenced_commits += 1
         if error.node:
             self._membership.lost()
             return

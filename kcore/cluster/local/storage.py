@@ -37,7 +37,7 @@ STALE: Final = -1
 """The revision that differs from every stored one."""
 
 
-class Unsettled(NamedTuple):
+class UnsettledWrite(NamedTuple):
     """A write whose result is not known.
 
     Attributes:
@@ -113,7 +113,7 @@ class LocalStorage(LmdbReader, SharedStorage):
         "_locks",
         "_node_id",
         "_revision",
-        "_unsettled",
+        "_unsettled_write",
         "node_epoch",
     )
 
@@ -127,7 +127,7 @@ class LocalStorage(LmdbReader, SharedStorage):
         self._closed = False
         self._revision = STALE
         self._led: dict[PartitionKey, int] = {}  # the leader epochs that the store had at this revision
-        self._unsettled: Unsettled | None = None
+        self._unsettled_write: UnsettledWrite | None = None
         self.node_epoch = epoch
         self._journal = Journal(node_folder(environment.path, node_id), sync, node_journal_key(node_id))
 
@@ -284,7 +284,7 @@ class LocalStorage(LmdbReader, SharedStorage):
             notify(self._environment.path)
 
     def _require_settled(self) -> None:
-        if self._unsettled is not None:
+        if self._unsettled_write is not None:
             raise UnknownOutcomeError("the outcome of the previous write set is unknown: settle it first")
 
     def _write_own(self, write_set: WriteSet, owned: list[Leadership]) -> None:
@@ -305,12 +305,12 @@ class LocalStorage(LmdbReader, SharedStorage):
         entry = journal.entry_of(write_set)
         if entry is None:
             return False
-        self._unsettled = Unsettled(write_set, b"")
+        self._unsettled_write = UnsettledWrite(write_set, b"")
         try:
             journal.append(write_set, entry)
         except OSError as error:
             raise file_error(error, "commit failed: writing the journal") from error
-        self._unsettled = None
+        self._unsettled_write = None
         return True
 
     def _write_changes(self, write_set: WriteSet, owned: list[Leadership], losers: set[int]) -> bool:
@@ -379,8 +379,8 @@ class LocalStorage(LmdbReader, SharedStorage):
     def _transact(self, write_set: WriteSet | None, work: Callable[[Any], None], doing: str) -> None:
         """Runs a transaction that may move this node's journal. The caller holds the node's lock."""
         token = os.urandom(TOKEN_BYTES)
-        unsettled = Unsettled(write_set, token)
-        self._unsettled = unsettled
+        unsettled = UnsettledWrite(write_set, token)
+        self._unsettled_write = unsettled
         environment = self._environment
 
         def tokened(txn: Any) -> None:
@@ -391,24 +391,24 @@ class LocalStorage(LmdbReader, SharedStorage):
         if write_set is not None:
             write_set.is_durable = True
         self._journal.moved()
-        self._unsettled = None
+        self._unsettled_write = None
 
     # -- unknown results
 
     def settle(self) -> None:
         """Implements `SharedStorage.settle`."""
-        if self._unsettled is not None:
+        if self._unsettled_write is not None:
             self._exclusively(self._settle, self._node_id)
 
     def _settle(self) -> None:
-        unsettled = self._unsettled
+        unsettled = self._unsettled_write
         if unsettled is None:
             return
         self._settle_write(unsettled)
         self._revision = STALE
-        self._unsettled = None
+        self._unsettled_write = None
 
-    def _settle_write(self, unsettled: Unsettled) -> None:
+    def _settle_write(self, unsettled: UnsettledWrite) -> None:
         write_set, token = unsettled
 
         def work(txn: Any) -> tuple[bytes, bool]:

@@ -60,7 +60,7 @@ class RoundWriter:
         # All tokens that the server may have: a settlement that lost its connection may have stored a newer one.
         self._tokens = [token]
         self._session: Session | None = None
-        self._unsettled: Round | None = None
+        self._unsettled_round: Round | None = None
         self._round = 0  # the number of the last round that did more than append
         self._ends: dict[int, int] = {}  # acknowledged end offsets, by partition number
         self._lock = threading.Lock()
@@ -70,7 +70,7 @@ class RoundWriter:
     def write(self, write_set: WriteSet) -> None:
         """Stores a write set, as `SharedStorage.write` describes."""
         with self._lock:
-            if self._unsettled is not None:
+            if self._unsettled_round is not None:
                 raise UnknownOutcomeError("the outcome of the previous write set is unknown: settle it first")
             round_ = Round(write_set, self._identity, self._round + 1)
             pause_s = FIRST_PAUSE_S
@@ -92,7 +92,7 @@ class RoundWriter:
             LogError: the server refuses the round.
         """
         session = self._connected()
-        self._unsettled = round_
+        self._unsettled_round = round_
         try:
             with self._sessions.watchdog.limit(session, self._sessions.timeout_s):
                 is_stored = self._send(session, round_)
@@ -106,7 +106,7 @@ class RoundWriter:
             self._lose(session)
             raise UnknownOutcomeError("PostgreSQL ended the wait of a commit for its synchronous standby")
         if not is_stored:
-            self._unsettled = None
+            self._unsettled_round = None
             self._refuse(session, round_)
         self._stored(round_)
         return None
@@ -119,7 +119,7 @@ class RoundWriter:
         if round_.number:
             self._round = round_.number
         round_.write_set.is_durable = True
-        self._unsettled = None
+        self._unsettled_round = None
 
     def _send(self, session: Session, round_: Round) -> bool:
         """Sends a round; returns False if one statement stored nothing since a check failed."""
@@ -135,7 +135,7 @@ class RoundWriter:
         if session.connection.closed or what in (Reaction.LOST, Reaction.WRONG_SERVER):
             self._lose(session)
             raise UnknownOutcomeError(f"PostgreSQL, storing a round: {describe(error)}") from error
-        self._unsettled = None  # the server has reported the failure of a statement, which aborts the transaction
+        self._unsettled_round = None  # the server has reported the failure of a statement, which aborts the transaction
         if what is Reaction.RETRY:
             return error
         if what in (Reaction.FENCED, Reaction.DUPLICATE):
@@ -201,7 +201,7 @@ class RoundWriter:
     def settle(self) -> None:
         """Determines the outcome of an interrupted round, as `SharedStorage.settle` describes."""
         with self._lock:
-            round_ = self._unsettled
+            round_ = self._unsettled_round
             if round_ is None:
                 return
             if self._session is not None:  # an interrupt came before the connection was closed
@@ -222,7 +222,7 @@ class RoundWriter:
             self._tokens = [self._token]
             if is_stored:
                 self._stored(round_)
-            self._unsettled = None
+            self._unsettled_round = None
             logger.info(
                 "cluster: node %s has read that its interrupted commit is %s, and continues to write",
                 self._identity.node_id,

@@ -118,11 +118,11 @@ class KnownMembers(NamedTuple):
 
     Attributes:
         members: the members in the order of joining.
-        kinds: the distinct subscriptions of the members.
+        subscriptions: the distinct subscriptions of the members.
     """
 
     members: list[AssignorMember]
-    kinds: tuple[tuple[str | bytes, ...], ...]
+    subscriptions: tuple[tuple[str | bytes, ...], ...]
 
 
 def _in_slices(group: ConsumerGroup) -> Iterator[Outcome | None]:
@@ -153,10 +153,10 @@ class AssignmentJob:
     __slots__ = (
         "_assignor",
         "_joins",
-        "_kinds",
         "_member_id",
         "_members",
         "_previous",
+        "_subscriptions",
         "_topics",
         "assignor_name",
         "group",
@@ -172,7 +172,7 @@ class AssignmentJob:
         self._assignor: Any = services.assignors[self.assignor_name]
         self._previous = group.last_assignment
         self._members: list[AssignorMember] = []
-        self._kinds: tuple[tuple[str | bytes, ...], ...] = ()
+        self._subscriptions: tuple[tuple[str | bytes, ...], ...] = ()
         self.members_count = 0
         self._joins = False
         self._member_id = ""
@@ -189,16 +189,20 @@ class AssignmentJob:
         last = group.last_members if self._joins else None
         if last is None or self._previous is None or len(last.members) != len(group.members):
             self._members = self._make_members(change)
-            self._collect_kinds()
+            self._collect_subscriptions()
         else:  # one member joins, the others are unchanged since the last assignment
             view = self._make_member(change.member_id, change.metadata, change.target, False)
             self._members = [*last.members, view]
-            self._kinds = last.kinds if view.topics in last.kinds else (*last.kinds, view.topics)
+            self._subscriptions = (
+                last.subscriptions if view.topics in last.subscriptions else (*last.subscriptions, view.topics)
+            )
         self.members_count = len(self._members)
 
-    def _collect_kinds(self) -> None:
-        kinds = {id(topics): topics for topics in [member.topics for member in self._members]}  # one object if equal
-        self._kinds = tuple(kinds.values())
+    def _collect_subscriptions(self) -> None:
+        subscriptions = {
+            id(topics): topics for topics in [member.topics for member in self._members]
+        }  # one object if equal
+        self._subscriptions = tuple(subscriptions.values())
 
     def _collect_in_slices(self) -> Iterator[None]:
         """Collects the members of the group. Members that join or change meanwhile raise the group epoch, so that the
@@ -212,11 +216,11 @@ class AssignmentJob:
                 count = 0
                 yield
         self.members_count = len(self._members)
-        self._collect_kinds()
+        self._collect_subscriptions()
 
     def read_topics(self) -> None:
         """Reads the partitions of all subscribed topics, before the computation."""
-        self._topics = self.group.shard.consumer.topics(self._kinds)
+        self._topics = self.group.shard.consumer.topics(self._subscriptions)
 
     @property
     def known_members(self) -> KnownMembers | None:
@@ -224,7 +228,7 @@ class AssignmentJob:
 
         None if the next computation must collect the members again.
         """
-        return KnownMembers(self._members, self._kinds) if self._joins and not self._members[-1].owned else None
+        return KnownMembers(self._members, self._subscriptions) if self._joins and not self._members[-1].owned else None
 
     def most_bytes(self, count: int) -> int:
         """Returns an upper bound of the size of `count` targets in the log, if they contain all partitions of all
@@ -324,7 +328,7 @@ class AssignmentJob:
         try:
             yield from self._collect_in_slices()
             yield None
-            self._topics = yield from services.topics_in_slices(self._kinds)
+            self._topics = yield from services.topics_in_slices(self._subscriptions)
         except Exception as error:
             self._computed(error)
             return

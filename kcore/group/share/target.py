@@ -27,12 +27,12 @@ class LastTarget(NamedTuple):
     Attributes:
         assignment: the result.
         members: the assignor's view of all members, in the order of joining.
-        kinds: their different subscriptions.
+        subscriptions: their different subscriptions.
     """
 
     assignment: GroupAssignment
     members: list[AssignorMember]
-    kinds: tuple[tuple[str, ...], ...]
+    subscriptions: tuple[tuple[str, ...], ...]
 
 
 def compute(group: ShareGroup, member_id: str, metadata: MemberMetadata) -> tuple[dict[str, Target], LastTarget]:
@@ -52,8 +52,10 @@ def compute(group: ShareGroup, member_id: str, metadata: MemberMetadata) -> tupl
             retries.
     """
     last = group.last_target if member_id not in group.members else None
-    members, kinds = _all_members(group, member_id, metadata) if last is None else _joined(group, member_id, metadata)
-    topics = group.shard.consumer.topics(kinds)
+    members, subscriptions = (
+        _all_members(group, member_id, metadata) if last is None else _joined(group, member_id, metadata)
+    )
+    topics = group.shard.consumer.topics(subscriptions)
     assignor = group.shard.share.assignor
     try:
         assignment = assignor.assign(
@@ -81,7 +83,7 @@ def compute(group: ShareGroup, member_id: str, metadata: MemberMetadata) -> tupl
         target = {topic_id: tuple(partitions) for topic_id, partitions in assigned.items() if partitions}
         if group.targets.get(name) != target:
             changed[name] = target
-    return changed, LastTarget(assignment, members, kinds)
+    return changed, LastTarget(assignment, members, subscriptions)
 
 
 def prepare(group: ShareGroup) -> None:
@@ -98,11 +100,11 @@ def _all_members(
     in_order = group.shard.consumer.in_order
     subscriptions = {name: member.metadata.names for name, member in group.members.items()}
     subscriptions[member_id] = metadata.names
-    kinds = tuple(in_order(names) for names in dict.fromkeys(subscriptions.values()))
+    distinct = tuple(in_order(names) for names in dict.fromkeys(subscriptions.values()))
     views = [
         AssignorMember(name, in_order(names), owned=group.target_of(name)) for name, names in subscriptions.items()
     ]
-    return views, kinds
+    return views, distinct
 
 
 def _joined(
@@ -112,8 +114,8 @@ def _joined(
     last = group.last_target
     assert last is not None
     names = group.shard.consumer.in_order(metadata.names)
-    kinds = last.kinds if names in last.kinds else (*last.kinds, names)
-    return [*last.members, AssignorMember(member_id, names)], kinds
+    subscriptions = last.subscriptions if names in last.subscriptions else (*last.subscriptions, names)
+    return [*last.members, AssignorMember(member_id, names)], subscriptions
 
 
 def _assignable(group: ShareGroup, topics: Topics) -> dict[bytes, frozenset[int]] | None:

@@ -132,8 +132,8 @@ class BatchReplay:
             raise ValueError(f"events need the columns key, value and offset, but have {batch.schema.names}")
         walk.replay(EventInput(batch.num_rows, key, value, offset, *others))
         state.groups.offsets.offset_count += walk.added - self._added
-        state.records += walk.plain - self._fast_records
-        self._added, self._fast_records = walk.added, walk.plain
+        state.records += walk.fast_records - self._fast_records
+        self._added, self._fast_records = walk.added, walk.fast_records
 
     def end(self, active_offset: int | None = None, log_start: int = 0, hides_control: bool = False) -> Rebuilt:
         """Returns the state at the end of the log. The arguments are those of `rebuild`."""

@@ -131,7 +131,7 @@ def test_a_failing_slice_leaves_the_target_to_the_next_heartbeat(world: World, m
     start(world, beat("g", "a"))
     steps(world)
     group = world.engine.groups.of("g").machine.groups["g"]
-    for name in ("__init__", "_collect_kinds", "compute"):
+    for name in ("__init__", "_collect_subscriptions", "compute"):
         world.advance(6_000)
 
         def fail(*args: Any) -> None:
