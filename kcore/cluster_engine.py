@@ -345,7 +345,7 @@ class ClusterEngine(Engine):
             metadata: the state of the metadata log.
 
         Returns:
-            False if the next look at the cluster must try again.
+            False if the next poll of the cluster must try again.
         """
         if not self._disown_metadata():
             return False
@@ -368,7 +368,7 @@ class ClusterEngine(Engine):
         """Follows the metadata log from now on, and no longer writes it; does nothing if that is so already.
 
         Returns:
-            False while the result of an own commit is unknown. The next look at the cluster tries again.
+            False while the result of an own commit is unknown. The next poll of the cluster tries again.
         """
         if not self.log.owns(METADATA):
             return not self.pipeline.uncertain
@@ -387,7 +387,7 @@ class ClusterEngine(Engine):
             if self.log.controller_epoch != lease.epoch:
                 self.log.adopt([Leadership(METADATA, lease.epoch)])
         except LogError as error:
-            logger.warning("cluster: the metadata log cannot be adopted now: %s", error)
+            logger.warning("cluster: the controller cannot adopt the metadata log, and tries again: %s", error)
             return
         if not self.follower.catch_up() or shard.state is not ShardState.ACTIVE:
             return

@@ -149,7 +149,8 @@ def in_child(work: Callable[[Shared], None]) -> tuple[Shared, str | None]:
 def fuzz(name: str, seed: int, count: int | None, seconds: float | None) -> tuple[int, bytes, str | None]:
     """Runs mutated inputs, at least one. Returns their number, and the last one with its error or None.
 
-    The time begins when the target is ready: some take longer for that, on a build with sanitizers, than for inputs.
+    The time begins when the target is ready: on a build with sanitizers, some targets take longer to prepare than to
+        run.
     """
 
     def work(shared: Shared) -> None:

@@ -73,7 +73,7 @@ ABOUT = {
     "State of a share partition": "The group's records list the share partitions whose state the share coordinator "
     "initializes, holds or deletes. A share partition in none of these lists is `absent`.",
     "Share partitions on their leader": "The leader of a partition delivers its records to each share group through a "
-    "share partition (KIP-932). If that has failed or was fenced, the leader removes it, and the next ShareFetch makes "
+    "share partition (KIP-932). If one has failed or was fenced, the leader removes it, and the next ShareFetch makes "
     "a new one.",
     "Transactions": "These are the states of a transactional id. No request sees it in `PrepareEpochFence`, which "
     "exists only within one decision, or in `Dead`: an expired id is deleted.",

@@ -20,7 +20,7 @@ MALFORMED: Final = (
     ValueError,
     struct.error,
 )
-"""What the code that reads a response raises if rows are missing, or values are of no use."""
+"""The exceptions of code that reads a response with missing rows or useless values."""
 
 MAX_CAUSE: Final = 300
 """Characters of the cause in a message: a value of the response may be long."""

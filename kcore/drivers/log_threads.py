@@ -101,7 +101,10 @@ class WriteTask:
         self.since_s: float | None = None  # None: the round is not measured
 
     def write(self) -> None:
-        """Writes the round. If there is no memory for the call, waits for it: every later round waits for this one."""
+        """Writes the round.
+
+        If memory for the call is missing, waits until there is some, because all later rounds wait.
+        """
         assert self.background_commit is not None, "only a started background commit is written"
         while True:
             try:

@@ -22,7 +22,7 @@ class GroupSettings(Protocol):
 
 
 class BrokerSettings:
-    """Settings of groups that have no settings of their own: always those of the broker."""
+    """The settings of groups without settings of their own: the broker's settings."""
 
     __slots__ = ("_config",)
 

@@ -470,7 +470,7 @@ class _Planner:
     # ---- epochs and snapshots
 
     def _settle_epochs(self) -> None:
-        """Makes the recorded epochs match those in the batches; entries never descend."""
+        """Makes the recorded leader epochs match those in the batches. The epochs of the entries never decrease."""
         plan = self._plan
         meta = plan.meta
         starts = [entry.start_offset for entry in meta.epochs]

@@ -439,7 +439,7 @@ class CommitPipeline(PipelineCore):
                 logger,
                 error,
                 "commit: the log cannot determine whether its file has the round; "
-                "the requests fail, and so does every write until it can",
+                "the requests fail, and every write fails until the log has determined it",
             )
 
     def _restore(self, participant: Participant, error: LogError) -> bool:

@@ -533,7 +533,7 @@ class Shard(ShardCore, Generic[M]):
             self._leave()
         if self._on_state is not None:
             self._on_state(self)
-        logger.debug("%s-%d: %s -> %s: %s", self.topic, self.index, before.value, state.value, reason)
+        logger.debug("shard %s-%d: %s -> %s: %s", self.topic, self.index, before.value, state.value, reason)
 
     def _schedule_retry(self, before: ShardState) -> None:
         """Arms the timer of the next load unless the shard is loaded or closed."""

@@ -37,7 +37,7 @@ class FirstMessage(Enum):
     LATER = auto()
     """The server may sign at a later message, or this is no TLS; OpenSSL describes the error then."""
     UNCLEAR = auto()
-    """The client hides what it wants: it sends no complete ClientHello in its first record."""
+    """The client hides the key exchange: its first record has no complete ClientHello."""
     COSTLY = auto()
     """The client demands a key exchange in a finite field."""
 
@@ -88,7 +88,7 @@ def record_bytes(head: bytes) -> int:
 
 
 def classify(record: bytes) -> FirstMessage:
-    """Tells when the handshake that begins with a record costs its signature, and whether it costs too much."""
+    """Returns the kind of a first message: when the server has to sign, and if the key exchange costs too much."""
     try:
         return _classify(record)
     except _MalformedError:

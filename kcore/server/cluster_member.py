@@ -104,11 +104,16 @@ class ClusterMember:
             try:
                 await self._end_attached()
             except _TEMPORARY as error:
-                log_failure(logger, error, "cluster: node %d was fenced, and a part of it has failed to end", node_id)
+                log_failure(
+                    logger,
+                    error,
+                    "cluster: node %d was fenced, and a program that uses it could not be stopped",
+                    node_id,
+                )
             try:
                 await self.node.abort()
             except _TEMPORARY as error:
-                log_failure(logger, error, "cluster: node %d was fenced, and its server has failed to end", node_id)
+                log_failure(logger, error, "cluster: node %d was fenced, and its server could not be stopped", node_id)
             if interrupted and not self._survives_interrupts:
                 return
             logger.warning(
@@ -123,7 +128,9 @@ class ClusterMember:
             try:
                 await self._start(node)
             except _TEMPORARY as error:
-                log_failure(logger, error, "cluster: node %d cannot start again now", self._config.node_id)
+                log_failure(
+                    logger, error, "cluster: node %d cannot start again yet, and tries again", self._config.node_id
+                )
             else:
                 return node
             await asyncio.sleep(RESTART_S)

@@ -213,7 +213,7 @@ class Handshakes:
             del self._silent_by_host[client.host]
 
     def _drop(self, client: _Client, reason: str) -> None:
-        """Closes a silent client; logs the reason unless the client itself has closed."""
+        """Closes a silent connection; logs the reason, unless the client has closed the connection itself."""
         self._leave_silent(client)
         client.socket.close()
         self._fail(client.host)

@@ -121,7 +121,7 @@ class HttpServer:
             asyncio.get_running_loop().call_soon(self._slice)
 
     def _slice(self) -> None:
-        """Runs one slice of the first document, which then goes after the others."""
+        """Runs one slice of the first document, and moves this document to the end of the queue."""
         connection, method, work = self._work[0]
         page: Page | None = None
         try:

@@ -40,7 +40,7 @@ class KeySet:
 
     Keys are read again after `jwks.endpoint.refresh.ms`, and earlier if a token names an unknown key. A failed read
     keeps the keys that are known, and is repeated after a time that doubles with each failure. One login at a time
-    reads keys. Meanwhile, others whose key is known go on, and the rest are postponed: they hold no thread.
+    reads keys. Meanwhile, other logins continue if their key is known. The rest are postponed, and hold no thread.
 
     Args:
         settings: the listener's settings.

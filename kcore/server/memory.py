@@ -84,7 +84,7 @@ class RequestMemory:
                 self._next = self._loop.call_soon(self._inform)
 
     def _inform(self) -> None:
-        """Holds or resumes some connections, and the others in later turns of the event loop."""
+        """Pauses or resumes the reading of some connections, and of the others in later turns of the event loop."""
         delay_s = 0.0
         try:
             for _ in range(CHECKED):
@@ -97,7 +97,9 @@ class RequestMemory:
                     self._outdated.insert(0, connection)
                     if not isinstance(error, Exception):
                         raise
-                    log_failure(logger, error, "server: cannot hold or resume a connection; it is tried again")
+                    log_failure(
+                        logger, error, "server: cannot pause or resume the reading of a connection, and tries again"
+                    )
                     delay_s = CHECK_INTERVAL_S
                     break
         finally:

@@ -58,7 +58,7 @@ class BoundedSession(ssl.SSLObject):
         self._complete(super().do_handshake)
 
     def unwrap(self) -> None:
-        """Continues the end of the session."""
+        """Continues the TLS shutdown: sends and awaits the notification that ends the session."""
         self._complete(super().unwrap)
 
     def pending(self) -> int:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kcore.share.shard import ShareShard
 
 INTERVAL_MS = 300_000
-"""The time between two runs, and the age of a share partition's last snapshot from which on a cold snapshot is due."""
+"""The time between two runs. A share partition whose last snapshot is older gets a new one (`UpkeepTimer`)."""
 
 SLICE_STATES = 1_000
 SLICE_RECORDS = 200
@@ -27,8 +27,8 @@ A decision must fit into a log batch.
 class UpkeepTimer(ShardTimer):
     """Runs the periodic work of a share shard.
 
-    A cold snapshot repeats the state of a share partition without a snapshot for `INTERVAL_MS`, so that older records
-    can be pruned.
+    If the last snapshot of a share partition is older than `INTERVAL_MS`, the timer writes a new one (a *cold*
+    snapshot), so that older records can be deleted.
 
     Args:
         machine: the shard's state machine.

@@ -64,7 +64,7 @@ class HeldRequest:
     Args:
         context: the context of the request.
         request: the request.
-        go: carries on with it, on the engine's thread.
+        go: continues the request, on the engine's thread.
 
     Attributes:
         context: the context of the request: its client, connection and version.

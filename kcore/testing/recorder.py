@@ -71,7 +71,7 @@ FENCING: Final = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-"""Errors that tell a client that others have taken its place."""
+"""Errors of a client that was fenced: its place in the group or its transactional id belongs to another one."""
 
 MAX_EVENTS: Final = 10_000
 """Events kept for each group; the oldest half is dropped beyond."""

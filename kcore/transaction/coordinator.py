@@ -100,7 +100,7 @@ class TransactionCoordinator(CoordinatorCore, LateShards[TransactionShard]):
     def add_failed(self, shard: Shard[TransactionShard], transactional_id: str, error: Exception) -> ErrorCode:
         """Returns the code for an addition that raised an unexpected error."""
         logger.error(
-            "%s-%d: adding partitions to the transaction of %r failed with an internal error; the producer gets "
+            "transaction coordinator %s-%d: adding partitions to the transaction of %r failed; the producer gets "
             "UNKNOWN_SERVER_ERROR",
             shard.topic,
             shard.index,

@@ -322,7 +322,7 @@ cdef class RecordCursor:
         return ends
 
     def drop(self, partitions):
-        """Removes the records of partitions, among them the current one."""
+        """Removes the records of partitions, even the record that the loop has now."""
         cdef list kept = []
         cdef Py_ssize_t place, at = 0
         cdef tuple record

@@ -41,13 +41,13 @@ SETTINGS: Final = {
     "group.streams.initial.rebalance.delay.ms": "0",
     "offsets.retention.check.interval.ms": "86400000",
 }
-"""What both servers get beside the settings of `tests/apache/broker.py`."""
+"""The settings of both servers in addition to those of `tests/apache/broker.py`."""
 KCORE_SETTINGS: Final = {
     name: value
     for name, _, value in (line.partition("=") for line in PROPERTIES.splitlines())
     if name.startswith(("group.", "auto.")) or name.endswith(".num.partitions")
 }
-"""The settings of `tests/apache/broker.py` that mean something to kcore."""
+"""The settings of `tests/apache/broker.py` that have an effect in kcore."""
 
 
 @contextmanager
@@ -118,7 +118,7 @@ def run_seed(servers: Mapping[str, str], area: Area, seed: int, options: argpars
 
 
 def main() -> int:
-    """Runs the seeds of the areas; returns 1 if a program found a difference that no page describes, otherwise 0."""
+    """Runs the seeds of the areas; returns 1 if a program found a difference that is not documented, else 0."""
     options = arguments()
     first, _, last = options.seeds.partition("-")
     seeds = range(int(first), int(last or first) + 1)

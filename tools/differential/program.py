@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from tools.differential.side import Side
 
 SETTLE_S: Final = 10.0
-"""The longest wait for a change that follows a response. Programs compare what comes of it."""
+"""The longest wait for a change that follows a response. Programs compare the state after the change."""
 LONG: Final = re.compile(r"(.)\1{30,}")
 """Long runs of one character, which reports shorten."""
 
@@ -44,10 +44,12 @@ class Call(NamedTuple):
 
     Attributes:
         build: makes the request and its version; takes the side and the step's arguments.
-        learn: keeps what the server chose, for later steps; takes the side, the response and the step's arguments.
+        learn: stores the values that the server chose, for later steps; takes the side, the response and the step's
+            arguments.
         waits: True if the response may wait for requests of other clients.
         changes_metadata: True if the servers' metadata may change a moment after the response.
-        settle: waits until the server has done what follows the response; takes the side and the step's arguments.
+        settle: waits until the server has finished the work that follows the response; takes the side and the step's
+            arguments.
     """
 
     build: Callable[..., tuple[Any, int]]

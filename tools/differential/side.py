@@ -52,7 +52,7 @@ SORT_KEYS: Final = (
 """Fields by which lists are sorted."""
 NO_UUID: Final = bytes(16)
 UNIQUE_END: Final = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-"""What a server appends to the client id, or to the instance id, of a new member."""
+"""The text that a server appends to the client id, or to the instance id, of a new member."""
 
 
 class ClosedError(Exception):
@@ -178,7 +178,7 @@ class Side:
         return value
 
     def _sort_key(self, row: Any) -> str:
-        """Returns what a list is sorted by: values that both servers fill in alike."""
+        """Returns the key by which a list is sorted: values that both servers set alike."""
         if not isinstance(row, Struct):
             return repr(row)
         names = {spec.name for spec in row.FIELDS}

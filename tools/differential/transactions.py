@@ -28,8 +28,8 @@ from tools.differential.topics import CREATE
 
 NO_PRODUCER: Final = (-1, -1)
 UNKNOWN_PRODUCERS: Final = 1 << 40
-"""Ids from here on belong to no producer, and are different for each name: Kafka remembers the first sequence of a
-refused transactional batch, and would compare other batches with the same id with it.
+"""Producer ids from here on belong to no producer. Each name has different ones, because Kafka remembers the first
+sequence of a refused transactional batch and compares later batches of the same id with it.
 """
 
 

@@ -14,7 +14,7 @@ from tools.request_costs.state import WIDE_PARTITIONS, State
 
 LIMIT_BYTES = 1_000_000
 MAX_ELEMENTS = Config().kcore_max_request_elements - 10
-"""Entries of a request; its other array elements are a few."""
+"""The number of entries in a request. Ten elements are left for its other arrays."""
 MANY_ACLS = 80_000
 MANY_QUOTAS = 29_000
 
@@ -28,7 +28,7 @@ class Case(NamedTuple):
         version: the API version.
         requests: the request, preceded by those that its connection must send first; or functions that make them from
             the state shortly before they are sent.
-        earlier_version: the version of those of other APIs; -1 for the newest.
+        earlier_version: the version of the earlier requests, if they are of other APIs; -1 for the newest.
     """
 
     key: ApiKey

@@ -72,7 +72,7 @@ class LargeCases:
         )  # fmt: skip
 
     def fetch(self) -> Iterator[Case]:
-        """Yields fetches of sessions with all partitions, and those whose partitions all have errors."""
+        """Yields fetches of sessions with all partitions: once without errors, once with an error for each."""
         fetch = request_class(ApiKey.FETCH)
         readable, refused = self._session_requests(0), self._session_requests(1)
         count = len(readable)

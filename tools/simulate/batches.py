@@ -59,7 +59,7 @@ def _field(data: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def decode(data: bytes) -> Iterator[LogRecord]:
-    """Yields the records of uncompressed batches of format 2, one after the other; an incomplete last one is left."""
+    """Yields the records of uncompressed batches of format 2, one after the other; ignores an incomplete last batch."""
     start = 0
     while start + HEAD_BYTES <= len(data):
         base, size, _, magic, _, flags, _, _, _, producer_id, epoch, _, count = _HEAD.unpack_from(data, start)

@@ -281,7 +281,7 @@ class Disk:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Puts this disk below every log that is opened in the block."""
+        """Makes every log that is opened in the block use this disk."""
         original_write, original_sync, original_lmdb = (
             journal_file._write_all,
             journal_file._sync,

@@ -53,7 +53,7 @@ class InterruptAt:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Raises nothing in the block."""
+    """Raises no exception in the block."""
     profile = sys.getprofile()
     sys.setprofile(None)
     try:

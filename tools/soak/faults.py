@@ -158,7 +158,7 @@ class Faults:
         self.server.signal(signal.SIGCONT)
 
     def memory(self) -> None:
-        """Denies the process more memory for moments; sometimes ends it cleanly afterwards."""
+        """Denies the process more memory for a few moments; sometimes ends it cleanly afterwards."""
         for _ in range(self.rng.randint(1, 4)):
             if not self.server.alive:
                 break

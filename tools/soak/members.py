@@ -136,7 +136,7 @@ class ClassicMember(Member):
     """A member of the classic protocol; the leader gives each member an equal share."""
 
     def fenced_by(self, epoch: int) -> bool:
-        """Returns True for every newer generation, each of which fences in the classic protocol."""
+        """Returns True if `epoch` is a newer generation, because each generation fences the earlier ones."""
         return epoch > self.epoch
 
     def step(self) -> None:

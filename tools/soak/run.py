@@ -26,7 +26,7 @@ from tools.soak.writers import (
 PROGRESS_S = 45.0  # time limit of a client's next successful step while the server is up
 DRAIN_S = 90.0
 CLIENTS = {"offsets": 2, "idempotent": 2, "transactions v1": 2, "transactions v2": 1, "classic": 2, "consumer": 2}
-"""The number of clients of each kind; the reader is the twelfth."""
+"""The number of clients of each kind. The reader is the twelfth client."""
 
 
 class _Administrator(Client):

@@ -136,13 +136,13 @@ class Transaction:
 
 
 class TransactionalWriter(Worker):
-    """Writes transactions: a record in some partitions, and its number as the committed offset of a group.
+    """Writes transactions: each writes a record to some partitions and commits its own number as an offset of a group.
 
     Args:
         version: 1 adds partitions and the group first; 2 lets the server add them (KIP-890).
 
     Attributes:
-        transactions: all of them, by number; the value of a record is "name number".
+        transactions: number -> transaction; the value of each of its records is "name number".
     """
 
     def __init__(self, name: str, port: int, ledger: Ledger, rng: random.Random, version: int) -> None:

@@ -125,7 +125,9 @@ class Controller:
                 if self._membership.controller == controller and controller is not None:
                     self._membership.resign_controller()
             elif isinstance(result, LogError):
-                logger.warning("controller: node %d cannot be fenced now: %s", node_id, result)
+                logger.warning(
+                    "controller: node %d could not be fenced; the next poll tries again: %s", node_id, result
+                )
             elif result:
                 logger.warning("controller: fenced node %d, whose lease has expired", node_id)
                 self._membership.look_soon()
@@ -133,7 +135,7 @@ class Controller:
         try:
             self.run(lambda: self._store.fence(node.lease, controller), done)
         except BaseException:
-            self._fencing.discard(node_id)  # the call was not started: the next look tries again
+            self._fencing.discard(node_id)  # the call was not started: the next poll tries again
             raise
 
     def _decide(self, nodes: list[RegisteredNode]) -> Outcome | None:
@@ -149,7 +151,10 @@ class Controller:
                 alive.add(node_id)
             elif not broker.fenced:
                 records.append(fencing_record(broker, fenced=True))
-                logger.warning("controller: node %d in epoch %d is not alive", node_id, broker.epoch)
+                logger.warning(
+                    "controller: node %d in epoch %d is not alive; other nodes take over its partitions",
+                    *(node_id, broker.epoch),
+                )
         targets = {
             node_id
             for node_id in alive

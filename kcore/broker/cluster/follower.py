@@ -53,7 +53,7 @@ class MetadataFollower:
                     if header.base_offset >= machine.replayed_to and header.record_count:
                         machine.follow(batch, header.record_count)
         except LogError as error:
-            log_failure(logger, error, "cluster: the metadata log cannot be read now")
+            log_failure(logger, error, "cluster: the metadata log cannot be read; the next poll tries again")
             return False
         except Exception as error:
             log_failure(logger, error, "cluster: a record of the metadata log cannot be replayed; loading it again")

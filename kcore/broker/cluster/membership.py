@@ -86,7 +86,7 @@ class Membership:
     """One incarnation of a node: the time from its registration until it is fenced or ends.
 
     The local deadline of a lease counts from the moment before the renewal was sent. If the clocks of the node and the
-    store run at the same speed, it ends before the store's, even if the response was late.
+    store run at the same speed, the local deadline is earlier than the store's, even if the response was late.
 
     If the lease had ended before a renewal, the controller may have moved partitions of this node meanwhile. So the
     node serves again only after a poll that began after the renewal.
@@ -103,7 +103,7 @@ class Membership:
     Attributes:
         lease: the node's lease.
         controller: the controller's lease while this node holds it, else None.
-        local: the lease by this node's clock, which tells until when this node may serve.
+        local: the lease by this node's clock: the time until which this node may serve.
         on_sight: called after each poll. Returns True if this node leads exactly the partitions that the metadata log
             assigns to it.
         on_controller: called with True when this node has become the controller, with False when it no longer is.
@@ -147,7 +147,7 @@ class Membership:
         self.run = self.run_renewal = run
         self._renewing = False
         self._polling = False
-        # True if a change was notified during a look at the cluster, which may have missed the change
+        # True if a change was notified during a poll of the cluster, which may have missed the change
         self._look_again = False
         self.timing = timing
         self.lease = lease
@@ -268,7 +268,12 @@ class Membership:
             try:
                 self.look()
             except Exception as error:  # as for a renewal
-                log_failure(logger, error, "cluster: node %d cannot look at the cluster", self.lease.holder)
+                log_failure(
+                    logger,
+                    error,
+                    "cluster: node %d cannot read the state of the cluster; it tries again",
+                    self.lease.holder,
+                )
 
     def look_soon(self) -> None:
         """Reads the cluster's state when the present work is done."""

@@ -26,7 +26,7 @@ class NodeSecrets:
     Only nodes can read the store of the cluster, so a client cannot know them.
 
     Attributes:
-        known: the secrets, none before the first look at the cluster; None if a live node of an older version has no
+        known: the secrets, none before the first poll of the cluster; None if a live node of an older version has no
             secret, so that every client may act as a node.
     """
 
@@ -36,7 +36,7 @@ class NodeSecrets:
         self.known: frozenset[str] | None = frozenset()
 
     def update(self, nodes: Iterable[RegisteredNode]) -> None:
-        """Adopts the registrations of a look at the cluster."""
+        """Adopts the registrations that a poll of the cluster has read."""
         live = {node.description.secret for node in nodes if not node.fenced}
         self.known = None if "" in live else frozenset(live)
 

@@ -14,9 +14,10 @@ class LastWritten:
 
     An idempotent producer may repeat any of the batches that the partition remembers, after a restart, too. In Kafka
     these batches are usually in the active segment of the log, which is never compacted. A transactional producer has
-    no reason to repeat batches of a transaction that has ended; of these, the last one tells its sequence.
+    no reason to repeat batches of a transaction that has ended; the last of these batches is enough to recover its
+    sequence.
 
-    It shows the present state. The caller uses it only while nothing is staged.
+    The results describe the present state, so the caller uses them only while nothing is staged.
 
     Args:
         producers: the partition's producers.

@@ -285,7 +285,7 @@ INTERNAL_TOPIC_SETTINGS: dict[str, TopicSetting] = {
         ),
     )
 }
-"""Settings that Kafka takes but describes only for a topic that has its own value."""
+"""Settings that Kafka accepts, but describes only for a topic that has set them."""
 
 
 def topic_setting(name: str) -> TopicSetting | None:

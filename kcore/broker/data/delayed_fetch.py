@@ -114,7 +114,11 @@ class DueFetches:
                     if operation.watched:
                         operation.try_now()
                 except Exception as error:
-                    log_failure(logger, error, "a parked fetch could not be tried; it waits for its timeout")
+                    log_failure(
+                        logger,
+                        error,
+                        "fetch: a parked request could not be tried again; it gets its response after its timeout",
+                    )
                 if looks >= MAX_AT_ONCE:
                     looks = 0
                     yield

@@ -166,7 +166,9 @@ class Housekeeping:
                 if partition.snapshot_producers(min_records):
                     until_pause = 0
             except LogError as error:
-                logger.warning("producer snapshot of partition %r failed: %s", partition, error)
+                logger.warning(
+                    "retention: the producer snapshot of partition %r could not be written: %s", partition, error
+                )
             if not until_pause:
                 until_pause = SNAPSHOT_CHECKS_A_SLICE
                 yield

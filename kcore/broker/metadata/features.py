@@ -56,7 +56,9 @@ def bootstrap_records(image: MetadataImage, min_insync_replicas: int) -> list[Re
 
 
 def eligible_replicas_records(image: MetadataImage, min_insync_replicas: int) -> list[Record]:
-    """Makes the records that accompany eligible leader replicas: only the cluster has a min.insync.replicas.
+    """Makes the records that are written when eligible leader replicas are enabled.
+
+    From then on, min.insync.replicas is a setting of the cluster, and no longer of single brokers.
 
     Args:
         image: the present metadata.

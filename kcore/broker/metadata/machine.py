@@ -162,7 +162,10 @@ class MetadataMachine:
     # ---- durable state
 
     def replay(self, offset: int, producer_id: int, key: Any, value: MetadataValue) -> None:
-        """Applies one record. After the last record of a decision, listeners are notified: topics are then complete."""
+        """Applies one record.
+
+        Notifies listeners after the last record of a decision, because only then are topics complete.
+        """
         if offset < self._start_offset:
             return
         record = value.record

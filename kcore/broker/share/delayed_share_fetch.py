@@ -46,7 +46,10 @@ class RefusedLater(Pending):
         self._timer = wheel.add(deadline_ms, partial(self.fail, code))
 
     def abandon(self) -> None:
-        """Ends the wait: the timer would keep the request in memory for as long as the client has chosen."""
+        """Ends the wait of a client that has gone.
+
+        Otherwise the timer would keep the request in memory until it fires.
+        """
         super().abandon()
         self._timer.cancel()
 

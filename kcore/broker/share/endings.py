@@ -65,7 +65,7 @@ class Endings:
             try:
                 done = step(self._queue[0], SLICE_COST)[0]
             except Exception as error:
-                log_failure(logger, error, "share partitions could not be given up; their locks end by time")
+                log_failure(logger, error, "share sessions: some records could not be released; their locks expire")
                 done = True
             if done:
                 self._queue.popleft()

@@ -457,7 +457,7 @@ class _UnreachableBrokers:
 
 
 def _metadata_fault(response: MetadataResponse, names: list[str] | None) -> str | None:
-    """Returns what is wrong with a response: the caller relies on a row for each topic that it has named.
+    """Describes the fault of a response, or returns None. The caller relies on a row for each topic that it has named.
 
     Args:
         response: the response.

@@ -21,7 +21,7 @@ class AutoCommitLog:
         self._logged = ""
 
     def add(self, commit: Commit, member_id: str) -> None:
-        """Logs the error of a completed commit, unless it repeats that of the commit before.
+        """Logs the error of a completed commit, unless the previous commit failed with the same error.
 
         Args:
             commit: the commit.

@@ -344,7 +344,7 @@ class GroupMemberMachine(ABC):
         self._event_done = follow
 
     def _interrupt_event(self) -> None:
-        """Ends the rebalance that waits for an event. The user's code handles the event, as it may have begun to."""
+        """Ends the rebalance that waits for an event. The event stays, because the user's code may be handling it."""
         self._event_done = None
         self._interrupted = self.event is not None
 
@@ -513,9 +513,9 @@ class GroupMemberMachine(ABC):
     def _require_owned(self, commit: Commit) -> None:
         """Raises CommitFailedError if a commit that has waited belongs to an earlier membership.
 
-        The first attempt of a commit may follow the end of the `Revoked` event in which the user's code began it. A
-        repetition may not, because the new owner may have committed by then, unless the member leaves: it still owns
-        its partitions.
+        The user's code may begin a commit in a `Revoked` event, and the first attempt may be sent after the end of this
+        event. A repetition may not, because the new owner may have committed meanwhile. The exception is a member that
+        leaves: it owns its partitions until the end.
         """
         repeated = commit.attempts > 0 and not self._closing
         error = self.ownership.commit_error(commit.offsets if repeated else (), commit.known)

@@ -46,7 +46,7 @@ FREE_REPETITIONS = 3
 
 
 class ClassicRebalance(GroupMemberMachine):
-    """The part of a classic member that takes it through rebalances; `ClassicMember` completes it.
+    """The rebalances of a classic member: the base class of `ClassicMember`.
 
     Attributes:
         state: the state.

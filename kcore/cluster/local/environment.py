@@ -31,8 +31,8 @@ WRITER_LIMIT_S: Final = 5.0
 class SharedEnvironment(LmdbEnvironment):
     """An environment with the database of nodes and leaders, and with transactions that have a time limit.
 
-    LMDB's own lock for writers knows no time limit. A file lock in front of it does, so a stopped process delays the
-    others, but does not block them for ever.
+    LMDB's own lock for writers has no time limit. This object takes a file lock with a time limit before it, so a
+    stopped process delays the others, but does not block them for ever.
 
     Args:
         path: the data folder.

@@ -120,9 +120,10 @@ class Session:
             raise
 
     def transact(self, statements: Sequence[Statement]) -> list[Cursor[Row]]:
-        """Runs a transaction, one round trip for each statement; returns their cursors.
+        """Runs a transaction with one round trip for each statement; returns the cursors of the statements.
 
-        If the network fails in between, the server ends the transaction after `idle_in_transaction_session_timeout`.
+        If the network fails before the end, the server ends the transaction after
+        `idle_in_transaction_session_timeout`.
         """
         with self.transaction():
             return [self.execute(text, parameters) for text, parameters in statements]

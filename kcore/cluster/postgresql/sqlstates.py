@@ -20,7 +20,7 @@ class Reaction(Enum):
     WRONG_SERVER = "wrong server"
     """A standby, which takes no writes: another connection may lead to the primary."""
     FENCED = "fenced"
-    """A check of leadership failed; the statements of this package divide by zero then."""
+    """A check of leadership failed; in this case the statements of this package divide by zero."""
     DUPLICATE = "duplicate"
     """A row with this key exists."""
     ALARM = "alarm"

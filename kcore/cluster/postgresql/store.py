@@ -82,7 +82,11 @@ class PostgresClusterStore(ClusterStore):
             cause = error.__cause__
             if not isinstance(cause, psycopg.Error) or cause.sqlstate != LOCK_TIMEOUT:
                 raise
-        logger.warning("cluster: node %s holds its lock too long; ending its connections for: %s", node_id, doing)
+        logger.warning(
+            "cluster: node %s has locked its row for too long; its database connections are closed, and %s continues",
+            node_id,
+            doing,
+        )
         self._call(lambda c: c.execute(END_BACKENDS, (f"kcore/{node_id}/writer", [])), doing)
         return self._call(work, doing)
 

@@ -29,7 +29,7 @@ GROUP_COST: Final = 10
 """The cost of describing a group without members, in microseconds."""
 
 MEMBER_COST: Final = 2
-"""The cost of describing a member."""
+"""The cost of describing a member, in microseconds."""
 
 READ: Final = Operation.READ  # looked up once: see `NO_ERROR`
 

@@ -140,7 +140,7 @@ class ClassicGroup(Group):
             event = fields(
                 group=self.group_id, generation=self.generation_id, members=len(self.members), state=state.value
             )
-            logger.log(level, "%s -> %s: %s", before.value, state.value, reason, extra=event)
+            logger.log(level, "group state: %s -> %s: %s", before.value, state.value, reason, extra=event)
         self.previous_state = before
         self.state = state
         self.rules = STATES[state]

@@ -1,8 +1,8 @@
 """Replay of classic groups' records: the only code that changes their durable state.
 
-Live, a record meets the group for which it was decided, with its soft state: timers, parked requests, all protocols of
-each member. At recovery it meets the state that the previous records left. In both cases the group afterwards matches
-the record.
+After a decision, a record is applied to the group for which it was decided. This group has soft state: timers, parked
+requests, and all protocols of each member. During recovery, a record is applied to the state that the previous records
+left. In both cases the group matches the record afterwards.
 """
 
 from __future__ import annotations

@@ -306,7 +306,7 @@ class ConsumerGroup(Group):
             self.shard.groups.moved(self, before.kafka_name)
             if self.live and logger.isEnabledFor(logging.DEBUG):
                 event = fields(group=self.group_id, epoch=self.group_epoch, state=state.value)
-                logger.debug("%s -> %s", before.value, state.value, extra=event)
+                logger.debug("group state: %s -> %s", before.value, state.value, extra=event)
         if self.live:
             self.shard.consumer.events.touch(self)
 

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 MAX_TOPICS: Final = 20_000
-"""Maximum topics in the endpoints of a response, each with the input partitions of one subtopology's tasks. There may
-be tasks times topics of them: a topology of 100 KB has 24,000 for each member."""
+"""The maximum number of topic entries in the endpoints of a response. Each task of a member can add an entry for each
+of its input topics: a topology of 100 KB has 24,000 entries for each member."""
 MAX_PARTITIONS: Final = 200_000
-"""The same for partitions."""
+"""The maximum number of partitions in these entries."""
 
 
 class View(NamedTuple):

@@ -252,7 +252,7 @@ class StreamsGroup(Group):
             self.shard.groups.moved(self, before.kafka_name)
             if self.live and logger.isEnabledFor(logging.DEBUG):
                 event = fields(group=self.group_id, epoch=self.group_epoch, state=state.kafka_name)
-                logger.debug("%s -> %s", before.kafka_name, state.kafka_name, extra=event)
+                logger.debug("group state: %s -> %s", before.kafka_name, state.kafka_name, extra=event)
 
     # ---- soft state
 

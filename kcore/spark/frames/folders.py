@@ -158,7 +158,7 @@ def _replayed(
 
 
 def _check_places(logs: EventLogs, offsets: Mapping[tuple[str, int], int]) -> None:
-    """Raises KcoreError for an offset of a missing partition: its state would differ from the requested one."""
+    """Raises KcoreError if an offset is given for a missing partition: no state as of that offset can be made."""
     missing = sorted(offsets.keys() - {part[:2] for part in logs.parts()})
     if missing:
         names = ", ".join(f"{topic}-{partition}" for topic, partition in missing)

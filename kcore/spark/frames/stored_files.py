@@ -25,7 +25,7 @@ FILE_DDL = "task int, part int, number int, name string, content binary"
 
 
 class StoredFile(NamedTuple):
-    """A file of a partition: its name, and None or its content."""
+    """A file of a partition: its name, and its content, or None if it was not read."""
 
     part: int
     name: str

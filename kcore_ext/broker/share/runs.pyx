@@ -39,7 +39,7 @@ cdef class Run:
 
 
 cdef Run new_run(int64_t first, int64_t last, int state, int64_t count):
-    """Returns a run that is an origin of its own."""
+    """Returns a run whose range is also its origin: the range in which the offsets were first acquired."""
     cdef Run run = Run.__new__(Run)
     run.first = run.origin = first
     run.last = run.origin_last = last

@@ -71,7 +71,7 @@ class Checks:
             self._history.committed_reads.append((partition, offset, value or b""))
 
     def saw_end(self, partition: TopicPartition, high_watermark: int, sent_ms: int) -> None:
-        """Checks the end of a partition in a response: records that were acknowledged before the request are below."""
+        """Checks that a partition's end in a response is above all records acknowledged before the request."""
         if partition.topic not in self._world.plan.topics:
             return
         end = self._history.known_end(partition, sent_ms)
@@ -146,7 +146,7 @@ class Checks:
                 self.require(len(valid) < 2, "ownership", f"{group} {partition} belongs to {valid}")
 
     def _positions(self) -> None:
-        """Checks that a partition's offsets never go back, and that the last stable offset lies between them."""
+        """Checks that a partition's offsets never decrease, and that the last stable offset lies between them."""
         engine = self._world.node.engine
         for partition in engine.partitions:
             log = partition.log
@@ -177,7 +177,7 @@ class Checks:
                 self.require(age_ms >= retention_ms, "retention", f"{write.value!r} was deleted {age_ms} ms old")
 
     def _group_epochs(self) -> None:
-        """Checks that the durable epoch of a consumer group never goes back."""
+        """Checks that the durable epoch of a consumer group never decreases."""
         if not self._world.observer.at_rest():
             return
         for group_id in (*self._world.plan.groups, *self._world.plan.streams_groups):

@@ -59,7 +59,7 @@ class Mutant:
     needs: tuple[str, ...] = ()
 
     def may_find(self, plan: Plan) -> bool:
-        """Returns True if a plan has everything that the defect needs to show."""
+        """Returns True if a plan has everything without which the defect has no effect."""
         present = {
             plan.store,
             *plan.topics,
