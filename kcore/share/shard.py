@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from sys import intern
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcore.protocol.records import SHARE_GROUP_STATE, UnknownRecord, decode_key, decode_value
@@ -16,6 +15,7 @@ from kcore.share.state import SharePartitionKey, apply_snapshot, apply_update, k
 from kcore.share.upkeep import UpkeepTimer
 from kcore_ext.share.state_update import replay_update
 from kcore_ext.share.states import ShareState, ShareStates
+from kcore_ext.util.shared_text import shared_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,7 +102,7 @@ class ShareShard:
 
     def replay(self, offset: int, producer_id: int, key: Any, value: Any) -> None:
         """Applies a snapshot, an update or the deletion of a share partition."""
-        identity = SharePartitionKey(intern(key.group_id), key.topic_id, key.partition)
+        identity = SharePartitionKey(shared_text(key.group_id), key.topic_id, key.partition)
         if type(key) is ShareSnapshotKey:
             if value is None:
                 self.states.discard(identity)

@@ -29,8 +29,7 @@ from kcore_ext.group.offsets cimport (
     value_size,
 )
 from kcore_ext.util.record_limits cimport RECORD_OVERHEAD
-
-from sys import intern
+from kcore_ext.util.shared_text cimport shared_text
 
 from kcore_ext.codec.frames import StructBase
 
@@ -417,7 +416,7 @@ cdef class OffsetBlock:
                 found = PyDict_GetItem(topics, <object>topic)
                 if found is NULL:
                     partitions = {}
-                    topics[intern(<object>topic)] = partitions
+                    topics[shared_text(<object>topic)] = partitions
                 else:
                     partitions = <dict?>found
             offset = <OffsetAndMetadata>entry.offset

@@ -11,8 +11,7 @@ from libc.stdint cimport int64_t
 
 from kcore_ext.group.offset_block cimport Entry, OffsetBlock
 from kcore_ext.group.offsets cimport OffsetAndMetadata
-
-from sys import intern
+from kcore_ext.util.shared_text cimport shared_text
 
 
 cdef dict nested(dict outer, object key):
@@ -46,7 +45,7 @@ def hold(
         entry = &block.entries[i]
         if entry.topic is not topic:
             topic = entry.topic
-            name = intern(<str>topic)
+            name = shared_text(<str>topic)
             partitions = nested(topics, name)
             open_partitions = nested(open_topics, name)
         offset = <OffsetAndMetadata>entry.offset

@@ -1,6 +1,5 @@
 """Converts committed offsets to Arrow's layout, as table rows or records, and table rows back to the engine's state."""
 
-from sys import intern
 
 cimport cython
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
@@ -15,6 +14,7 @@ from kcore_ext.spark.column_store cimport (
 from kcore_ext.group.offsets cimport (
     EXPIRING_VERSION, VALUE_VERSION, OffsetAndMetadata, key_size, put_key, put_value, value_size,
 )
+from kcore_ext.util.shared_text cimport shared_text
 
 cdef enum:
     UUID_BYTES = 16
@@ -205,7 +205,7 @@ def load_offsets(Py_ssize_t size, list columns not None, topics_of):
             partitions = None
             last_group = of_group
         if partitions is None or not are_equal(&of_topic, &last_topic):
-            name = intern(decoded(&of_topic))
+            name = shared_text(decoded(&of_topic))
             partitions = topics.get(name)
             if partitions is None:
                 partitions = topics[name] = {}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from sys import intern
 from typing import TYPE_CHECKING, Final
+
+from kcore_ext.util.shared_text import shared_text
 
 if TYPE_CHECKING:
     from kcore.group.classic.member import Member, Protocols
@@ -25,7 +26,7 @@ def protocols_of(requested: Iterable[JoinGroupRequestProtocol]) -> Protocols:
     """Converts a request's protocols to a member's form: names interned, each once (the first counts)."""
     protocols: dict[str, bytes] = {}
     for protocol in requested:
-        name = intern(protocol.name)
+        name = shared_text(protocol.name)
         if name not in protocols:
             protocols[name] = protocol.metadata
     return tuple(protocols.items())

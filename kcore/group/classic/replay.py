@@ -8,13 +8,13 @@ left. In both cases the group matches the record afterwards.
 from __future__ import annotations
 
 from collections.abc import Callable
-from sys import intern
 from typing import TYPE_CHECKING, Any, Final
 
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.member import Member
 from kcore.group.classic.states import COMPLETING, EMPTY, PREPARING, STABLE
 from kcore.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from kcore_ext.util.shared_text import shared_text
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
@@ -79,11 +79,11 @@ def _install_member(group: ClassicGroup, metadata: MemberMetadata, protocol_name
             group,
             metadata.member_id,
             metadata.group_instance_id,
-            intern(metadata.client_id),
-            intern(metadata.client_host),
+            shared_text(metadata.client_id),
+            shared_text(metadata.client_host),
             rebalance_timeout_ms,
             metadata.session_timeout,
-            ((intern(protocol_name), metadata.subscription),),
+            ((shared_text(protocol_name), metadata.subscription),),
             metadata.assignment,
         )
         group.add_member(member, None)
@@ -93,7 +93,7 @@ def _install_member(group: ClassicGroup, metadata: MemberMetadata, protocol_name
     member.assignment = metadata.assignment
     if not _has_protocol(member, protocol_name, metadata.subscription):
         # Only at recovery: live, the record was built from the member's own protocols.
-        group.set_protocols(member, ((intern(protocol_name), metadata.subscription),))
+        group.set_protocols(member, ((shared_text(protocol_name), metadata.subscription),))
 
 
 def _has_protocol(member: Member, protocol_name: str, subscription: bytes) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sys import intern
 from typing import TYPE_CHECKING, Final
 
 from kcore.errors import KafkaError
@@ -23,6 +22,7 @@ from kcore.protocol.messages.consumer_group_heartbeat import (
 )
 from kcore.protocol.uuids import to_text
 from kcore.runtime.machine import Outcome
+from kcore_ext.util.shared_text import shared_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -219,8 +219,8 @@ def _metadata(
     return MemberMetadata(
         previous.instance_id if request.instance_id is None else request.instance_id,
         previous.rack_id if request.rack_id is None else request.rack_id,
-        intern(context.client_id),
-        intern(context.client_host),
+        shared_text(context.client_id),
+        shared_text(context.client_host),
         previous.rebalance_timeout_ms if timeout_ms == UNCHANGED else timeout_ms,
         previous.names if names is None else group.subscriptions.sets.shared(shard.consumer.names(names)),
         previous.regex if request.subscribed_topic_regex is None else request.subscribed_topic_regex,

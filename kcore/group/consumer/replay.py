@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from sys import intern
 from typing import TYPE_CHECKING, Any
 
 from kcore.group.consumer.assignment import CurrentAssignment, from_current_topics, from_target_topics
@@ -47,6 +46,7 @@ from kcore.protocol.records.consumer_group_target_assignment_metadata import (
     ConsumerGroupTargetAssignmentMetadataValue,
 )
 from kcore_ext.group.consumer_records import bind_consumer_records
+from kcore_ext.util.shared_text import shared_text
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
@@ -68,8 +68,8 @@ def apply_metadata(group: ConsumerGroup, member_id: str, value: ConsumerGroupMem
         MemberMetadata(
             value.instance_id,
             value.rack_id,
-            intern(value.client_id),
-            intern(value.client_host),
+            shared_text(value.client_id),
+            shared_text(value.client_host),
             value.rebalance_timeout_ms,
             group.subscriptions.sets.shared(group.shard.consumer.names(value.subscribed_topic_names)),
             value.subscribed_topic_regex or "",
@@ -78,7 +78,7 @@ def apply_metadata(group: ConsumerGroup, member_id: str, value: ConsumerGroupMem
             if classic is None
             else ClassicMetadata(
                 classic.session_timeout_ms,
-                tuple((intern(protocol.name), protocol.metadata) for protocol in classic.supported_protocols),
+                tuple((shared_text(protocol.name), protocol.metadata) for protocol in classic.supported_protocols),
             ),
         ),
     )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from itertools import chain
-from sys import intern
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kcore.assignors import Topics, load_all
 from kcore.group.consumer.events import GroupEvents
 from kcore.group.consumer.metadata import TopicMetadata
 from kcore.group.settings import BrokerSettings, SettingsCache, check_settings
+from kcore_ext.util.shared_text import shared_text
 
 if TYPE_CHECKING:
     from kcore.config.node import Config
@@ -161,11 +161,11 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
         """Returns the names as a set; equal lists give one object, since most members of a group have the same
         subscription."""
         if len(names) > MAX_KEPT_NAMES:
-            return frozenset(set(map(intern, names)))  # a copy takes half the memory
+            return frozenset(set(map(shared_text, names)))  # a copy takes half the memory
         key = tuple(names)
         cached = self._names.get(key)
         if cached is None:
-            key = tuple(map(intern, key))  # different lists share the texts of equal names
+            key = tuple(map(shared_text, key))  # different lists share the texts of equal names
             if not _is_small(key):
                 return frozenset(key)
             ordered = tuple(sorted(frozenset(key)))  # in the order of a record, so that replay finds the same object

@@ -10,13 +10,13 @@ Only replay calls the methods that change durable state; requests only read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from sys import intern
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from kcore_ext.group.offset_fetch import OffsetTables
 from kcore_ext.group.offsets import OffsetAndMetadata
 from kcore_ext.group.pending_offsets import hold, release
+from kcore_ext.util.shared_text import shared_text
 
 if TYPE_CHECKING:
     from kcore_ext.group.offset_block import OffsetBlock
@@ -127,7 +127,7 @@ class OffsetStore:
             topics = self._groups[group_id] = {}
         partitions = topics.get(topic)
         if partitions is None:
-            partitions = topics[intern(topic)] = {}
+            partitions = topics[shared_text(topic)] = {}
         if partition not in partitions:
             self.offset_count += 1
         partitions[partition] = offset
@@ -188,7 +188,7 @@ class OffsetStore:
 
 
 def _nested(groups: dict[str, Topics], group_id: str, topic: str) -> Partitions:
-    return groups.setdefault(group_id, {}).setdefault(intern(topic), {})
+    return groups.setdefault(group_id, {}).setdefault(shared_text(topic), {})
 
 
 def _nested_sets(

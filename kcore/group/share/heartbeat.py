@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sys import intern
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcore.errors import KafkaError
@@ -21,6 +20,7 @@ from kcore.protocol.messages.share_group_heartbeat import (
     TopicPartitions,
 )
 from kcore.runtime.machine import Outcome
+from kcore_ext.util.shared_text import shared_text
 
 if TYPE_CHECKING:
     from kcore.group.consumer.assignment import Target
@@ -182,8 +182,8 @@ def _metadata(
         return before
     after = MemberMetadata(
         before.rack_id if rack_id is None else rack_id,
-        intern(context.client_id),
-        intern(context.client_host),
+        shared_text(context.client_id),
+        shared_text(context.client_host),
         before.names if names is None else group.sets.shared(group.shard.consumer.names(names)),
     )
     return before if member is not None and after == before else after

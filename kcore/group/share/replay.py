@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from sys import intern
 from typing import TYPE_CHECKING, Any
 
 from kcore.group.consumer.assignment import from_target_topics
@@ -40,6 +39,7 @@ from kcore.protocol.records.share_group_target_assignment_metadata import (
     ShareGroupTargetAssignmentMetadataKey,
     ShareGroupTargetAssignmentMetadataValue,
 )
+from kcore_ext.util.shared_text import shared_text
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
@@ -56,7 +56,7 @@ def replay_member_metadata(
     if value is not None:
         group = find_or_create(shard, key.group_id, ShareGroup)
         names = group.sets.shared(shard.consumer.names(value.subscribed_topic_names))
-        metadata = MemberMetadata(value.rack_id, intern(value.client_id), intern(value.client_host), names)
+        metadata = MemberMetadata(value.rack_id, shared_text(value.client_id), shared_text(value.client_host), names)
         group.put_metadata(key.member_id, metadata)
         return
     delete_member(shard, key, ShareGroup)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sys import intern
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcore.errors import KafkaError
@@ -24,6 +23,7 @@ from kcore.protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatResponse,
 )
 from kcore.runtime.machine import Outcome
+from kcore_ext.util.shared_text import shared_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -195,11 +195,11 @@ def _metadata(context: RequestContext, request: Request, before: MemberMetadata)
     return MemberMetadata(
         before.instance_id,
         before.rack_id if request.rack_id is None else request.rack_id,
-        intern(context.client_id),
-        intern(context.client_host),
+        shared_text(context.client_id),
+        shared_text(context.client_host),
         before.rebalance_timeout_ms if timeout_ms == UNCHANGED else timeout_ms,
         before.topology_epoch if request.topology is None else request.topology.epoch,
-        before.process_id if request.process_id is None else intern(request.process_id),
+        before.process_id if request.process_id is None else shared_text(request.process_id),
         before.endpoint if endpoint is None else (endpoint.host, endpoint.port),
         before.client_tags if tags is None else _ordered(tags),
     )

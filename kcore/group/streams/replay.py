@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from sys import intern
 from typing import TYPE_CHECKING, Any
 
 from kcore.group.replay import (
@@ -38,6 +37,7 @@ from kcore.protocol.records.streams_group_target_assignment_metadata import (
     StreamsGroupTargetAssignmentMetadataValue,
 )
 from kcore.protocol.records.streams_group_topology import StreamsGroupTopologyKey, StreamsGroupTopologyValue
+from kcore_ext.util.shared_text import shared_text
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
@@ -52,11 +52,11 @@ def metadata_of(value: StreamsGroupMemberMetadataValue) -> MemberMetadata:
     return MemberMetadata(
         value.instance_id,
         value.rack_id,
-        intern(value.client_id),
-        intern(value.client_host),
+        shared_text(value.client_id),
+        shared_text(value.client_host),
         value.rebalance_timeout_ms,
         value.topology_epoch,
-        intern(value.process_id),
+        shared_text(value.process_id),
         None if endpoint is None else (endpoint.host, endpoint.port),
         tuple((tag.key, tag.value) for tag in value.client_tags),
     )

@@ -1,0 +1,1 @@
+cpdef object shared_text(object text)

@@ -1,0 +1,6 @@
+from typing import Final
+
+MAX_TABLE_BYTES: Final[int]
+
+def shared_text(text: str) -> str: ...
+def table_size() -> tuple[int, int]: ...
