@@ -36,7 +36,9 @@ from kcore.protocol.messages.offset_for_leader_epoch import (
 from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kcore.protocol.topic_partition import TopicPartition
 from kcore_ext.batch import BatchBuilder, CorruptBatchError, iter_records, parse_header, split_batches, validate_crc
-from kcore_ext.client.fetched import FetchedRecords
+from kcore_ext.client.fetched import FetchedRecords, reuse_memory
+
+reuse_memory(Record)
 
 RECORD_OVERHEAD_BYTES = 64
 """An upper bound of a record's size besides key, value and headers."""

@@ -45,9 +45,75 @@ cdef extern from *:
     }
 
     #if defined(__x86_64__)
+    /* The instruction begins once in a cycle and has its result after three. Three parts of the bytes at a time
+       therefore take as long as one. The state of a part is moved over the bytes of the next part by a table. */
+    #define KCORE_CRC_SHORT 128   /* bytes of each part */
+    #define KCORE_CRC_LONG 1024
+    #define KCORE_CRC_STREAMS 3
+
+    static uint32_t kcore_crc_short[4][256], kcore_crc_long[4][256];
+
+    /* Returns the state after as many zero bytes as the table is for. */
+    static inline uint32_t kcore_crc_shift(uint32_t table[4][256], uint32_t state) {
+        return table[0][state & 0xFF] ^ table[1][state >> 8 & 0xFF] ^ table[2][state >> 16 & 0xFF] ^ table[3][state >> 24];
+    }
+
+    /* Fills a table from the states that follow each single bit: the state of zero bytes is linear in its bits. */
+    static void kcore_crc_fill_shift(uint32_t table[4][256], const uint32_t bits[32]) {
+        for (int byte = 0; byte < 4; byte++)
+            for (int value = 0; value < 256; value++) {
+                uint32_t state = 0;
+                for (int bit = 0; bit < 8; bit++)
+                    if (value >> bit & 1)
+                        state ^= bits[8 * byte + bit];
+                table[byte][value] = state;
+            }
+    }
+
+    static void kcore_crc_fill_shifts(void) {
+        uint32_t bits[32];
+        for (int bit = 0; bit < 32; bit++) {
+            bits[bit] = (uint32_t)1 << bit;
+            for (int byte = 0; byte < KCORE_CRC_SHORT; byte++)
+                bits[bit] = (bits[bit] >> 8) ^ kcore_crc_tables[0][bits[bit] & 0xFF];
+        }
+        kcore_crc_fill_shift(kcore_crc_short, bits);
+        for (int bit = 0; bit < 32; bit++)
+            for (int done = KCORE_CRC_SHORT; done < KCORE_CRC_LONG; done += KCORE_CRC_SHORT)
+                bits[bit] = kcore_crc_shift(kcore_crc_short, bits[bit]);
+        kcore_crc_fill_shift(kcore_crc_long, bits);
+    }
+
+    __attribute__((target("sse4.2")))
+    static inline uint32_t kcore_crc_in_parts(
+        const unsigned char **at, size_t *left, uint64_t state, size_t part, uint32_t table[4][256]
+    ) {
+        while (*left >= KCORE_CRC_STREAMS * part) {
+            const unsigned char *from = *at, *end = from + part;
+            uint64_t second = 0, third = 0, word;
+            for (; from < end; from += 8) {
+                memcpy(&word, from, 8);
+                state = __builtin_ia32_crc32di(state, word);
+                memcpy(&word, from + part, 8);
+                second = __builtin_ia32_crc32di(second, word);
+                memcpy(&word, from + 2 * part, 8);
+                third = __builtin_ia32_crc32di(third, word);
+            }
+            state = kcore_crc_shift(table, (uint32_t)state) ^ (uint32_t)second;
+            state = kcore_crc_shift(table, (uint32_t)state) ^ (uint32_t)third;
+            *at += KCORE_CRC_STREAMS * part;
+            *left -= KCORE_CRC_STREAMS * part;
+        }
+        return (uint32_t)state;
+    }
+
     __attribute__((target("sse4.2")))
     static uint32_t kcore_crc_by_instruction(const unsigned char *at, size_t left, uint32_t crc) {
         uint64_t state = ~crc, word;
+        if (left >= KCORE_CRC_STREAMS * KCORE_CRC_SHORT) {
+            state = kcore_crc_in_parts(&at, &left, state, KCORE_CRC_LONG, kcore_crc_long);
+            state = kcore_crc_in_parts(&at, &left, state, KCORE_CRC_SHORT, kcore_crc_short);
+        }
         for (; left >= 8; at += 8, left -= 8) {
             memcpy(&word, at, 8);
             state = __builtin_ia32_crc32di(state, word);
@@ -58,16 +124,19 @@ cdef extern from *:
     }
     #define kcore_crc_has_instruction() (__builtin_cpu_supports("sse4.2") != 0)
     #else
+    #define kcore_crc_fill_shifts() ((void)0)
     #define kcore_crc_by_instruction kcore_crc_by_tables
     #define kcore_crc_has_instruction() 0
     #endif
     """
     void fill_tables "kcore_crc_fill"() noexcept nogil
+    void fill_shifts "kcore_crc_fill_shifts"() noexcept nogil
     bint has_instruction "kcore_crc_has_instruction"() noexcept nogil
     uint32_t by_tables "kcore_crc_by_tables"(const unsigned char* at, size_t left, uint32_t crc) noexcept nogil
     uint32_t by_instruction "kcore_crc_by_instruction"(const unsigned char* at, size_t left, uint32_t crc) noexcept nogil
 
 fill_tables()
+fill_shifts()
 cdef bint INSTRUCTION = has_instruction()
 
 

@@ -3,6 +3,8 @@ from typing import Any, Generic, NamedTuple, TypeVar, final
 
 R = TypeVar("R", bound=NamedTuple)
 
+def reuse_memory(record_type: type[NamedTuple]) -> None: ...
+
 @final
 class FetchedRecords(Generic[R]):
     """Records of one partition that a broker has returned and that no poll has taken yet."""

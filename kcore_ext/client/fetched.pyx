@@ -15,6 +15,63 @@ from kcore_ext.batch.records cimport RecordReader, RecordView, open_reader, pars
 from kcore_ext.batch.header import split_batches
 from kcore_ext.batch.records import DEFAULT_MAX_DECOMPRESSED_BYTES
 
+cdef extern from *:
+    """
+    /* Memory of freed records for the next ones. A poll frees as many records as it makes, and each would otherwise
+       pass through the general allocator and count as an allocation that makes the garbage collector run. */
+    #ifdef Py_GIL_DISABLED
+    #define KCORE_KEPT 0
+    #else
+    #define KCORE_KEPT 1024
+    #endif
+    #define KCORE_FIELDS 7
+
+    static PyTypeObject *kcore_kept_type = NULL;
+    static PyObject *kcore_kept[KCORE_KEPT + 1];
+    static int kcore_kept_count = 0;
+
+    /* Frees a record, or keeps its memory with its reference to the type. */
+    static void kcore_free_record(PyObject *record) {
+        PyTypeObject *type = Py_TYPE(record);
+        if (type != kcore_kept_type || Py_SIZE(record) != KCORE_FIELDS || PyObject_GC_IsTracked(record)) {
+            PyTuple_Type.tp_dealloc(record);  /* of a subclass, or made by other code */
+            Py_DECREF(type);
+            return;
+        }
+        for (Py_ssize_t place = 0; place < KCORE_FIELDS; place++) {
+            PyObject *field = PyTuple_GET_ITEM(record, place);
+            PyTuple_SET_ITEM(record, place, NULL);
+            Py_XDECREF(field);
+        }
+        if (kcore_kept_count < KCORE_KEPT) {
+            kcore_kept[kcore_kept_count++] = record;
+            return;
+        }
+        type->tp_free(record);
+        Py_DECREF(type);
+    }
+
+    static void kcore_keep(PyTypeObject *type) {
+        while (kcore_kept_count) {
+            kcore_kept_type->tp_free(kcore_kept[--kcore_kept_count]);
+            Py_DECREF(kcore_kept_type);
+        }
+        kcore_kept_type = type;
+        type->tp_dealloc = kcore_free_record;
+    }
+
+    /* Returns a record without fields that the garbage collector does not track; NULL if no memory is kept. */
+    static PyObject *kcore_kept_record(PyTypeObject *type) {
+        if (type != kcore_kept_type || !kcore_kept_count)
+            return NULL;
+        PyObject *record = kcore_kept[--kcore_kept_count];
+        _Py_NewReference(record);
+        return record;
+    }
+    """
+    void keep "kcore_keep"(PyTypeObject* type) noexcept
+    PyObject* kept_record "kcore_kept_record"(PyTypeObject* type) noexcept
+
 cdef extern from "Python.h":
     PyObject* new_object "PyType_GenericAlloc" (PyTypeObject* type, Py_ssize_t size) except NULL
     void PyObject_GC_UnTrack(void* tracked)
@@ -40,6 +97,28 @@ cdef struct Source:
     bint appended  # True: every record has the log's append time, `base_timestamp_ms`
     int64_t base_offset
     int64_t base_timestamp_ms
+
+
+def reuse_memory(type record_type not None):
+    """Has `take` reuse the memory of freed records of one type; a later call names another type.
+
+    Records with other fields than `take` makes, and those of subclasses, are freed as before.
+
+    Args:
+        record_type: a NamedTuple without finalizer; see `FetchedRecords`.
+
+    Raises:
+        TypeError: the type is not a NamedTuple of the fields of a record.
+    """
+    check_record_type(record_type)
+    keep(<PyTypeObject*>record_type)
+
+
+cdef int check_record_type(type record_type) except -1:
+    if not issubclass(record_type, tuple) or record_type.__itemsize__ != tuple.__itemsize__ or \
+            len(record_type._fields) != FIELDS or record_type.__basicsize__ != tuple.__basicsize__:
+        raise TypeError(f"{record_type.__name__} is not a NamedTuple of {FIELDS} fields")
+    return 0
 
 
 @cython.final
@@ -74,9 +153,7 @@ cdef class FetchedRecords:
     cdef readonly int32_t leader_epoch
 
     def __cinit__(self, type record_type not None, str topic not None, partition):
-        if not issubclass(record_type, tuple) or record_type.__itemsize__ != tuple.__itemsize__ or \
-                len(record_type._fields) != FIELDS or record_type.__basicsize__ != tuple.__basicsize__:
-            raise TypeError(f"{record_type.__name__} is not a NamedTuple of {FIELDS} fields")
+        check_record_type(record_type)
         self.record_type = record_type
         self.topic = topic
         self.partition = partition
@@ -237,7 +314,10 @@ cdef class FetchedRecords:
         The garbage collector does not track it: it consists of strings, integers, bytes and tuples of them, so it is
         part of no cycle.
         """
-        cdef PyObject* record = new_object(<PyTypeObject*>self.record_type, FIELDS)
+        cdef PyObject* record = kept_record(<PyTypeObject*>self.record_type)
+        if record is NULL:
+            record = new_object(<PyTypeObject*>self.record_type, FIELDS)
+            PyObject_GC_UnTrack(record)
         try:
             fill(record, 0, self.topic)
             fill(record, 1, self.partition)
@@ -249,7 +329,6 @@ cdef class FetchedRecords:
         except:
             release(record)
             raise
-        PyObject_GC_UnTrack(record)
         return record
 
 

@@ -4,6 +4,7 @@ package.
 
 from __future__ import annotations
 
+import random
 import struct
 
 import crc32c as reference
@@ -35,6 +36,16 @@ def test_crc32c_equals_the_package(data: bytes, crc: int, start: int) -> None:
     """Checks the CPU instruction and the tables, at any alignment, continued from any checksum."""
     view = memoryview(data)[start:]
     assert crc32c(view, crc) == _crc32c_by_tables(view, crc) == reference.crc32c(bytes(view), crc)
+
+
+@pytest.mark.parametrize("size", [383, 384, 385, 767, 768, 3071, 3072, 3073, 6144 + 3 * 384 + 17, 131_072])
+def test_crc32c_of_many_bytes_equals_the_package(size: int) -> None:
+    """The instruction computes long inputs in three parts of 128 or 1024 bytes, and combines them."""
+    generator = random.Random(size)
+    for start in (0, 1, 7):
+        data, crc = generator.randbytes(start + size), generator.getrandbits(32)
+        view = memoryview(data)[start:]
+        assert crc32c(view, crc) == _crc32c_by_tables(view, crc) == reference.crc32c(data[start:], crc)
 
 
 def test_crc32c_equals_the_examples_of_the_standard() -> None:

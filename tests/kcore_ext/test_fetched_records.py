@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gc
+import pickle
+import sys
+import weakref
 from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import kcore.node.requests  # noqa: F401 - has the memory of records reused
 from kcore.node.types import Record
 from kcore.protocol.compression import CompressionType, compress, decompress
 from kcore.protocol.topic_partition import TopicPartition
@@ -21,7 +25,7 @@ from kcore_ext.batch import (
     split_batches,
     stamped,
 )
-from kcore_ext.client.fetched import FetchedRecords, RecordCursor
+from kcore_ext.client.fetched import FetchedRecords, RecordCursor, reuse_memory
 
 FIELDS = st.none() | st.binary(max_size=12)
 HEADERS = st.lists(st.tuples(st.text(max_size=4), FIELDS), max_size=2).map(tuple)
@@ -147,6 +151,67 @@ def test_records_outlive_the_response_and_are_not_tracked() -> None:
     assert first == Record("t", 0, 0, 5, b"k", b"v" * 600, (("h", b"1"),))
     assert second == Record("t", 0, 1, 5, None, None)
     assert not gc.is_tracked(first), "no cycle leads through a record"
+
+
+class _Derived(Record):
+    """A subclass with a dictionary."""
+
+
+def test_the_memory_of_freed_records_is_reused_without_their_fields() -> None:
+    rows = [(5 + number, b"k", b"v" * 40, ()) for number in range(3_000)]
+    for _ in range(3):
+        fetched = FetchedRecords(Record, "t", 0)
+        fetched.add(batch(rows), 0, None, decompress)
+        records = fetched.take(len(rows))
+        places = {id(record) for record in records}
+        value = records[7].value
+        held = sys.getrefcount(value)
+        expected = [Record("t", 0, number, 5 + number, b"k", b"v" * 40) for number in range(len(rows))]
+        assert records == expected
+        kept = records[11]
+        records.clear()
+        assert sys.getrefcount(value) == held - 1, "a freed record has freed its fields"
+        assert kept == expected[11]
+        fetched = FetchedRecords(Record, "t", 1)
+        fetched.add(batch([(9, None, None, (("h", b"1"),))] * 10), 0, None, decompress)
+        again = fetched.take(10)
+        assert {id(record) for record in again} <= places
+        assert again == [Record("t", 1, number, 9, None, None, (("h", b"1"),)) for number in range(10)]
+        del again, expected
+
+
+def test_records_that_other_code_makes_are_freed_as_before() -> None:
+    """Also those of subclasses, and tuples of another length, whose memory has another size."""
+    whole = ("t", 0, 1, 2, b"k", b"v" * 100, ())
+    short: Record = tuple.__new__(Record, ("t",))
+    records = [Record(*whole), _Derived(*whole), short, pickle.loads(pickle.dumps(Record(*whole)))]
+    records[1].__dict__["own"] = records[1]  # a cycle
+    references = [weakref.ref(_Owner(record)) for record in records]
+    gc.collect()
+    assert [reference() for reference in references] == [None] * 4
+    types = sys.getrefcount(Record), sys.getrefcount(_Derived)
+    for _ in range(2_000):
+        made = [Record(*whole), _Derived(*whole), tuple.__new__(Record, ("t",))]
+        del made
+    assert (sys.getrefcount(Record), sys.getrefcount(_Derived)) == types
+
+
+class _Owner:
+    """An object with weak references that holds a record."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+
+
+def test_only_the_fields_of_a_record_are_accepted() -> None:
+    class Pair(NamedTuple):
+        one: int
+        two: int
+
+    with pytest.raises(TypeError, match="Pair is not a NamedTuple of 7 fields"):
+        reuse_memory(Pair)
+    with pytest.raises(TypeError, match="Pair is not a NamedTuple of 7 fields"):
+        FetchedRecords(Pair, "t", 0)
 
 
 def test_valid_batches_before_an_invalid_one_are_added() -> None:
