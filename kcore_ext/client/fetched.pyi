@@ -21,7 +21,7 @@ class FetchedRecords(Generic[R]):
     def next_offset(self) -> int: ...
     def add(
         self,
-        data: bytes,
+        data: bytes | memoryview,
         position: int,
         aborted: list[tuple[int, int]] | None,
         decompress: Callable[[int, memoryview, int], bytes],

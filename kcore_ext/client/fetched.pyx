@@ -1,7 +1,8 @@
 """Records of Fetch responses, which become Python objects when a poll takes them, and their progress in a loop."""
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.buffer cimport Py_buffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.list cimport PyList_New
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.object cimport PyObject, PyTypeObject
@@ -73,6 +74,7 @@ cdef extern from *:
     PyObject* kept_record "kcore_kept_record"(PyTypeObject* type) noexcept
 
 cdef extern from "Python.h":
+    Py_buffer* PyMemoryView_GET_BUFFER(object view)
     PyObject* new_object "PyType_GenericAlloc" (PyTypeObject* type, Py_ssize_t size) except NULL
     void PyObject_GC_UnTrack(void* tracked)
     void set_field "PyTuple_SET_ITEM" (PyObject* record, Py_ssize_t place, object field)
@@ -179,7 +181,7 @@ cdef class FetchedRecords:
         return offset_of(&source, &view)
 
     def add(
-        self, bytes data not None, int64_t position, list aborted, decompress,
+        self, data, int64_t position, list aborted, decompress,
         Py_ssize_t most_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES
     ):
         """Checks the batches of a response and adds their records.
@@ -188,7 +190,8 @@ cdef class FetchedRecords:
         reaches `most_bytes`. The next fetch, from `following`, returns the rest.
 
         Args:
-            data: the batches; the last one may be cut off.
+            data: the batches as bytes, or as a view whose bytes do not change while it exists; the last batch may be
+                cut off.
             position: the first offset to return.
             aborted: first offset and producer id of the aborted transactions to leave out, by descending offset; the
                 list is consumed. None: all records are returned.
@@ -200,9 +203,10 @@ cdef class FetchedRecords:
         """
         cdef BatchHeader header
         cdef set open_aborted = set()
-        cdef const unsigned char* start = <const unsigned char*>PyBytes_AS_STRING(data)
+        cdef object held = memoryview(data)  # `sources` point to its bytes
+        cdef const unsigned char* start = <const unsigned char*>PyMemoryView_GET_BUFFER(held).buf
         cdef Py_ssize_t at, size
-        split = split_batches(data)
+        split = split_batches(held)
         if split.error is not None and not split.batches:
             raise split.error
         for at, size in split.batches:
@@ -215,12 +219,12 @@ cdef class FetchedRecords:
             if header.attributes & CONTROL_BIT:
                 open_aborted.discard(header.producer_id)
             elif not (open_aborted and header.attributes & TRANSACTIONAL_BIT and header.producer_id in open_aborted):
-                self.add_batch(data, header, position, decompress)
+                self.add_batch(held, header, position, decompress)
             if header.next_offset > self.following:
                 self.following = header.next_offset
             self.leader_epoch = header.partition_leader_epoch
 
-    cdef int add_batch(self, bytes data, BatchHeader header, int64_t position, object decompress) except -1:
+    cdef int add_batch(self, object data, BatchHeader header, int64_t position, object decompress) except -1:
         """Checks each record of a batch, and adds those from `position` on."""
         cdef RecordReader reader = open_reader(data, header.position, decompress, MAX_DECOMPRESSED_BYTES)
         cdef Source source

@@ -6,6 +6,7 @@ No function raises during the walk. The Reader records the first failure, every 
 
 import codecs
 
+from cpython.buffer cimport Py_buffer
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject, PyTypeObject
 from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
@@ -42,6 +43,15 @@ def _as_java(error):
 codecs.register_error("kcore.java", _as_java)
 
 cdef const char* TOO_MANY_ELEMENTS = b"more elements than allowed"
+
+cdef extern from "Python.h":
+    Py_buffer* PyMemoryView_GET_BUFFER(object view)
+    PyObject* PySequence_GetSlice(PyObject* sequence, Py_ssize_t start, Py_ssize_t end)
+
+cdef enum:
+    SMALLEST_PART = 8  # records of at least an eighth of their frame become views
+
+cdef object _frame = None  # the frame of `decode_with_views` during its call
 
 cdef bytes _ZERO_UUID = bytes(16)
 cdef str _EMPTY = ""
@@ -235,6 +245,29 @@ cdef inline PyObject* _bytes(Reader* reader, bint compact, bint nullable) noexce
     return data
 
 
+cdef inline PyObject* _records(Reader* reader, bint compact, bint nullable) noexcept:
+    """Reads records as bytes, or as a view of the frame of `decode_with_views`.
+
+    Records that are a small part of their frame become bytes, because a view keeps the memory of the whole frame.
+    """
+    cdef Py_ssize_t length, at
+    cdef PyObject* data
+    if _frame is None or PyMemoryView_GET_BUFFER(_frame).buf != <void*>reader.start:
+        return _bytes(reader, compact, nullable)
+    length = _length(reader, compact, True, nullable)
+    if length < 0:
+        return _none() if length == NULL_LENGTH else NULL
+    if _short(reader, length):
+        return NULL
+    at = reader.at - reader.start
+    if length * SMALLEST_PART < reader.end - reader.start:
+        data = PyBytes_FromStringAndSize(<const char*>reader.at, length)
+    else:
+        data = PySequence_GetSlice(<PyObject*>_frame, at, at + length)
+    reader.at += length
+    return data
+
+
 cdef inline PyObject* _uuid(Reader* reader) noexcept:
     if _short(reader, 16):
         return NULL
@@ -374,7 +407,9 @@ cdef PyObject* _value(Op* op, Reader* reader) noexcept:
         return _string(reader, op.compact, op.nullable)
     elif op.kind == ARRAY:
         return _array(op, reader)
-    elif op.kind == BYTES or op.kind == RECORDS:
+    elif op.kind == RECORDS:
+        return _records(reader, op.compact, op.nullable)
+    elif op.kind == BYTES:
         return _bytes(reader, op.compact, op.nullable)
     elif op.kind == UUID:
         return _uuid(reader)
@@ -531,6 +566,26 @@ cdef object read_client_id(Reader* reader):
     client_id = <object>text
     Py_DECREF(text)
     return "" if client_id is None else client_id
+
+
+def decode_with_views(decode, frame, int version, Py_ssize_t position):
+    """Decodes a message whose records may be views of its frame.
+
+    Args:
+        decode: the function `decode` of the message's class.
+        frame: the frame. The caller keeps its bytes unchanged while a view of it exists.
+        version: the version of the message.
+        position: the begin of the message in the frame.
+
+    Raises:
+        TooManyElementsError, DecodeError: as `decode`.
+    """
+    global _frame
+    _frame = memoryview(frame)
+    try:
+        return decode(frame, version, position)
+    finally:
+        _frame = None
 
 
 cdef object read_message(

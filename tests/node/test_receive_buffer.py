@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcore.client.aio.receive_buffer import LARGEST_KEPT_BYTES, MAX_FRAME_BYTES, SMALLEST_BYTES, ReceiveBuffer
+from kcore.client.aio.receive_buffer import (
+    LARGEST_KEPT_BYTES,
+    MAX_FRAME_BYTES,
+    MOST_SPARE_BYTES,
+    SMALLEST_BYTES,
+    ReceiveBuffer,
+)
+from kcore.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from kcore_ext.codec.read import decode_with_views
 
 SIZES = st.sampled_from([0, 1, 3, 100, SMALLEST_BYTES - 4, SMALLEST_BYTES - 3, SMALLEST_BYTES, 3 * SMALLEST_BYTES])
 
@@ -56,3 +64,68 @@ def test_a_frame_above_the_limit_is_refused() -> None:
     received = ReceiveBuffer()
     with pytest.raises(ValueError, match="does not speak Kafka's protocol"):
         feed(received, b"HTTP/1.1 400 Bad Request", 100)
+
+
+def receive(received: ReceiveBuffer, frame: bytes, most: int = 1 << 18) -> memoryview:
+    """Passes a frame in parts, and returns it."""
+    data = len(frame).to_bytes(4, "big") + frame
+    position = 0
+    while position < len(data):
+        space = received.space()
+        part = data[position : position + min(most, len(space))]
+        space[: len(part)] = part
+        received.add(len(part))
+        position += len(part)
+    found = received.next_frame()
+    assert found is not None
+    return found
+
+
+@given(st.lists(st.tuples(SIZES, st.booleans(), st.integers(0, 3)), max_size=8), st.sampled_from([1_000, 1 << 20]))
+def test_a_frame_stays_as_it_is_while_a_caller_holds_it_or_a_part_of_it(
+    steps: list[tuple[int, bool, int]], most: int
+) -> None:
+    received = ReceiveBuffer()
+    held: list[tuple[memoryview, bytes]] = []
+    for number, (size, part, freed) in enumerate(steps):
+        frame = bytes([number + 1]) * size
+        view = receive(received, frame, most)
+        held.append((view[size // 2 :], frame[size // 2 :]) if part else (view, frame))
+        assert all(bytes(view) == expected for view, expected in held)
+        del view, held[:freed]
+
+
+def test_the_memory_of_held_frames_is_reused_once_they_are_freed() -> None:
+    received = ReceiveBuffer()
+    sizes = set()
+    for number in range(20):
+        frames = [receive(received, bytes([number]) * (1 << 20)) for _ in range(4)]
+        assert [frame[0] for frame in frames] == [number] * 4
+        sizes.add(id(frames[0].obj))
+        del frames
+    assert len(sizes) <= 4
+
+
+def test_spare_memory_is_bounded() -> None:
+    received = ReceiveBuffer()
+    frames = [receive(received, bytes(1 << 20)) for _ in range(20)]
+    assert sum(len(memory) for memory, _ in received._spare) <= MOST_SPARE_BYTES
+    assert len({id(frame.obj) for frame in frames}) == 20
+
+
+def test_large_records_of_a_response_are_views_of_its_frame() -> None:
+    """A small part of the frame is copied, because a view of it would keep the whole frame."""
+    sizes = [100_000, 3_000, 90_000]
+    rows = [PartitionData(partition_index=number, records=bytes(size)) for number, size in enumerate(sizes)]
+    response = FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[*rows, PartitionData()])])
+    for version in (4, 12):
+        frame = memoryview(bytes(7) + response.encode(version))
+        decoded = decode_with_views(FetchResponse.decode, frame, version, 7)
+        found = [row.records for row in decoded.responses[0].partitions]
+        assert [type(records) for records in found] == [memoryview, bytes, memoryview, type(None)]
+        assert [len(records) for records in found[:3]] == sizes
+        assert {records.obj for records in found if isinstance(records, memoryview)} == {frame.obj}
+        assert decoded == FetchResponse.decode(frame, version, 7)
+        assert type(FetchResponse.decode(frame, version, 7).responses[0].partitions[0].records) is bytes
+        with pytest.raises(ValueError, match="bytes"):
+            decode_with_views(FetchResponse.decode, frame[:-1_000], version, 7)

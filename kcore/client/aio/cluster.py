@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kcore.client import versions
 from kcore.client.aio.broker import Broker
@@ -24,6 +24,9 @@ from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kcore.protocol.schema import Request
 from kcore.protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from kcore.protocol.messages.fetch import FetchRequest, FetchResponse
 
 R = TypeVar("R")
 
@@ -114,6 +117,15 @@ class AsyncCluster:
         broker, future = await self._begin(request, version, at_most, broker, channel, timeout_s)
         return await self._response(broker, future)
 
+    async def fetch(self, request: FetchRequest, *, at_most: int, broker: Broker, channel: str) -> FetchResponse:
+        """Sends a Fetch as `send` does. The records of the response may be views of the received bytes.
+
+        A view keeps the memory of the whole response. So the caller drops the views of old responses.
+        """
+        broker, future = await self._begin(request, None, at_most, broker, channel, None, views=True)
+        response: FetchResponse = await self._response(broker, future)
+        return response
+
     async def _begin(
         self,
         request: Any,
@@ -122,8 +134,9 @@ class AsyncCluster:
         broker: Broker | None,
         channel: str,
         timeout_s: float | None,
+        views: bool = False,
     ) -> tuple[Broker, asyncio.Future[Any]]:
-        """Sends a request, and returns its broker and the future of its response; see `send`."""
+        """Sends a request, and returns its broker and the future of its response; see `send` and `fetch`."""
         if broker is None:
             broker = await self._route(route_of(request))
         if request.API_KEY in SETTLED and not channel:
@@ -134,7 +147,8 @@ class AsyncCluster:
         try:
             if not connection.writable:
                 await connection.wait_writable()
-            return broker, connection.start(request, version, self._timeout_s if timeout_s is None else timeout_s)
+            limit_s = self._timeout_s if timeout_s is None else timeout_s
+            return broker, connection.start(request, version, limit_s, views=views)
         except ConnectionClosedError:
             self._forget_broker(broker)
             raise

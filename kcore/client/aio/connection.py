@@ -30,6 +30,7 @@ from kcore.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kcore.protocol.schema import Request
 from kcore.security.mechanism import AuthenticationError
 from kcore_ext.codec.frames import encode_request
+from kcore_ext.codec.read import decode_with_views
 
 R = TypeVar("R")
 
@@ -46,6 +47,7 @@ class _Waiting(NamedTuple):
         version: its version.
         deadline_s: the time of the loop at which the response is overdue; infinite: never.
         timeout_s: the time limit that ends then.
+        views: True if the records of the response may be views of the received bytes.
     """
 
     future: asyncio.Future[Any] | None
@@ -54,6 +56,7 @@ class _Waiting(NamedTuple):
     version: int
     deadline_s: float
     timeout_s: float
+    views: bool = False
 
     @property
     def abandoned(self) -> bool:
@@ -186,10 +189,20 @@ class AsyncConnection(asyncio.BufferedProtocol):
         response: R = await self.start(request, version, timeout_s)
         return response
 
-    def start(self, request: Any, version: int, timeout_s: float = math.inf) -> asyncio.Future[Any]:
-        """Sends a request; the returned future gets the response, or the error as described at `send`."""
+    def start(
+        self, request: Any, version: int, timeout_s: float = math.inf, *, views: bool = False
+    ) -> asyncio.Future[Any]:
+        """Sends a request; the returned future gets the response, or the error as described at `send`.
+
+        Args:
+            request: the request.
+            version: its version.
+            timeout_s: the time limit of its response.
+            views: True if the records of the response may be views of the received bytes. They keep the memory of the
+                whole response.
+        """
         future: asyncio.Future[Any] = self._loop.create_future()
-        self._start(request, version, timeout_s, future, None)
+        self._start(request, version, timeout_s, future, None, views)
         return future
 
     def call(self, request: Any, version: int, timeout_s: float, on_done: OnDone) -> None:
@@ -202,7 +215,13 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._start(request, version, timeout_s, None, on_done)
 
     def _start(
-        self, request: Any, version: int, timeout_s: float, future: asyncio.Future[Any] | None, on_done: OnDone | None
+        self,
+        request: Any,
+        version: int,
+        timeout_s: float,
+        future: asyncio.Future[Any] | None,
+        on_done: OnDone | None,
+        views: bool = False,
     ) -> None:
         if self._error is not None or self._transport is None:
             raise ConnectionClosedError(str(self._error))
@@ -211,7 +230,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         deadline_s = self._loop.time() + timeout_s
         if self._timer is None or deadline_s < self._timer.when():
             self._set_timer(deadline_s)
-        waiting = _Waiting(future, on_done, type(request), version, deadline_s, timeout_s)
+        waiting = _Waiting(future, on_done, type(request), version, deadline_s, timeout_s, views)
         try:
             if request.API_KEY == 0 and not request.acks:  # Produce with acks=0 has no response
                 self._loop.call_soon(waiting.complete, None, None)
@@ -342,8 +361,11 @@ class AsyncConnection(asyncio.BufferedProtocol):
             version = waiting.version
             decode, tagged = _decoder(waiting.request_type, version)
             # If decoding fails, the request is still waiting, and the closing connection fails it.
+            start = end_of_tags(frame, 4) if tagged else 4
             try:
-                response = decode(frame, version, end_of_tags(frame, 4) if tagged else 4)
+                response = (
+                    decode_with_views(decode, frame, version, start) if waiting.views else decode(frame, version, start)
+                )
             except (IndexError, ValueError) as error:
                 name = ApiKey(waiting.request_type.API_KEY).name
                 raise ValueError(f"to {name} in version {version}: {error}") from error

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 SMALLEST_BYTES = 1 << 14
 LARGEST_KEPT_BYTES = 1 << 23
 """A larger buffer is given up after its frame."""
+MOST_SPARE_BYTES = 1 << 23
+"""The size of the memory that is kept while callers hold frames in it."""
 MAX_FRAME_BYTES = 1 << 30
 """A longer response means that the peer does not speak Kafka's protocol."""
 
@@ -13,12 +17,14 @@ class ReceiveBuffer:
     """Collects received bytes and cuts them into frames.
 
     The caller writes to the memory of `space`, reports the number of bytes to `add`, and then calls `next_frame` until
-    it returns None.
+    it returns None. The bytes of a frame stay as they are while the frame, or a view of it, exists.
     """
 
     def __init__(self) -> None:
         self._memory = bytearray(SMALLEST_BYTES)
         self._view = memoryview(self._memory)
+        self._unheld = sys.getrefcount(self._memory)  # the references to memory without frames; a frame has one more
+        self._spare: list[tuple[bytearray, memoryview]] = []  # memory with frames that callers hold, or held
         self._start = 0
         self._end = 0
 
@@ -27,20 +33,41 @@ class ReceiveBuffer:
         return self._end - self._start
 
     def space(self) -> memoryview:
-        """Returns memory for at least one more byte. Frames that `next_frame` returned become invalid."""
+        """Returns memory for at least one more byte."""
         start, end = self._start, self._end
-        if start == end and len(self._view) <= LARGEST_KEPT_BYTES:
+        held = sys.getrefcount(self._memory) > self._unheld
+        if start == end and not held and len(self._view) <= LARGEST_KEPT_BYTES:
             self._start = self._end = 0
             return self._view
         capacity = self._capacity()
-        if capacity != len(self._memory):  # resizing would fail while a caller still holds a view
-            memory = bytearray(capacity)
-            memory[: end - start] = self._view[start:end]
-            self._memory, self._view = memory, memoryview(memory)
+        if held or capacity != len(self._memory):
+            received = self._view[start:end]
+            self._replace(capacity, held)
+            self._memory[: end - start] = received
         elif start:
             self._memory[: end - start] = self._memory[start:end]
         self._start, self._end = 0, end - start
         return self._view[self._end :]
+
+    def _replace(self, capacity: int, held: bool) -> None:
+        """Continues with other memory: with spare memory that no frame is in, or else with new memory."""
+        spare, previous = self._spare, (self._memory, self._view)
+        best = -1
+        for place in range(len(spare)):
+            size = len(spare[place][0])
+            if size < capacity or (best >= 0 and size >= len(spare[best][0])):
+                continue
+            if sys.getrefcount(spare[place][0]) <= self._unheld:
+                best = place
+        if best >= 0:
+            self._memory, self._view = spare.pop(best)
+        else:
+            self._memory = bytearray(capacity)
+            self._view = memoryview(self._memory)
+        if held:
+            spare.append(previous)
+            while sum(len(memory) for memory, _ in spare) > MOST_SPARE_BYTES:
+                spare.pop(0)  # its frames keep it
 
     def _capacity(self) -> int:
         """Returns the size of the memory for the next bytes.
@@ -74,7 +101,7 @@ class ReceiveBuffer:
         self._end += size
 
     def next_frame(self) -> memoryview | None:
-        """Removes a complete frame and returns it without its length; it is valid until the next call of `space`.
+        """Removes a complete frame and returns it without its length.
 
         Raises:
             ValueError: the frame is too long.
@@ -87,4 +114,5 @@ class ReceiveBuffer:
         if size > received:
             return None
         self._start = start + size
-        return self._view[start + 4 : start + size]
+        # A view of its own: it has a reference to the memory while it, or a part of it, exists.
+        return memoryview(self._memory)[start + 4 : start + size]

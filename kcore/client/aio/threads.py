@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import CancelledError
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kcore.client.aio.broker import Broker
 from kcore.client.aio.cluster import TIMEOUT_S, AsyncCluster
@@ -17,6 +17,9 @@ from kcore.errors import ConnectionClosedError
 from kcore.protocol.messages.metadata import MetadataResponse
 from kcore.protocol.schema import Request
 from kcore.protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from kcore.protocol.messages.fetch import FetchRequest, FetchResponse
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -99,6 +102,10 @@ class Cluster:
         return self._run(
             self._cluster.send(request, version, at_most=at_most, broker=broker, channel=channel, timeout_s=timeout_s)
         )
+
+    def fetch(self, request: FetchRequest, *, at_most: int, broker: Broker, channel: str) -> FetchResponse:
+        """Sends a Fetch; see `AsyncCluster.fetch`."""
+        return self._run(self._cluster.fetch(request, at_most=at_most, broker=broker, channel=channel))
 
     def start(
         self,

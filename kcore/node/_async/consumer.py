@@ -460,7 +460,7 @@ class AsyncConsumer:
             with self._guard:
                 states = self._positions.by_partition
                 sent = {key: (offset, states[key].version) for key, offset in positions.items() if key in states}
-            response = await self._calls.transport.send(
+            response = await self._calls.transport.fetch(
                 request, at_most=versions.FETCH, broker=broker, channel=self._channel
             )
             try:

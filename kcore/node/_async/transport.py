@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kcore.client.aio.broker import Broker
 from kcore.client.aio.results import OnDone
@@ -18,6 +18,9 @@ from kcore.node.embedded_base import LOCAL, EmbeddedBase, check_coordinator, coo
 from kcore.protocol.messages.metadata import MetadataResponse
 from kcore.protocol.schema import Request
 from kcore.protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from kcore.protocol.messages.fetch import FetchRequest, FetchResponse
 
 R = TypeVar("R")
 
@@ -49,6 +52,10 @@ class AsyncTransport(Protocol):
         timeout_s: float | None = None,
     ) -> R:
         """Sends a request and returns its response."""
+        ...
+
+    async def fetch(self, request: FetchRequest, *, at_most: int, broker: Broker, channel: str) -> FetchResponse:
+        """Sends a Fetch. The records of the response may be views, which keep the memory of the whole response."""
         ...
 
     def start(
@@ -126,6 +133,10 @@ class AsyncEmbeddedTransport(EmbeddedBase):
     ) -> R:
         """Has the engine decide a request; a parked request has no time limit."""
         return await self._engine.send(request, at_most if version is None else version, client_id=self._client_id)
+
+    async def fetch(self, request: FetchRequest, *, at_most: int, broker: Broker, channel: str) -> FetchResponse:
+        """Has the engine decide a Fetch."""
+        return await self.send(request, at_most=at_most, broker=broker, channel=channel)
 
     def start(
         self,

@@ -461,7 +461,9 @@ class Consumer:
             with self._guard:
                 states = self._positions.by_partition
                 sent = {key: (offset, states[key].version) for key, offset in positions.items() if key in states}
-            response = self._calls.transport.send(request, at_most=versions.FETCH, broker=broker, channel=self._channel)
+            response = self._calls.transport.fetch(
+                request, at_most=versions.FETCH, broker=broker, channel=self._channel
+            )
             try:
                 self._store(session, response, sent)
             except MALFORMED as error:
