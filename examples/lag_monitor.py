@@ -16,10 +16,11 @@ from __future__ import annotations
 import itertools
 import sys
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import kcore
-from kcore.errors import GroupIdNotFoundError, KafkaError
+from kcore.errors import KafkaError
 
 
 @dataclass(frozen=True)
@@ -44,38 +45,39 @@ class Row:
 
 
 def measure(node: kcore.Node) -> list[Row]:
-    """Returns the lag of every group, the largest first."""
-    rows = []
+    """Returns the lag of every group, the largest first.
+
+    The number of requests depends on the number of brokers and of share groups, and not on the number of other groups:
+    a cluster may have thousands.
+    """
     groups = node.groups.list()
     described = node.groups.describe(group.group_id for group in groups)
+    committed = node.groups.committed(group.group_id for group in groups if group.type != "share")
+    owned = {group_id: uncommitted(described[group_id], offsets) for group_id, offsets in committed.items()}
+    starts = node.topics.start_offsets({each for partitions in owned.values() for each in partitions})
+    used = {each for offsets in committed.values() for each in offsets}
+    ends = node.topics.end_offsets(used.union(starts), "read_uncommitted")
+    rows = []
     for group in groups:
-        try:
-            lag = node.group(group.group_id).lag()
-        except GroupIdNotFoundError:
-            continue  # deleted since it was listed
-        lag |= uncommitted(node, described[group.group_id], set(lag))
+        if group.type == "share":
+            progress = node.group(group.group_id).share_positions()
+            lag = {each: position.lag for each, position in progress.items() if position.lag is not None}
+        else:
+            positions = {each: row.offset for each, row in committed[group.group_id].items()}
+            positions |= {each: starts[each] for each in owned[group.group_id] if each in starts}
+            lag = {each: max(0, ends[each] - offset) for each, offset in positions.items() if each in ends}
         worst = max(lag, key=lag.__getitem__) if any(lag.values()) else None
         rows.append(Row(group.group_id, group.type, group.state, sum(lag.values()), worst, time.monotonic()))
     return sorted(rows, key=lambda row: (-row.lag, row.group_id))
 
 
 def uncommitted(
-    node: kcore.Node, group: kcore.GroupDescription | KafkaError, committed: set[kcore.TopicPartition]
-) -> dict[kcore.TopicPartition, int]:
-    """Returns the number of records in the partitions that members own without a committed offset.
-
-    Share groups have none: their coordinator knows the positions of all partitions that a member has fetched.
-    """
-    if isinstance(group, KafkaError) or group.type == "share":
-        return {}
-    owned = {partition for member in group.members for partition in member.assignment} - committed
-    ends = node.topics.end_offsets(owned, "read_uncommitted")
-    starts = node.topics.start_offsets(owned)
-    return {
-        partition: ends[partition] - starts[partition]
-        for partition in owned
-        if partition in ends and partition in starts
-    }
+    group: kcore.GroupDescription | KafkaError, committed: Collection[kcore.TopicPartition]
+) -> set[kcore.TopicPartition]:
+    """Returns the partitions that members own without a committed offset."""
+    if isinstance(group, KafkaError):
+        return set()  # for example, it was deleted since it was listed
+    return {partition for member in group.members for partition in member.assignment}.difference(committed)
 
 
 def forecast(before: Row | None, now: Row) -> str:

@@ -90,3 +90,25 @@ def test_its_command_watches_a_cluster_until_the_count(bootstrap: str, name: str
     lines = [line.split() for line in done.stdout.splitlines() if line.startswith(f"{name}-behind")]
     row = [f"{name}-behind", "classic", "Empty", "3", f"{name}-0"]
     assert lines == [[*row, "-"], [*row, "no", "progress"]]
+
+
+def test_the_number_of_requests_does_not_grow_with_the_number_of_groups(monitor: Any) -> None:
+    """With requests for each group, one measurement of a cluster with a few hundred groups took a minute."""
+    counts = []
+    with kcore.open() as node:
+        node.topics.create("t", 2)
+        send = node._calls.transport.send
+        sent: list[str] = []
+
+        def count(request: Any, *args: Any, **options: Any) -> Any:
+            sent.append(type(request).__name__)
+            return send(request, *args, **options)
+
+        node._calls.transport.send = count  # type: ignore[method-assign]
+        for groups in (2, 40):
+            for number in range(groups):
+                node.group(f"g{number}").commit({("t", 0): 0})
+            sent.clear()
+            assert len(monitor.measure(node)) == groups
+            counts.append(len(sent))
+    assert 3 <= counts[0] == counts[1] <= 8
