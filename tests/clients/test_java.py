@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import subprocess
 
+import pytest
+
 from tests.clients.java_programs import command
 
+LIMIT_S = 300.0
+"""The time limit of the program, which starts a virtual machine and waits for two rebalances."""
 
+
+@pytest.mark.timeout(LIMIT_S + 60)
 def test_java_clients_work(bootstrap: str, name: str) -> None:
-    program = subprocess.run(
-        [*command("KafkaClient"), bootstrap, name, name],
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
+    program = finished([*command("KafkaClient"), bootstrap, name, name])
     assert (program.stdout.splitlines(), program.returncode) == (
         [
             "ok: topic created",
@@ -35,3 +35,15 @@ def test_java_clients_work(bootstrap: str, name: str) -> None:
         ],
         0,
     ), program.stderr
+
+
+def finished(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    """Runs a program; at the time limit, the test fails with the steps that it has done."""
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
+        try:
+            output, errors = program.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            program.kill()
+            output, errors = program.communicate()
+            pytest.fail(f"not finished within {LIMIT_S:g} s; its steps:\n{output}\nits errors:\n{errors}")
+    return subprocess.CompletedProcess(arguments, program.returncode, output, errors)

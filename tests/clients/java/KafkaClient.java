@@ -29,6 +29,7 @@ import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.GroupNotEmptyException;
+import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
@@ -41,7 +42,10 @@ import org.apache.kafka.common.serialization.StringSerializer;
 public final class KafkaClient {
     private static final int PARTITIONS = 3;
     private static final int RECORDS = 30;
-    private static final Duration DEADLINE = Duration.ofSeconds(40);
+    private static final Duration DEADLINE = Duration.ofSeconds(100);  // of one step, on a busy machine
+    /** The records have timestamps of 2020: a shorter retention would delete them at the server's next check. */
+    private static final String RETENTION_MS = "1000000000000";
+    private static final String LONGER_RETENTION_MS = "2000000000000";
 
     private final String bootstrap;
     private final String topic;
@@ -108,7 +112,7 @@ public final class KafkaClient {
     }
 
     private void createTopic() throws Exception {
-        NewTopic wanted = new NewTopic(topic, PARTITIONS, (short) 1).configs(Map.of("retention.ms", "60000"));
+        NewTopic wanted = new NewTopic(topic, PARTITIONS, (short) 1).configs(Map.of("retention.ms", RETENTION_MS));
         admin.createTopics(List.of(wanted)).all().get();
         int nodes = admin.describeCluster().nodes().get().size();
         int partitions = admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic).partitions().size();
@@ -144,6 +148,21 @@ public final class KafkaClient {
         consumer.poll(Duration.ofMillis(50)).forEach(into::add);
     }
 
+    /** Returns true once the consumer has read all records of its partitions. */
+    private static boolean hasRead(KafkaConsumer<String, String> consumer) {
+        return consumer.assignment().stream().allMatch(part -> consumer.position(part) == RECORDS / PARTITIONS);
+    }
+
+    /** Commits, unless the rebalance goes on: a member may own its partitions before it knows that it is over. */
+    private static boolean commits(KafkaConsumer<String, String> consumer) {
+        try {
+            consumer.commitSync();
+            return true;
+        } catch (RebalanceInProgressException error) {
+            return false;
+        }
+    }
+
     private void shareGroup() throws Exception {
         List<ConsumerRecord<String, String>> records = new ArrayList<>();
         try (KafkaConsumer<String, String> first = consumer()) {
@@ -157,10 +176,8 @@ public final class KafkaClient {
                     owned.addAll(second.assignment());
                     return owned.equals(parts()) && !second.assignment().isEmpty()
                         && first.assignment().size() + second.assignment().size() == PARTITIONS
-                        && records.size() >= RECORDS;
+                        && hasRead(first) && hasRead(second) && commits(first) && commits(second);
                 }, "two members share the partitions");
-                first.commitSync();
-                second.commitSync();
             }
             Set<String> keys = new TreeSet<>();
             long tombstones = 0;
@@ -220,7 +237,7 @@ public final class KafkaClient {
 
     private void administrateTopic() throws Exception {
         ConfigResource resource = new ConfigResource(ConfigResource.Type.TOPIC, topic);
-        AlterConfigOp change = new AlterConfigOp(new ConfigEntry("retention.ms", "70000"), AlterConfigOp.OpType.SET);
+        AlterConfigOp change = new AlterConfigOp(new ConfigEntry("retention.ms", LONGER_RETENTION_MS), AlterConfigOp.OpType.SET);
         admin.incrementalAlterConfigs(Map.of(resource, List.of(change))).all().get();
         String retention =
             admin.describeConfigs(List.of(resource)).all().get().get(resource).get("retention.ms").value();
@@ -231,6 +248,6 @@ public final class KafkaClient {
         int partitions = admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic).partitions().size();
         admin.deleteTopics(List.of(topic)).all().get();
         boolean gone = !admin.listTopics().names().get().contains(topic);
-        check(retention.equals("70000") && start == 7 && partitions == 5 && gone, "topic administrated and deleted");
+        check(retention.equals(LONGER_RETENTION_MS) && start == 7 && partitions == 5 && gone, "topic administrated and deleted");
     }
 }
