@@ -14,11 +14,20 @@ size, are counted. A batch with far more of them than any writer produces is ref
 from __future__ import annotations
 
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from enum import IntEnum
 from typing import Any, Final
 
-__all__ = ["CompressionError", "CompressionType", "compress", "compress_in_steps", "decompress"]
+__all__ = [
+    "CompressionError",
+    "CompressionType",
+    "compress",
+    "compress_in_steps",
+    "decompress",
+    "decompress_in_steps",
+    "prepared",
+]
 
 
 class CompressionType(IntEnum):
@@ -70,6 +79,11 @@ _GZIP_FIRST_PIECE_BYTES: Final = 128
 _FREE_PIECES: Final = 1000
 _MIN_PIECE_BYTES: Final = 64
 
+STEP_BYTES: Final = 1 << 20
+"""Output of one step of `decompress_in_steps`, which takes about 3 ms; exceeded by one block or frame of a codec."""
+PIECE_COST_BYTES: Final = 1_024
+"""Bytes of output that take as long as the beginning of another gzip member or snappy block."""
+NO_LIMIT: Final = 1 << 62
 PIECE_BYTES: Final = 262_144
 """Bytes that `compress_in_steps` compresses in one step; a multiple of the blocks of snappy."""
 
@@ -158,14 +172,61 @@ def decompress(codec: int, data: Buffer, max_size_bytes: int) -> bytes:
         OutputTooLargeError: more output than allowed.
         CompressionError: unknown codec, or corrupt, truncated or trailing data.
     """
-    unpack = _DECOMPRESSORS.get(codec)
-    if unpack is None:
-        from kcore.protocol.compression_cramjam import DECOMPRESSORS  # noqa: PLC0415
+    if codec == CompressionType.NONE:
+        return _decompress_none(data, max_size_bytes)
+    work = _decompression(codec, data, max_size_bytes)
+    work.run(NO_LIMIT)
+    return work.result()
 
-        unpack = DECOMPRESSORS.get(codec)
+
+def decompress_in_steps(codec: int, data: Buffer, max_size_bytes: int) -> Generator[int, None, bytes]:
+    """Decompresses the records of a batch like `decompress`, in steps of about `STEP_BYTES` of output.
+
+    Args:
+        codec: a CompressionType.
+        data: the whole compressed block.
+        max_size_bytes: the largest output.
+
+    Yields:
+        The number of bytes that take as long as each step but the last one.
+
+    Returns:
+        The decompressed bytes.
+
+    Raises:
+        CompressionError: as `decompress`.
+    """
+    if codec == CompressionType.NONE:
+        return _decompress_none(data, max_size_bytes)
+    work = _decompression(codec, data, max_size_bytes)
+    while not work.run(STEP_BYTES):
+        yield work.step_bytes
+    return work.result()
+
+
+def _decompression(codec: int, data: Buffer, max_size_bytes: int) -> Decompression:
+    if codec == CompressionType.GZIP:
+        return _Gzip(data, max_size_bytes)
+    from kcore.protocol.compression_cramjam import DECOMPRESSORS  # noqa: PLC0415
+
+    unpack = DECOMPRESSORS.get(codec)
     if unpack is None:
         raise CompressionError(codec, "no such codec")
     return unpack(data, max_size_bytes)
+
+
+def prepared(records: bytes | None) -> Callable[[int, Buffer, int], bytes]:
+    """Returns a function in the form of `decompress` for one batch that was decompressed before.
+
+    Args:
+        records: the decompressed records of that batch; None: it is not compressed.
+    """
+
+    def unpacked(codec: int, data: Buffer, max_size_bytes: int) -> bytes:
+        assert records is not None, "the batch is not compressed"
+        return records
+
+    return unpacked
 
 
 def too_large(codec: str, max_size_bytes: int) -> CompressionError:
@@ -197,48 +258,107 @@ def check_pieces(codec: str, count: int, size_bytes: int) -> None:
         raise CompressionError(codec, f"{count} pieces hold no more than {size_bytes} bytes")
 
 
-def _decompress_gzip(data: Buffer, max_size_bytes: int) -> bytes:
-    rest = memoryview(data)
-    out, used = _gzip_member(rest, len(rest), 0, max_size_bytes)
-    if used == len(rest):  # nearly always the only member
-        return out
-    parts = [out]
-    total = len(out)
-    while used < len(rest):
-        rest = rest[used:]
-        # A decompressor copies the data after its member, so a further one gets no more than it is likely to need.
-        out, used = _gzip_member(rest, _GZIP_FIRST_PIECE_BYTES, total, max_size_bytes)
-        parts.append(out)
-        total += len(out)
-        check_pieces("gzip", len(parts), total)
-    return b"".join(parts)
+class Decompression(ABC):
+    """The decompression of one block, in steps.
 
+    Args:
+        data: the compressed block.
+        max_size_bytes: the largest output.
 
-def _gzip_member(data: memoryview, piece_bytes: int, total: int, max_size_bytes: int) -> tuple[bytes, int]:
-    """Decompresses the first member of `data` after `total` bytes; returns its output and the number of consumed
-    bytes.
+    Attributes:
+        data: the compressed block.
+        max_size_bytes: the largest output.
+        step_bytes: the number of bytes of output that take as long as the last step.
+        parts: the output so far.
+        size_bytes: its size.
     """
-    member = zlib.decompressobj(_GZIP_WBITS)
-    parts = []
-    at = 0
-    while not member.eof:
-        if at == len(data):
-            raise CompressionError("gzip", "the data is cut short")
-        piece = data[at : at + piece_bytes]
-        try:
-            out = member.decompress(piece, max_size_bytes - total + 1)
-        except zlib.error as error:
-            raise CompressionError("gzip", str(error)) from error
-        total += len(out)
-        if total > max_size_bytes:
-            raise too_large("gzip", max_size_bytes)
-        parts.append(out)
-        at += len(piece)
-        piece_bytes *= 2
-    return b"".join(parts), at - len(member.unused_data)
+
+    __slots__ = ("data", "max_size_bytes", "parts", "size_bytes", "step_bytes")
+
+    def __init__(self, data: Buffer, max_size_bytes: int) -> None:
+        self.data = memoryview(data)
+        self.max_size_bytes = max_size_bytes
+        self.step_bytes = 0
+        self.parts: list[bytes] = []
+        self.size_bytes = 0
+
+    @abstractmethod
+    def run(self, limit_bytes: int) -> bool:
+        """Runs a step that ends after about `limit_bytes` of output; returns True at the end of the block.
+
+        Raises:
+            CompressionError: the block is invalid, or its output is too large.
+        """
+
+    def result(self) -> bytes:
+        """Returns the output."""
+        return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
 
 
-_DECOMPRESSORS: Final[dict[int, Callable[[Buffer, int], bytes]]] = {
-    CompressionType.NONE: _decompress_none,
-    CompressionType.GZIP: _decompress_gzip,
-}
+class _Gzip(Decompression):
+    """The decompression of one or more gzip members.
+
+    A decompressor copies the data after its member. So the first one, which is nearly always the only one, gets all
+    data, and a further one gets no more than it is likely to need.
+    """
+
+    __slots__ = ("_has_more", "_member", "_members", "_piece", "_piece_bytes", "_used")
+
+    def __init__(self, data: Buffer, max_size_bytes: int) -> None:
+        super().__init__(data, max_size_bytes)
+        self._members = 0
+        self._begin(len(self.data))
+
+    def _begin(self, piece_bytes: int) -> None:
+        """Begins a member; its first piece has `piece_bytes`."""
+        self._member = zlib.decompressobj(_GZIP_WBITS)
+        self._piece: Buffer = b""  # input that the decompressor has not taken yet
+        self._piece_bytes = piece_bytes
+        self._used = 0  # input up to the end of the piece
+        self._has_more = False  # the decompressor may have output without further input
+
+    def run(self, limit_bytes: int) -> bool:
+        """Decompresses pieces of members; see `Decompression.run`."""
+        self.step_bytes = 0
+        while self.step_bytes < limit_bytes:
+            if not self._member.eof:
+                self._continue()
+                continue
+            self._members += 1
+            self.step_bytes += PIECE_COST_BYTES
+            if self._members > 1:
+                check_pieces("gzip", self._members, self.size_bytes)
+            self.data = self.data[self._used - len(self._member.unused_data) :]
+            if not len(self.data):
+                return True
+            self._begin(_GZIP_FIRST_PIECE_BYTES)
+        return False
+
+    def _continue(self) -> None:
+        """Decompresses the next piece of the present member."""
+        if not self._piece and not self._has_more:
+            if self._used == len(self.data):
+                raise CompressionError("gzip", "the data is cut short")
+            self._piece = self.data[self._used : self._used + self._piece_bytes]
+            self._used += len(self._piece)
+            self._piece_bytes *= 2
+        room = min(STEP_BYTES, self.max_size_bytes - self.size_bytes + 1)
+        out = _inflated(self._member, self._piece, room)
+        self._piece, self._has_more = self._member.unconsumed_tail, len(out) == room
+        self.size_bytes += len(out)
+        self.step_bytes += len(out)
+        if self.size_bytes > self.max_size_bytes:
+            raise too_large("gzip", self.max_size_bytes)
+        self.parts.append(out)
+
+
+def _inflated(member: Any, piece: Buffer, most_bytes: int) -> bytes:
+    """Decompresses a piece of a gzip member.
+
+    This is a short function, because CPython 3.11 repeats the unwinding of a long one for ever without any memory.
+    """
+    try:
+        out: bytes = member.decompress(piece, most_bytes)
+    except zlib.error as error:
+        raise CompressionError("gzip", str(error)) from error
+    return out

@@ -8,7 +8,15 @@ from typing import Any, Final
 
 import cramjam
 
-from kcore.protocol.compression import Buffer, CompressionError, CompressionType, check_pieces, too_large
+from kcore.protocol.compression import (
+    PIECE_COST_BYTES,
+    Buffer,
+    CompressionError,
+    CompressionType,
+    Decompression,
+    check_pieces,
+    too_large,
+)
 
 _XERIAL_HEADER: Final = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
@@ -53,25 +61,40 @@ class _XerialPacker:
         return b""
 
 
-def _decompress_snappy(data: Buffer, max_size_bytes: int) -> bytes:
-    view = memoryview(data)
-    if bytes(view[:8]) != _XERIAL_HEADER[:8]:
-        return _decompress_snappy_block(view, 0, max_size_bytes)
-    at = len(_XERIAL_HEADER)
-    if len(view) < at:
-        raise CompressionError("snappy", "the frame's header is cut short")
-    parts = []
-    total = 0
-    while at < len(view):
-        size = int.from_bytes(view[at : at + 4], "big", signed=True)
-        at += 4
-        if size < 0 or size > len(view) - at:
-            raise CompressionError("snappy", f"a block of {size} bytes, {len(view) - at} are left")
-        parts.append(_decompress_snappy_block(view[at : at + size], total, max_size_bytes))
-        total += len(parts[-1])
-        check_pieces("snappy", len(parts), total)
-        at += size
-    return b"".join(parts)
+class _Snappy(Decompression):
+    """The decompression of the blocks of a frame, or of one raw block, which is one step."""
+
+    __slots__ = ("_at",)
+
+    def __init__(self, data: Buffer, max_size_bytes: int) -> None:
+        super().__init__(data, max_size_bytes)
+        self._at = -1
+
+    def run(self, limit_bytes: int) -> bool:
+        """Decompresses blocks; see `Decompression.run`."""
+        self.step_bytes = 0
+        view = self.data
+        if self._at < 0:
+            if bytes(view[:8]) != _XERIAL_HEADER[:8]:
+                self.parts.append(_decompress_snappy_block(view, 0, self.max_size_bytes))
+                return True
+            if len(view) < len(_XERIAL_HEADER):
+                raise CompressionError("snappy", "the frame's header is cut short")
+            self._at = len(_XERIAL_HEADER)
+        while self._at < len(view):
+            if self.step_bytes >= limit_bytes:
+                return False
+            at = self._at + 4
+            size = int.from_bytes(view[self._at : at], "big", signed=True)
+            if size < 0 or size > len(view) - at:
+                raise CompressionError("snappy", f"a block of {size} bytes, {len(view) - at} are left")
+            block = _decompress_snappy_block(view[at : at + size], self.size_bytes, self.max_size_bytes)
+            self.parts.append(block)
+            self.size_bytes += len(block)
+            self.step_bytes += len(block) + PIECE_COST_BYTES
+            check_pieces("snappy", len(self.parts), self.size_bytes)
+            self._at = at + size
+        return True
 
 
 def _decompress_snappy_block(block: memoryview, size_before: int, max_size_bytes: int) -> bytes:
@@ -89,31 +112,54 @@ def _decompress_snappy_block(block: memoryview, size_before: int, max_size_bytes
         raise CompressionError("snappy", str(error)) from error
 
 
-def _decompress_frames(codec: str, decompress_into: Any, data: Buffer, max_size_bytes: int) -> bytes:
-    """Decompresses into a buffer that doubles until it fits: frames may omit or misstate their output size."""
-    if not len(data):
-        raise CompressionError(codec, "no data")
-    size = min(max_size_bytes, max(_FIRST_OUTPUT_BYTES, 4 * len(data)))
-    while True:
-        out = bytearray(size)
-        try:
-            count = decompress_into(data, out)
-        except cramjam.DecompressionError as error:
-            if _FULL not in str(error):
-                raise CompressionError(codec, str(error)) from error
-            if size == max_size_bytes:
-                raise too_large(codec, max_size_bytes) from error
-            size = min(max_size_bytes, 2 * size)
-        else:
-            return bytes(memoryview(out)[:count])
+class _Frames(Decompression):
+    """The decompression of frames into a buffer that doubles until it fits: frames may omit or misstate their size.
+
+    Each try takes a part of a step.
+
+    Args:
+        codec: the name of the codec.
+        decompress_into: cramjam's function for the codec.
+        data: the frames.
+        max_size_bytes: the largest output.
+    """
+
+    __slots__ = ("_codec", "_decompress_into", "_room_bytes")
+
+    def __init__(self, codec: str, decompress_into: Any, data: Buffer, max_size_bytes: int) -> None:
+        super().__init__(data, max_size_bytes)
+        if not len(data):
+            raise CompressionError(codec, "no data")
+        self._codec = codec
+        self._decompress_into = decompress_into
+        self._room_bytes = min(max_size_bytes, max(_FIRST_OUTPUT_BYTES, 4 * len(data)))
+
+    def run(self, limit_bytes: int) -> bool:
+        """Tries buffers of increasing size; see `Decompression.run`."""
+        self.step_bytes = 0
+        while self.step_bytes < limit_bytes:
+            out = bytearray(self._room_bytes)
+            self.step_bytes += self._room_bytes
+            try:
+                count = self._decompress_into(self.data, out)
+            except cramjam.DecompressionError as error:
+                if _FULL not in str(error):
+                    raise CompressionError(self._codec, str(error)) from error
+                if self._room_bytes == self.max_size_bytes:
+                    raise too_large(self._codec, self.max_size_bytes) from error
+                self._room_bytes = min(self.max_size_bytes, 2 * self._room_bytes)
+            else:
+                self.parts.append(bytes(memoryview(out)[:count]))
+                return True
+        return False
 
 
-def _decompress_lz4(data: Buffer, max_size_bytes: int) -> bytes:
-    return _decompress_frames("lz4", cramjam.lz4.decompress_into, data, max_size_bytes)
+def _lz4(data: Buffer, max_size_bytes: int) -> Decompression:
+    return _Frames("lz4", cramjam.lz4.decompress_into, data, max_size_bytes)
 
 
-def _decompress_zstd(data: Buffer, max_size_bytes: int) -> bytes:
-    return _decompress_frames("zstd", cramjam.zstd.decompress_into, data, max_size_bytes)
+def _zstd(data: Buffer, max_size_bytes: int) -> Decompression:
+    return _Frames("zstd", cramjam.zstd.decompress_into, data, max_size_bytes)
 
 
 COMPRESSORS: Final[dict[int, Callable[[Buffer, int | None], bytes]]] = {
@@ -130,9 +176,9 @@ PACKERS: Final[dict[int, Callable[[int | None], Any]]] = {
 }
 """Codec -> function of the level that makes an object with the methods `compress(piece)` and `finish()`."""
 
-DECOMPRESSORS: Final[dict[int, Callable[[Buffer, int], bytes]]] = {
-    CompressionType.SNAPPY: _decompress_snappy,
-    CompressionType.LZ4: _decompress_lz4,
-    CompressionType.ZSTD: _decompress_zstd,
+DECOMPRESSORS: Final[dict[int, Callable[[Buffer, int], Decompression]]] = {
+    CompressionType.SNAPPY: _Snappy,
+    CompressionType.LZ4: _lz4,
+    CompressionType.ZSTD: _zstd,
 }
 """Codec -> function of the complete compressed block and the largest output in bytes."""

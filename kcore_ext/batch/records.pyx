@@ -49,6 +49,7 @@ cdef const char* parse_record(
     cdef const unsigned char* here
     cdef const unsigned char* end
     cdef const unsigned char* ignored
+    cdef const unsigned char* value
     cdef int32_t size = 0, index
     here = get_varint(at[0], limit, &size)
     if here is NULL:
@@ -76,6 +77,12 @@ cdef const char* parse_record(
     record.headers = here
     record.end = end
     for index in range(record.header_count):
+        # A record may have millions of headers. Nearly all lengths have one byte, and only -1 (null) is odd.
+        if end - here > 1 and here[0] < 0x80 and not here[0] & 1 and (here[0] >> 1) < end - here - 1:
+            value = here + 1 + (here[0] >> 1)
+            if value[0] < 0x80 and (value[0] == 1 or not value[0] & 1) and (value[0] >> 1) <= end - value - 1:
+                here = value + 1 + (value[0] >> 1)
+                continue
         here = get_field(here, end, &size, &ignored)
         if here is NULL or size < 0:
             return "the key of a header is null or does not fit in its record"

@@ -1,6 +1,47 @@
 from collections.abc import Callable
 from typing import Any
 
+class BatchSurvey:
+    """A check of a client's batch in steps: size, magic and CRC first, then each record.
+
+    Args:
+        buffer: bytes, bytearray or memoryview with the batch at its beginning; bytes after the batch are ignored.
+
+    Raises:
+        CorruptBatchError: the first fault; `fault` names the check. The methods raise it, too.
+
+    Attributes:
+        codec: the codec of the batch.
+        earliest_ms: the smallest timestamp of a record that has one; 2^63 - 1 if none has.
+        latest_ms: the largest timestamp of all records; -1 if none has one. In a batch with an append time, every
+            record has that time.
+        keyless: the number of records without a key.
+        consecutive: True if the records are numbered 0, 1, 2, ...
+    """
+
+    def __init__(self, buffer: Any) -> None: ...
+    @property
+    def codec(self) -> int: ...
+    @property
+    def earliest_ms(self) -> int: ...
+    @property
+    def latest_ms(self) -> int: ...
+    @property
+    def keyless(self) -> int: ...
+    @property
+    def consecutive(self) -> bool: ...
+    def open(
+        self, decompress: Callable[[int, Any, int], bytes] | None = None, max_decompressed_bytes: int = ...
+    ) -> None:
+        """Decompresses the records with `decompress(codec, data, max_size_bytes)`, if they are compressed.
+
+        Raises:
+            ValueError: the batch is compressed and there is no `decompress`.
+        """
+
+    def advance(self, records: int = ..., size_bytes: int = ...) -> bool:
+        """Checks further records, at most this many; the last one may exceed `size_bytes`. Returns True at the end."""
+
 def survey(
     buffer: Any, *, decompress: Callable[[int, Any, int], bytes] | None = None, max_decompressed_bytes: int = ...
 ) -> tuple[int, int, int, bool]:

@@ -2,10 +2,14 @@
 
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 
+cdef extern from "Python.h":
+    Py_ssize_t PY_SSIZE_T_MAX
+
 from kcore_ext.batch.header cimport BatchHeader, check_crc, read_whole
-from kcore_ext.batch.layout cimport LOG_APPEND_TIME_BIT
+from kcore_ext.batch.layout cimport CODEC_BITS, LOG_APPEND_TIME_BIT
 from kcore_ext.batch.records cimport RecordReader, open_reader
 
 from kcore_ext.batch.records import DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -13,7 +17,68 @@ from kcore_ext.batch.records import DEFAULT_MAX_DECOMPRESSED_BYTES
 cdef enum:
     NO_TIMESTAMP = -1
 
+cdef Py_ssize_t NO_LIMIT = PY_SSIZE_T_MAX
 cdef int64_t LATEST = 0x7FFFFFFFFFFFFFFF
+
+
+@cython.final
+cdef class BatchSurvey:
+    """Documented in survey.pyi."""
+
+    cdef readonly int64_t earliest_ms
+    cdef readonly int64_t latest_ms
+    cdef readonly int32_t keyless
+    cdef readonly bint consecutive
+    cdef readonly int codec
+    cdef object buffer
+    cdef RecordReader reader
+    cdef int32_t expected
+
+    def __cinit__(self, buffer not None):
+        cdef Py_buffer view
+        cdef BatchHeader header
+        self.earliest_ms, self.latest_ms, self.consecutive = LATEST, NO_TIMESTAMP, True
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+        try:
+            header = read_whole(<const unsigned char*>view.buf, view.len, 0)
+            check_crc(<const unsigned char*>view.buf, header)
+        finally:
+            PyBuffer_Release(&view)
+        self.buffer = buffer
+        self.codec = header.attributes & CODEC_BITS
+
+    def open(self, decompress=None, Py_ssize_t max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
+        self.reader = open_reader(self.buffer, 0, decompress, max_decompressed_bytes)
+
+    def advance(self, Py_ssize_t records=NO_LIMIT, Py_ssize_t size_bytes=NO_LIMIT) -> bool:
+        cdef RecordReader reader = self.reader
+        cdef const unsigned char* stop
+        cdef int64_t timestamp
+        cdef bint appended
+        if reader is None:
+            raise ValueError("the survey is not open")
+        stop = reader.end if size_bytes >= reader.end - reader.at else reader.at + max(size_bytes, 0)
+        appended = reader.header.attributes & LOG_APPEND_TIME_BIT
+        while records > 0:
+            if not reader.move():
+                return True
+            timestamp = (
+                reader.header.max_timestamp_ms if appended
+                else reader.header.base_timestamp_ms + reader.record.timestamp_delta
+            )
+            if timestamp > self.latest_ms:
+                self.latest_ms = timestamp
+            if timestamp < self.earliest_ms and timestamp != NO_TIMESTAMP:
+                self.earliest_ms = timestamp
+            if reader.record.key_size < 0:
+                self.keyless += 1
+            if reader.record.offset_delta != self.expected:
+                self.consecutive = False
+            self.expected += 1
+            records -= 1
+            if reader.at >= stop and reader.left > 0:
+                return False
+        return False
 
 
 def survey(buffer, *, decompress=None, Py_ssize_t max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
@@ -25,40 +90,16 @@ def survey(buffer, *, decompress=None, Py_ssize_t max_decompressed_bytes=DEFAULT
         max_decompressed_bytes: the maximum size of the decompressed records.
 
     Returns:
-        (earliest_ms, latest_ms, keyless, consecutive): the smallest timestamp of a record that has one (2^63 - 1 if
-        none has), the largest of all (-1 if none has one), the number of records without a key, and True if the
-        records are numbered 0, 1, 2, ... In a batch with an append time, every record has that time.
+        (earliest_ms, latest_ms, keyless, consecutive): the attributes of a `BatchSurvey` at its end.
 
     Raises:
         CorruptBatchError: the first fault; `fault` names the check.
         ValueError: the batch is compressed and there is no decompress.
     """
-    cdef Py_buffer view
-    cdef BatchHeader header
-    cdef RecordReader reader
-    cdef int64_t earliest = LATEST, latest = NO_TIMESTAMP, timestamp
-    cdef int32_t keyless = 0, expected = 0
-    cdef bint consecutive = True, appended
-    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
-    try:
-        header = read_whole(<const unsigned char*>view.buf, view.len, 0)
-        check_crc(<const unsigned char*>view.buf, header)
-    finally:
-        PyBuffer_Release(&view)
-    reader = open_reader(buffer, 0, decompress, max_decompressed_bytes)
-    appended = header.attributes & LOG_APPEND_TIME_BIT
-    while reader.move():
-        timestamp = header.max_timestamp_ms if appended else header.base_timestamp_ms + reader.record.timestamp_delta
-        if timestamp > latest:
-            latest = timestamp
-        if timestamp < earliest and timestamp != NO_TIMESTAMP:
-            earliest = timestamp
-        if reader.record.key_size < 0:
-            keyless += 1
-        if reader.record.offset_delta != expected:
-            consecutive = False
-        expected += 1
-    return earliest, latest, keyless, consecutive
+    cdef BatchSurvey found = BatchSurvey.__new__(BatchSurvey, buffer)
+    found.open(decompress, max_decompressed_bytes)
+    found.advance()
+    return found.earliest_ms, found.latest_ms, found.keyless, found.consecutive
 
 
 def find_by_timestamp(batch not None, int64_t timestamp_ms, int64_t min_offset, decompress):

@@ -43,6 +43,7 @@ cdef enum:
     PRODUCER_ID_AT = 43
     COUNT_AT = 57
     DELTA_BYTES = 20            # maximum growth of a record: wider deltas, and so a wider length
+    LARGE_PACKED_BYTES = 4096   # compressed bytes that may become 4 MB and take 10 ms with gzip
     WORK_BYTES = 512            # bytes of a batch that count as one work unit, like a record
     MAX_OFFSET_DELTA = 0x7FFFFFFF
     SMALLEST_RECORD = 7         # seven one-byte fields
@@ -301,6 +302,8 @@ cdef class Sweep:
             attributes = read_int16(at + ATTRIBUTES_AT)
             if attributes & (CONTROL_BIT | TRANSACTIONAL_BIT) or read_int64(at) < position:
                 break
+            if attributes & CODEC_BITS and PyBytes_GET_SIZE(batch) > LARGE_PACKED_BYTES:
+                break  # the caller decompresses it in slices
             work = self.look(batch, decompress, work)
             if self.reader is not None or (work <= 0 and self.records > LARGE_BATCH_RECORDS):
                 break  # the caller pauses before the rest, or before a large batch is rewritten

@@ -12,7 +12,7 @@ from cpython.tuple cimport PyTuple_GET_ITEM
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from kcore_ext.batch.layout cimport CONTROL_BIT, HEADER_BYTES, TRANSACTIONAL_BIT
+from kcore_ext.batch.layout cimport CODEC_BITS, CONTROL_BIT, HEADER_BYTES, TRANSACTIONAL_BIT
 from kcore_ext.util.byte_order cimport read_int16, read_int32, read_int64
 from kcore_ext.batch.records cimport RecordReader, open_reader
 
@@ -29,6 +29,7 @@ cdef enum:
     PAGE_BYTES = 64 * 1024
     KEY_OF_ITS_OWN_BYTES = 8 * 1024     # longer keys do not share a page
     BATCH_BYTES = 16
+    LARGE_PACKED_BYTES = 4096           # compressed bytes that may become 4 MB and take 10 ms with gzip
     WORK_BYTES = 512                    # bytes of a batch that count as one work unit, like a record
     STRETCH_BATCHES = 4096              # maximum number of batches in a stretch
 
@@ -227,13 +228,17 @@ cdef class OffsetMap:
     ):
         cdef bytes batch
         cdef const unsigned char* at
+        cdef int attributes
         while 0 <= index < PyList_GET_SIZE(run) and work > 0 and (self.left_bytes > 0 or self.reader is not None):
             batch = <bytes?>PyTuple_GET_ITEM(<tuple?>PyList_GET_ITEM(run, index), 1)
             if PyBytes_GET_SIZE(batch) < HEADER_BYTES:
                 break
             at = <const unsigned char*>PyBytes_AS_STRING(batch)
-            if read_int16(at + 21) & (CONTROL_BIT | TRANSACTIONAL_BIT) or read_int64(at + 35) > newest_ms:
+            attributes = read_int16(at + 21)
+            if attributes & (CONTROL_BIT | TRANSACTIONAL_BIT) or read_int64(at + 35) > newest_ms:
                 break
+            if attributes & CODEC_BITS and PyBytes_GET_SIZE(batch) > LARGE_PACKED_BYTES:
+                break  # the caller decompresses it in slices
             # Not removed unread: a producer's batch, which may have to stay as an empty one, and a batch that the
             # log's start cuts.
             work = self.take(batch, read_int64(at + 43) < 0 and read_int64(at) >= start, decompress, work)

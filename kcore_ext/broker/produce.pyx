@@ -54,7 +54,7 @@ cdef enum:
     # A longer request goes to the generic path, which appends in slices:
     FAST_BATCHES = 512
     FAST_BYTES = 4_194_304
-    FAST_DECOMPRESSED_BYTES = 4_194_304
+    FAST_DECOMPRESSED_BYTES = 2_097_152     # longer batches are decompressed in slices
 
 cdef enum:                          # fields of a request
     TOPIC_DATA = 0

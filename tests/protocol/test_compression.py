@@ -7,6 +7,7 @@ import random
 import struct
 import tracemalloc
 import zlib
+from collections.abc import Generator
 from typing import Any
 
 import aiokafka.codec
@@ -16,7 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcore.protocol import compression
-from kcore.protocol.compression import CompressionError, CompressionType, compress, decompress
+from kcore.protocol.compression import (
+    PIECE_COST_BYTES,
+    STEP_BYTES,
+    CompressionError,
+    CompressionType,
+    compress,
+    decompress,
+    decompress_in_steps,
+)
 
 LIMIT = 1 << 20
 CODECS = list(CompressionType)
@@ -135,6 +144,10 @@ class CountingMember:
     def unused_data(self) -> bytes:
         return bytes(self._member.unused_data)
 
+    @property
+    def unconsumed_tail(self) -> bytes:
+        return bytes(self._member.unconsumed_tail)
+
 
 @pytest.mark.parametrize(
     ("member", "times"),
@@ -159,6 +172,51 @@ def test_a_megabyte_of_empty_gzip_members_is_refused_early(monkeypatch: pytest.M
         decompress(CompressionType.GZIP, packed, LIMIT)
     assert counts.members == 1001
     assert counts.fed_bytes < 2 * len(packed)
+
+
+def drained(steps: Generator[int, None, bytes]) -> tuple[list[int], bytes]:
+    """Runs steps to their end; returns their costs and their result."""
+    costs = []
+    while True:
+        try:
+            costs.append(next(steps))
+        except StopIteration as end:
+            return costs, end.value
+
+
+@pytest.mark.parametrize("codec", REAL_CODECS)
+@pytest.mark.parametrize("content", [bytes(5 << 20), NOISE * 40, b"abc"], ids=["zeros", "noise", "short"])
+def test_decompression_in_steps_has_the_same_result(codec: CompressionType, content: bytes) -> None:
+    packed = compress(codec, content)
+    costs, unpacked = drained(decompress_in_steps(codec, packed, 8 << 20))
+    assert unpacked == content == decompress(codec, packed, 8 << 20)
+    assert costs or len(content) <= STEP_BYTES
+
+
+@pytest.mark.parametrize("codec", [CompressionType.GZIP, CompressionType.SNAPPY])
+def test_a_step_decompresses_about_a_megabyte(codec: CompressionType) -> None:
+    packed = compress(codec, bytes(16 << 20))
+    costs = [*decompress_in_steps(codec, packed, 16 << 20)]
+    assert len(costs) >= 15
+    assert max(costs) < STEP_BYTES + 65_536
+
+
+def test_members_without_output_count_in_a_step() -> None:
+    """Each member takes some microseconds, however small it is."""
+    packed = gzip.compress(bytes(64)) * 10_000
+    costs = [*decompress_in_steps(CompressionType.GZIP, packed, LIMIT)]
+    assert sum(costs) > 10_000 * PIECE_COST_BYTES * 9 // 10
+    assert max(costs) < 2 * STEP_BYTES
+
+
+@pytest.mark.parametrize("size", [STEP_BYTES - 1, STEP_BYTES, STEP_BYTES + 1, 3 * STEP_BYTES])
+def test_output_that_ends_with_a_step_is_complete(size: int) -> None:
+    packed = gzip.compress(bytes(size))
+    assert decompress(CompressionType.GZIP, packed, size) == bytes(size)
+    with pytest.raises(CompressionError, match="cut short"):
+        decompress(CompressionType.GZIP, packed[:-1], size)
+    with pytest.raises(CompressionError, match="bytes allowed"):
+        decompress(CompressionType.GZIP, packed, size - 1)
 
 
 def test_a_megabyte_of_empty_snappy_blocks_is_refused_early() -> None:

@@ -10,12 +10,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from kcore.broker.apis.data import FEW_PARTITIONS, ReadApi
-from kcore.broker.data.decompression import BYTES_A_MICROSECOND, CountedDecompression
 from kcore.broker.data.fetch import READ_COMMITTED
-from kcore.broker.data.list_offsets import FIRST_VERSIONS, find_offset, searches_log
+from kcore.broker.data.list_offsets import FIRST_VERSIONS, find_offset_in_steps, searches_log
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation
-from kcore.protocol.compression import decompress
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -26,7 +24,7 @@ from kcore.protocol.messages.list_offsets import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     from kcore.broker.data.partition import Partition
     from kcore.runtime.api import RequestContext
@@ -35,9 +33,6 @@ if TYPE_CHECKING:
 
 PARTITION_COST = 6
 """The cost of one partition, in microseconds."""
-
-SEARCH_COST = 20
-"""The least cost of a search that is a step of its own, in microseconds."""
 
 
 class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
@@ -85,7 +80,7 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
         level = request.isolation_level
         for topic in request.topics:
             some = self._results(context, level, topic.name, topic.partitions, counts, refused)
-            _add(results, topic.name, [result for result, _ in some])
+            _add(results, topic.name, [result for result in some if not isinstance(result, int)])
         return _response(results)
 
     def steps(self, context: RequestContext, request: ListOffsetsRequest) -> Work:
@@ -102,10 +97,11 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
                 some = topic.partitions[first : first + FEW_PARTITIONS]
                 yield from self._index_steps(context, topic.name, some)
                 described = self._results(context, request.isolation_level, topic.name, some, counts, refused)
-                for result, cost in described:
-                    results[topic.name].append(result)
-                    if cost >= SEARCH_COST:
-                        yield cost
+                for result in described:
+                    if isinstance(result, int):
+                        yield result
+                    else:
+                        results[topic.name].append(result)
                 yield 1 + PARTITION_COST * len(some)
         return _response(results)
 
@@ -130,8 +126,8 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
         entries: Sequence[ListOffsetsPartition],
         counts: Counter[tuple[str, int]],
         refused: set[tuple[str, int]],
-    ) -> Iterator[tuple[ListOffsetsPartitionResponse, int]]:
-        """Yields the responses of partitions, each with the cost of the search for it, in microseconds."""
+    ) -> Generator[ListOffsetsPartitionResponse | int, None, None]:
+        """Yields the responses of partitions, and before each the costs of long steps of the search for it."""
         allowed = self.allowed(context, Operation.DESCRIBE, topic)
         for entry in entries:
             partition = self._partitions.get(topic, entry.partition_index)
@@ -145,20 +141,18 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
                     refused.add(place)
                 error = _refusal(partition, entry, context.api_version, duplicate)
             if error or partition is None:
-                yield ListOffsetsPartitionResponse(partition_index=entry.partition_index, error_code=error), 0
+                yield ListOffsetsPartitionResponse(partition_index=entry.partition_index, error_code=error)
                 continue
             committed = isolation_level == READ_COMMITTED
             limit = partition.last_stable_offset if committed else partition.high_watermark
-            searched = CountedDecompression(decompress)
-            found = find_offset(partition, entry.timestamp, limit, searched)
-            result = ListOffsetsPartitionResponse(
+            found = yield from find_offset_in_steps(partition, entry.timestamp, limit)
+            yield ListOffsetsPartitionResponse(
                 partition_index=entry.partition_index,
                 timestamp=found.timestamp_ms,
                 offset=found.offset,
                 # Older versions do not have the field.
                 leader_epoch=found.leader_epoch if context.api_version >= 4 else -1,
             )
-            yield result, searched.size_bytes // BYTES_A_MICROSECOND
 
 
 def _refusal(partition: Partition | None, entry: ListOffsetsPartition, version: int, duplicate: bool) -> ErrorCode:

@@ -295,8 +295,8 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         """Appends the batch of one partition unless it is refused, and makes the partition's response.
 
         Returns:
-            The response. If the batch must be converted, a generator that returns it: it yields the cost of each step
-            in microseconds, and changes nothing before its end.
+            The response. If the batch is long when decompressed or must be converted, a generator that returns it: it
+            yields the cost of each step in microseconds, and changes nothing before its end.
         """
         partition, header = item.partition, item.header
         index = item.data.index
@@ -317,18 +317,18 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
                 if fault is not None:
                     return refused(index, ErrorCode.INVALID_RECORD, fault)
             verify = header.is_transactional and self.verify_transactions
-            appended = append(partition, records, header, self._now, item.guard, verify, budget.decompress)
+            appended = append(partition, records, header, self._now, item.guard, verify, budget.decompress_in_steps)
         except (KafkaError, LogError) as error:
             return self.append_failed(context, partition, index, error)
         if isinstance(appended, tuple):
             return appended_response(partition, index, acks, appended)
-        return self._append_converted(context, partition, index, acks, appended)
+        return self._append_late(context, partition, index, acks, appended)
 
     def _is_admin(self, context: RequestContext) -> bool:
         """Returns True if the client may write to internal topics."""
         return context.client_id == ADMIN_CLIENT_ID and self._authorizer is not None
 
-    def _append_converted(
+    def _append_late(
         self,
         context: RequestContext,
         partition: Partition,

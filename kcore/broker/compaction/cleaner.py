@@ -20,13 +20,14 @@ advance (`cleaned_to`), each key has one record.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kcore.broker.compaction.rewrite import emptied, mergeable, repacked
 from kcore.broker.compaction.transactions import LastWritten, MarkersInUse
-from kcore.protocol.compression import decompress
-from kcore_ext.batch import parse_control, parse_header
+from kcore.log.batch_header import HEADER_SIZE
+from kcore.protocol.compression import CompressionError, decompress, decompress_in_steps, prepared
+from kcore_ext.batch import DEFAULT_MAX_DECOMPRESSED_BYTES, parse_control, parse_header
 from kcore_ext.broker.compaction import Sweep, filtered
 from kcore_ext.broker.compaction_map import OffsetMap
 
@@ -40,6 +41,11 @@ SLICE_RECORDS: Final = 6_000
 """Maximum work units of a slice. Each record, each batch and each 512 bytes count as one unit.
 
 A batch with more records is read in several slices, and rewritten in one.
+"""
+LARGE_PACKED_BYTES: Final = 4_096
+"""Size of a compressed batch above which it is decompressed in slices; with gzip it may become 1,000 times as large.
+
+`kcore_ext.broker.compaction` and `compaction_map` leave such batches to this module.
 """
 SLICE_REMOVED: Final = 1_500
 """Maximum number of batches that a slice removes: the storage needs time for each when the slice is committed."""
@@ -210,14 +216,44 @@ class CompactionPass:
             self._map.step_over(header.base_offset)
             self._work -= 1
             return True
-        self._work = self._map.add(batch, decompress, self._work)
+        unpack = yield from self._unpacked(header, batch, lambda: not self._interrupted)
+        if unpack is None:
+            return False
+        self._work = self._map.add(batch, unpack, self._work)
         while self._map.within_batch:
             self._work = self._rules.slice_records
             yield
             if self._interrupted:
                 return False
-            self._work = self._map.add(batch, decompress, self._work)
+            self._work = self._map.add(batch, unpack, self._work)
         return True
+
+    def _unpacked(
+        self, header: BatchHeader, batch: bytes, may_continue: Callable[[], bool]
+    ) -> Generator[None, None, Callable[[int, Any, int], bytes] | None]:
+        """Decompresses a large batch in slices.
+
+        Args:
+            header: the header of the batch.
+            batch: the batch.
+            may_continue: called after each slice; returns False if the pass is over.
+
+        Returns:
+            A function that decompresses the batch, or returns its records; None if the pass is over.
+        """
+        if not header.compression or len(batch) <= LARGE_PACKED_BYTES:
+            return decompress
+        steps = decompress_in_steps(header.compression, memoryview(batch)[HEADER_SIZE:], DEFAULT_MAX_DECOMPRESSED_BYTES)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return prepared(end.value)
+            except CompressionError:
+                return decompress  # the reader of the batch reports the damage
+            yield
+            if not may_continue():
+                return None
 
     # ---- the second half
 
@@ -327,11 +363,14 @@ class CompactionPass:
         is_large = header.record_count > self._rules.slice_records
         if is_large and not (yield from self._breathe()):
             return False
-        judged = sweep.judge(batch, decompress, self._rules.slice_records)
+        unpack = yield from self._unpacked(header, batch, self._settle)
+        if unpack is None:
+            return False
+        judged = sweep.judge(batch, unpack, self._rules.slice_records)
         while judged is None:
             if not (yield from self._breathe()):
                 return False
-            judged = sweep.judge(batch, decompress, self._rules.slice_records)
+            judged = sweep.judge(batch, unpack, self._rules.slice_records)
         kept, tombstones, stays = judged
         if not kept:
             self._empty(header, batch)
@@ -343,7 +382,7 @@ class CompactionPass:
         if is_large and not (yield from self._breathe()):
             return False
         if header.compression:
-            work = repacked(header, batch, stays, horizon_ms)
+            work = repacked(header, batch, stays, horizon_ms, unpack)
             while True:
                 try:
                     next(work)

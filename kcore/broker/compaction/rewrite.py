@@ -8,11 +8,11 @@ markers go through `kcore_ext.broker.compaction` instead.
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Final
 
 from kcore.log.batch_header import HEADER_SIZE
-from kcore.protocol.compression import PIECE_BYTES, compress, compress_in_steps, decompress
+from kcore.protocol.compression import PIECE_BYTES, Buffer, compress, compress_in_steps, decompress
 from kcore_ext.batch import DEFAULT_MAX_DECOMPRESSED_BYTES, BatchBuilder, BatchHeader
 from kcore_ext.batch.crc32c import crc32c
 from kcore_ext.broker.compaction import filtered
@@ -36,7 +36,13 @@ def _seal(batch: bytearray) -> bytes:
     return bytes(batch)
 
 
-def repacked(header: BatchHeader, batch: bytes, stays: bytes, horizon_ms: int) -> Generator[int, None, bytes]:
+def repacked(
+    header: BatchHeader,
+    batch: bytes,
+    stays: bytes,
+    horizon_ms: int,
+    unpack: Callable[[int, Buffer, int], bytes] = decompress,
+) -> Generator[int, None, bytes]:
     """Builds a compressed batch from some of its records, in steps if there are many.
 
     Args:
@@ -44,13 +50,14 @@ def repacked(header: BatchHeader, batch: bytes, stays: bytes, horizon_ms: int) -
         batch: the batch.
         stays: a flag for each record: 1 if it remains. At least one remains.
         horizon_ms: the time from which its tombstones may be removed; -1: it has none.
+        unpack: decompresses the records of the batch.
 
     Yields:
         The number of bytes that a step has decompressed or compressed.
     """
     codec = header.compression
     whole = bytearray(batch[:HEADER_SIZE])
-    whole += decompress(codec, memoryview(batch)[HEADER_SIZE:], DEFAULT_MAX_DECOMPRESSED_BYTES)
+    whole += unpack(codec, memoryview(batch)[HEADER_SIZE:], DEFAULT_MAX_DECOMPRESSED_BYTES)
     _set_codec(whole, 0)
     if len(whole) > PIECE_BYTES:
         yield len(whole)

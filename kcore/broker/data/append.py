@@ -6,20 +6,27 @@ Nothing changes until the last check has passed.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, NoReturn
 
-from kcore.broker.data.decompression import BYTES_A_MICROSECOND, CountedDecompression
+from kcore.broker.data.decompression import in_steps
 from kcore.broker.data.recompress import rebuild
 from kcore.errors import KafkaError
-from kcore.protocol.compression import decompress
+from kcore.log.batch_header import HEADER_SIZE
+from kcore.protocol.compression import prepared
 from kcore.protocol.error_codes import ErrorCode
-from kcore_ext.batch import CorruptBatchError, iter_entries, parse_header, stamp_append_time
+from kcore.runtime.sliced import SLICE_COST
+from kcore_ext.batch import (
+    DEFAULT_MAX_DECOMPRESSED_BYTES,
+    CorruptBatchError,
+    iter_entries,
+    parse_header,
+    stamp_append_time,
+)
 from kcore_ext.batch.crc32c import crc32c
-from kcore_ext.batch.survey import survey
+from kcore_ext.batch.survey import BatchSurvey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-
     from kcore.broker.configs.log_config import LogConfig
     from kcore.broker.data.partition import Partition
     from kcore.broker.data.producer_state import Verification
@@ -49,6 +56,10 @@ CHECKED_BYTES_A_MICROSECOND = 200
 RECORDS_A_STEP = 10_000
 RECORDS_A_MICROSECOND = 2
 """Approximate speed at which records are read a second time, to convert them or to list the invalid ones."""
+SURVEYED_RECORDS = 100_000
+SURVEYED_BYTES = 1 << 20
+SURVEY_COST = 1_500
+"""Maximum number of records that one step checks, the size after which it ends, and its cost in microseconds."""
 MAX_RECORD_ERRORS = 1_000
 """Maximum number of invalid records of a batch that a response lists."""
 
@@ -56,6 +67,8 @@ Appended = tuple[int, int]
 """The base offset of a batch, and the time of its append in ms (-1 for create times)."""
 CheckedBatch = tuple["bytes | bytearray", int, int]
 """A batch in the form that the log stores, its largest timestamp, and the time of its append (-1 for create times)."""
+Unpack = Callable[[int, "Buffer", int], Generator[int, None, bytes]]
+"""Decompresses (codec, data, the largest output) in steps, and yields the cost of each step in microseconds."""
 
 
 class RecordsRefusedError(KafkaError):
@@ -131,7 +144,7 @@ def append(
     now: Now,
     guard: Verification | None = None,
     verify: bool = False,
-    unpack: Callable[[int, Buffer, int], bytes] = decompress,
+    unpack: Unpack = in_steps,
 ) -> Appended | Generator[int, None, Appended]:
     """Checks a client's batch and stages it. Nothing follows the staging.
 
@@ -142,31 +155,35 @@ def append(
         now: the time of the round.
         guard: the guard of a verified transactional batch; None if it was not verified.
         verify: transactional batches need a guard.
-        unpack: decompresses the records, as `kcore.protocol.compression.decompress`.
+        unpack: decompresses the records in steps.
 
     Returns:
         (base offset, time of the append in ms or -1 for create times). A duplicate batch has those of the first. If the
-        batch must be converted, or its invalid records be listed, a generator that returns them. It yields the cost of
-        each step in microseconds, and changes nothing before its end.
+        batch is long when decompressed, must be converted, or its invalid records be listed, a generator that returns
+        them. It yields the cost of each step in microseconds, and changes nothing before its end.
 
     Raises:
         KafkaError: the batch is refused.
         LogError: the batch could not be staged.
     """
-    checked = _check(records, header, partition.config, now, unpack)
-    if isinstance(checked, tuple):
-        return _stage(partition, checked, header, guard, verify)
-    return _stage_converted(partition, checked, header, guard, verify)
+    steps = _check(records, header, partition.config, now, unpack)
+    try:
+        cost = next(steps)
+    except StopIteration as end:
+        return _stage(partition, end.value, header, guard, verify)
+    return _stage_late(partition, cost, steps, header, guard, verify)
 
 
-def _stage_converted(
+def _stage_late(
     partition: Partition,
+    cost: int,
     steps: Generator[int, None, CheckedBatch],
     header: BatchHeader,
     guard: Verification | None,
     verify: bool,
 ) -> Generator[int, None, Appended]:
-    """Stages a batch after its conversion in `steps`, as `_stage`, and yields their costs."""
+    """Stages a batch after its check in `steps`, the first of which had `cost`, as `_stage`; yields all costs."""
+    yield cost
     checked = yield from steps
     if partition.recovering or partition.closed:  # they may have changed since the first step
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -205,17 +222,15 @@ def _stage(
 
 
 def _check(
-    records: bytes,
-    header: BatchHeader,
-    config: LogConfig,
-    now: Now,
-    unpack: Callable[[int, Buffer, int], bytes],
-) -> CheckedBatch | Generator[int, None, CheckedBatch]:
-    """Checks everything about a batch except its producer.
+    records: bytes, header: BatchHeader, config: LogConfig, now: Now, unpack: Unpack
+) -> Generator[int, None, CheckedBatch]:
+    """Checks everything about a batch except its producer; converts it to the form that the log stores.
+
+    Yields:
+        The cost of each step in microseconds.
 
     Returns:
-        The batch in the form that the log stores, or a generator that converts it, or that lists its invalid records.
-        The generator yields the cost of each step in microseconds.
+        The batch in the form that the log stores.
 
     Raises:
         KafkaError: the batch is refused.
@@ -227,12 +242,12 @@ def _check(
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
     batch = records if size == len(records) and type(records) is bytes else bytes(records[:size])
     codec = header.compression
-    counter = CountedDecompression(unpack) if codec else None
     try:
-        earliest_ms, max_timestamp_ms, keyless, consecutive = survey(batch, decompress=counter or unpack)
+        found, unpacked = yield from _survey(batch, unpack)
     except CorruptBatchError as error:
         refused = ErrorCode.CORRUPT_MESSAGE if error.fault in {"crc", "size", "magic"} else ErrorCode.INVALID_RECORD
         raise KafkaError(refused) from error
+    earliest_ms, max_timestamp_ms, consecutive = found.earliest_ms, found.latest_ms, found.consecutive
     wall_ms = now.wall_ms
     last_delta = header.last_offset_delta
     if (
@@ -250,17 +265,42 @@ def _check(
             earliest_ms < wall_ms - config.timestamp_before_max_ms
             or max_timestamp_ms > wall_ms + config.timestamp_after_max_ms
         )
-    if suspect or (keyless and config.compact):
-        return _refuse_records(batch, header, config, wall_ms)
+    if suspect or (found.keyless and config.compact):
+        yield from _refuse_records(batch, header, config, wall_ms, unpacked)
     target = codec if config.compression is None else config.compression
     if target != codec or not consecutive:
         # Offsets may not be consecutive: some old clients number the records of compressed batches wrongly.
-        return _convert(batch, header, target, config, now, max_timestamp_ms, counter)
+        return (yield from _convert(batch, header, target, config, now, max_timestamp_ms, unpacked))
     if config.log_append_time or max_timestamp_ms != header.max_timestamp_ms or header.is_log_append_time:
         return _with_times(batch, header, config, now, max_timestamp_ms)
     if size > config.segment_bytes:
         raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
     return batch, max_timestamp_ms, NO_TIMESTAMP
+
+
+def _survey(batch: bytes, unpack: Unpack) -> Generator[int, None, tuple[BatchSurvey, bytes | None]]:
+    """Checks size, CRC and every record of a batch in steps; yields their costs in microseconds.
+
+    Returns:
+        The result, and the decompressed records of a compressed batch.
+
+    Raises:
+        CorruptBatchError: the batch is damaged.
+        KafkaError: its records exceed a limit when decompressed.
+    """
+    found = BatchSurvey(batch)
+    records: bytes | None = None
+    if found.codec:
+        try:
+            records = yield from unpack(found.codec, memoryview(batch)[HEADER_SIZE:], DEFAULT_MAX_DECOMPRESSED_BYTES)
+        except ValueError as error:
+            raise CorruptBatchError(HEADER_SIZE, f"codec {found.codec}: {error}", "compression") from error
+        if len(records) > SURVEYED_BYTES:
+            yield SLICE_COST  # one record may have all bytes: its check gets a slice of its own
+    found.open(prepared(records))
+    while not found.advance(SURVEYED_RECORDS, SURVEYED_BYTES):
+        yield SURVEY_COST
+    return found, records
 
 
 def _convert(
@@ -270,16 +310,13 @@ def _convert(
     config: LogConfig,
     now: Now,
     max_timestamp_ms: int,
-    counter: CountedDecompression | None,
+    unpacked: bytes | None,
 ) -> Generator[int, None, CheckedBatch]:
     """Builds a batch in another codec and numbered from 0, in steps; returns it as `_with_times`.
 
-    `counter` has the bytes that the check of the batch has decompressed, if it is compressed.
+    `unpacked` are the records that the check of the batch has decompressed, if it is compressed.
     """
-    wall_ms = now.wall_ms
-    if counter is not None:
-        yield header.size_bytes // CHECKED_BYTES_A_MICROSECOND + counter.size_bytes // BYTES_A_MICROSECOND
-    converted = yield from rebuild(batch, header, codec, config, wall_ms)
+    converted = yield from rebuild(batch, header, codec, config, now.wall_ms, unpacked)
     if len(converted) > config.max_message_bytes:
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
     return _with_times(converted, header, config, now, max_timestamp_ms)
@@ -307,7 +344,7 @@ def _with_times(
 
 
 def _refuse_records(
-    batch: bytes | bytearray, header: BatchHeader, config: LogConfig, wall_ms: int
+    batch: bytes, header: BatchHeader, config: LogConfig, wall_ms: int, unpacked: bytes | None
 ) -> Generator[int, None, NoReturn]:
     """Refuses a batch and lists the records with invalid keys or timestamps.
 
@@ -322,7 +359,7 @@ def _refuse_records(
     errors: list[tuple[int, str]] = []
     code = ErrorCode.INVALID_RECORD
     # A batch of a few kilobytes may hold millions of records: the response lists the first invalid ones.
-    for index, (_, timestamp_ms, key, _) in enumerate(iter_entries(batch, decompress=decompress)):
+    for index, (_, timestamp_ms, key, _) in enumerate(iter_entries(batch, decompress=prepared(unpacked))):
         if config.compact and key is None:
             errors.append((index, "a record of a compacted topic needs a key"))
         elif not config.log_append_time and timestamp_ms != NO_TIMESTAMP:

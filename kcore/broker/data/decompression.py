@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Generator
 
 from kcore.errors import KafkaError
 from kcore.protocol import compression
 from kcore.protocol.compression import Buffer, OutputTooLargeError
 from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime.sliced import step
 
 MAX_BATCH_BYTES = 16 << 20
 """Maximum size of the decompressed records of a batch.
 
-A batch is checked in one piece, so other requests wait meanwhile.
+A response waits for the decompression and the check of its batches, and the memory for their records is bounded.
 
 Clients limit a batch by its size before compression (librdkafka, Go) or by its estimated compressed size (Java, 16 KiB
 by default), so their batches are far smaller. A Java producer splits a batch that is refused with MESSAGE_TOO_LARGE."""
@@ -48,13 +49,18 @@ class DecompressionBudget:
             CompressionError: the data is invalid.
             KafkaError: MESSAGE_TOO_LARGE if the records exceed a limit.
         """
+        records: bytes = step(self.decompress_in_steps(codec, data, max_size_bytes), -1)[1]
+        return records
+
+    def decompress_in_steps(self, codec: int, data: Buffer, max_size_bytes: int) -> Generator[int, None, bytes]:
+        """Decompresses like `decompress`, in steps; yields the cost of each step in microseconds."""
         limit_bytes = min(max_size_bytes, MAX_BATCH_BYTES, self._limit_bytes - self.spent_bytes)
         if limit_bytes <= 0:
             raise KafkaError(
                 ErrorCode.MESSAGE_TOO_LARGE, f"the batches of a request may have {self._limit_bytes} bytes of records"
             )
         try:
-            records = compression.decompress(codec, data, limit_bytes)
+            records = yield from in_steps(codec, data, limit_bytes)
         except OutputTooLargeError as error:
             self.spent_bytes += limit_bytes
             raise KafkaError(
@@ -64,24 +70,17 @@ class DecompressionBudget:
         return records
 
 
-class CountedDecompression:
-    """Decompresses records and counts them.
+def in_steps(codec: int, data: Buffer, max_size_bytes: int) -> Generator[int, None, bytes]:
+    """Decompresses the records of a batch in steps; yields the cost of each step in microseconds.
 
-    Args:
-        unpack: decompresses records, as `kcore.protocol.compression.decompress`.
-
-    Attributes:
-        size_bytes: the decompressed bytes; a caller may add those that it reads without decompressing them.
+    Raises:
+        CompressionError: the data is invalid, or its records exceed the limit.
     """
-
-    __slots__ = ("_unpack", "size_bytes")
-
-    def __init__(self, unpack: Callable[[int, Buffer, int], bytes]) -> None:
-        self._unpack = unpack
-        self.size_bytes = 0
-
-    def __call__(self, codec: int, data: Buffer, max_size_bytes: int) -> bytes:
-        """Decompresses the records of a batch with `unpack` and counts them; raises what `unpack` raises."""
-        records = self._unpack(codec, data, max_size_bytes)
-        self.size_bytes += len(records)
-        return records
+    steps = compression.decompress_in_steps(codec, data, max_size_bytes)
+    while True:
+        try:
+            step_bytes = next(steps)
+        except StopIteration as end:
+            records: bytes = end.value
+            return records
+        yield step_bytes // BYTES_A_MICROSECOND

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kcore.broker.data.decompression import CountedDecompression
-from kcore.protocol.compression import decompress
-from kcore_ext.batch import parse_header
+from kcore.broker.data.decompression import BYTES_A_MICROSECOND, in_steps
+from kcore.log.batch_header import HEADER_SIZE
+from kcore.protocol.compression import CompressionError, decompress, prepared
+from kcore_ext.batch import DEFAULT_MAX_DECOMPRESSED_BYTES, parse_header
 from kcore_ext.batch.survey import find_by_timestamp
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
     from kcore.broker.data.partition import Partition
     from kcore.log.interface import TimestampedBatch
+    from kcore.protocol.compression import Buffer
 
 LATEST = -1
 EARLIEST = -2
@@ -31,6 +35,9 @@ FIRST_VERSIONS = {
 """Special timestamp -> the first request version that knows it."""
 
 _WHOLE_BATCH = 1
+
+SEARCHED_BYTES = 8_000
+"""Size of the records of a batch from which its search counts as a step."""
 
 
 class FoundOffset(NamedTuple):
@@ -55,16 +62,27 @@ def searches_log(timestamp: int) -> bool:
     return timestamp >= 0 or timestamp == MAX_TIMESTAMP
 
 
-def find_offset(
-    partition: Partition, timestamp: int, limit: int, searched: CountedDecompression | None = None
-) -> FoundOffset:
+def find_offset(partition: Partition, timestamp: int, limit: int) -> FoundOffset:
+    """Finds the offset for a timestamp at once; arguments as for `find_offset_in_steps`."""
+    steps = find_offset_in_steps(partition, timestamp, limit)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: FoundOffset = end.value
+            return found
+
+
+def find_offset_in_steps(partition: Partition, timestamp: int, limit: int) -> Generator[int, None, FoundOffset]:
     """Finds the offset for a timestamp.
 
     Args:
         partition: the partition.
         timestamp: a special value, or ms since the epoch.
         limit: the high watermark or the last stable offset, by the reader's isolation level.
-        searched: counts the bytes that the search reads; None: the caller does not need them.
+
+    Yields:
+        The cost of each step in microseconds, if a search reads a large batch.
     """
     if timestamp == LATEST:
         return FoundOffset(limit, leader_epoch=partition.leader_epoch)
@@ -76,52 +94,61 @@ def find_offset(
         return FoundOffset(start, leader_epoch=first.epoch if first.start_offset <= start else -1)
     if timestamp in {LATEST_TIERED, EARLIEST_PENDING_UPLOAD}:
         return NOT_FOUND
-    if searched is None:
-        searched = CountedDecompression(decompress)
     if timestamp == MAX_TIMESTAMP:
-        found = _record_of_max_timestamp(partition, searched)
+        found = yield from _record_of_max_timestamp(partition)
     else:
-        found = _first_record_at(partition, timestamp, searched)
+        found = yield from _first_record_at(partition, timestamp)
     return found if found.offset < limit else NOT_FOUND
 
 
-def _record_of_max_timestamp(partition: Partition, searched: CountedDecompression) -> FoundOffset:
+def _record_of_max_timestamp(partition: Partition) -> Generator[int, None, FoundOffset]:
     place = partition.log.max_timestamp_batch()
     # A log without timestamps has -1 in every batch, and no record with the largest timestamp.
     if place is None or place.max_timestamp_ms < 0:
         return NOT_FOUND
-    found = _record_in(partition, place, place.max_timestamp_ms, searched)
+    found = yield from _record_in(partition, place, place.max_timestamp_ms)
     if found.offset < 0:
         # The record is below the log's start, which cuts this batch: use the first record of the rest.
-        found = _record_in(partition, place, 0, searched)
+        found = yield from _record_in(partition, place, 0)
     return found
 
 
-def _first_record_at(partition: Partition, timestamp_ms: int, searched: CountedDecompression) -> FoundOffset:
+def _first_record_at(partition: Partition, timestamp_ms: int) -> Generator[int, None, FoundOffset]:
     place = partition.log.find_by_timestamp(timestamp_ms)
     if place is None:
         return NOT_FOUND
-    found = _record_in(partition, place, timestamp_ms, searched)
+    found = yield from _record_in(partition, place, timestamp_ms)
     if found.offset < 0:
         # The log's start cuts the batch, and the matching record is below it: the next matching batch is whole.
         place = partition.log.find_by_timestamp(timestamp_ms, place.base_offset)
         if place is not None:
-            found = _record_in(partition, place, timestamp_ms, searched)
+            found = yield from _record_in(partition, place, timestamp_ms)
     return found
 
 
-def _record_in(
-    partition: Partition, place: TimestampedBatch, timestamp_ms: int, searched: CountedDecompression
-) -> FoundOffset:
+def _record_in(partition: Partition, place: TimestampedBatch, timestamp_ms: int) -> Generator[int, None, FoundOffset]:
     """Finds a batch's first record with at least this timestamp, not below the log's start."""
     start = partition.log_start_offset
     batches = partition.log.read(max(place.base_offset, start), _WHOLE_BATCH, None, True)
     if not batches:
         return NOT_FOUND
-    header = parse_header(batches[0])
+    batch = batches[0]
+    header = parse_header(batch)
     epoch = header.partition_leader_epoch
     if header.is_log_append_time:
         return FoundOffset(max(header.base_offset, start), header.max_timestamp_ms, epoch)
-    searched.size_bytes += len(batches[0])
-    found = find_by_timestamp(batches[0], timestamp_ms, start, searched)
+    unpack: Callable[[int, Buffer, int], bytes] = decompress
+    size_bytes = len(batch)
+    if header.compression:
+        packed = memoryview(batch)[HEADER_SIZE : header.size_bytes]
+        try:
+            records = yield from in_steps(header.compression, packed, DEFAULT_MAX_DECOMPRESSED_BYTES)
+        except CompressionError:
+            pass  # the reader of the batch reports the damage
+        else:
+            size_bytes += len(records)
+            unpack = prepared(records)
+    if size_bytes >= SEARCHED_BYTES:
+        yield size_bytes // BYTES_A_MICROSECOND
+    found = find_by_timestamp(batch, timestamp_ms, start, unpack)
     return NOT_FOUND if found is None else FoundOffset(*found, epoch)

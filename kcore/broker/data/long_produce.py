@@ -88,6 +88,7 @@ class LongProduce:
                         first, responses = number - 1, []
                     yield cost + step_cost
                     cost = 0
+                before_bytes = budget.spent_bytes  # the steps have yielded their cost
             responses.append(response)
             self._failed = self._failed or bool(response.error_code)
             cost += ITEM_COST + len(item.data.records or b"") // CHECKED_BYTES_A_MICROSECOND

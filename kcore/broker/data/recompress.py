@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Final
 
-from kcore.broker.data.decompression import BYTES_A_MICROSECOND as DECOMPRESSED_BYTES_A_MICROSECOND
-from kcore.broker.data.decompression import CountedDecompression
 from kcore.protocol.compression import (
     PIECE_BYTES,
     Buffer,
     CompressionType,
     compress,
     compress_in_steps,
-    decompress,
+    prepared,
 )
 from kcore_ext.batch import BatchBuilder, iter_records
 from kcore_ext.batch.builder import copy_records
@@ -93,7 +91,12 @@ def pack(level: int | None, codec: int, data: Buffer) -> Generator[int, None, by
 
 
 def rebuild(
-    batch: bytes | bytearray, header: BatchHeader, codec: int, config: LogConfig, wall_ms: int
+    batch: bytes | bytearray,
+    header: BatchHeader,
+    codec: int,
+    config: LogConfig,
+    wall_ms: int,
+    unpacked: bytes | None,
 ) -> Generator[int, None, bytearray]:
     """Builds a batch with the same records and producer, in another codec and numbered from 0.
 
@@ -103,13 +106,13 @@ def rebuild(
         codec: the new codec; 0 for none.
         config: the topic's settings.
         wall_ms: the time of the append, for topics with append times.
+        unpacked: the decompressed records of a compressed batch; None: the batch is not compressed.
 
     Yields:
         The cost of each step in microseconds, if the batch is long. No step takes longer than about 40 ms.
     """
     packed = b""
-    counter = CountedDecompression(decompress)
-    reader = iter_records(batch, decompress=counter)
+    reader = iter_records(batch, decompress=prepared(unpacked))
     builder = BatchBuilder(
         LARGEST_BATCH_BYTES,
         base_timestamp_ms=wall_ms,
@@ -121,8 +124,6 @@ def rebuild(
         compress=lambda codec, data: packed,
         log_append_time=config.log_append_time,
     )
-    if counter.size_bytes > BYTES_A_STEP:
-        yield counter.size_bytes // DECOMPRESSED_BYTES_A_MICROSECOND
     step_bytes = builder.size_bytes
     while copy_records(reader, builder, RECORDS_A_STEP, BYTES_A_STEP):
         yield RECORD_COST * RECORDS_A_STEP + (builder.size_bytes - step_bytes) // BYTES_A_MICROSECOND

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Generator
 
 import pytest
 
-from kcore.broker.data.decompression import BYTES_A_MICROSECOND
+from kcore.broker.data.decompression import BYTES_A_MICROSECOND, in_steps
 from kcore.log import partition as log_partition
 from kcore.log import time_index
 from kcore.log.interface import BatchSummary
@@ -345,21 +346,24 @@ def test_a_search_that_decompresses_much_is_a_slice_of_its_own(monkeypatch: pyte
     for index in range(3):
         plane.send(request(("t", index, large)), 11)
     plane.commit()
-    unpacked: list[int] = []
+    stepped: list[int] = []
 
-    def counted(codec: int, data: Buffer, limit: int) -> bytes:
-        unpacked.append(codec)
+    def counted(codec: int, data: Buffer, limit: int) -> Generator[int, None, bytes]:
+        for cost in in_steps(codec, data, limit):
+            stepped.append(cost)
+            yield cost
         return decompress(codec, data, limit)
 
-    monkeypatch.setattr("kcore.broker.apis.list_offsets.decompress", counted)
+    monkeypatch.setattr("kcore.broker.data.list_offsets.in_steps", counted)
     plane.slices.requests.enabled = True
     entries = [ListOffsetsPartition(partition_index=index, timestamp=0) for index in range(3)]
     pending = plane.send(ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=entries)]), 11)
-    counts = [len(unpacked)]
+    slices = 1
     while plane.slices:
         plane.slices.step()
-        counts.append(len(unpacked))
-    assert counts == [1, 2, 3, 3]
+        slices += 1
+    assert sum(stepped) > 2 * SLICE_COST
+    assert slices >= 4, "each search has a slice of its own"
     assert [entry.offset for entry in pending.response.topics[0].partitions] == [0, 0, 0]
 
 
