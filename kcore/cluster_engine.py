@@ -25,6 +25,7 @@ from kcore.broker.data.shared_partitions import SharedPartitions
 from kcore.cluster.store import METADATA, ClusterStore
 from kcore.engine import Engine, random_uuid
 from kcore.errors import KcoreError
+from kcore.group.share.end_offsets import SharedEndOffsets
 from kcore.log.errors import LogError, StoreUnavailableError
 from kcore.log.interface import PartitionKey
 from kcore.log.shared_engine import SharedLogEngine
@@ -234,6 +235,9 @@ class ClusterEngine(Engine):
     def _share_coordinator(self, *services: Any) -> tuple[ShareCoordinator, Persister]:
         make_persister = partial(SharedPersister, cluster=self.cluster, peers=self)
         return partial(start_share_coordinator, make_persister=make_persister)(*services)
+
+    def _end_offsets(self) -> SharedEndOffsets:
+        return SharedEndOffsets(self.partitions.high_watermark, self.cluster, self)
 
     def _given_up(self, key: PartitionKey) -> None:
         """Stops delivering a partition's records to share groups, because the next leader delivers them."""

@@ -32,6 +32,7 @@ from kcore.group.consumer.services import ConsumerServices
 from kcore.group.meters import GroupMeters
 from kcore.group.record_limits import GroupRecordLimits
 from kcore.group.shard import GroupShard
+from kcore.group.share.end_offsets import LocalEndOffsets
 from kcore.group.share.services import ShareGroupServices
 from kcore.group.streams.services import StreamsServices
 from kcore.group.topics import GroupTopics
@@ -217,8 +218,11 @@ class Engine:
             self.config,
             settings=self.control.group_configs,
             enabled=self.share_groups_enabled,
-            end_offset=self.partitions.high_watermark,
+            end_offsets=self._end_offsets(),
         )
+
+    def _end_offsets(self) -> LocalEndOffsets:
+        return LocalEndOffsets(self.partitions.high_watermark)
 
     def _start_transactions(self) -> None:
         """Starts the transaction coordinator and the verification of transactional writes."""

@@ -7,11 +7,16 @@ from collections.abc import Iterator
 import pytest
 
 from kcore.protocol.error_codes import RETRIABLE, ErrorCode
+from kcore.protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
 from kcore.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from kcore.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kcore.protocol.messages.read_share_group_state_summary import (
     PartitionData,
     ReadShareGroupStateSummaryRequest,
@@ -26,7 +31,7 @@ from kcore.protocol.messages.share_acknowledge import (
 from kcore.protocol.messages.share_fetch import FetchPartition, FetchTopic, ShareFetchRequest
 from kcore.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kcore.runtime import Pending
-from tests.cluster.world import TIMING, Client, ClusterWorld, Node, NoNodeError, check
+from tests.cluster.world import TIMING, Call, Client, ClusterWorld, Node, NoNodeError, check
 
 GROUP = "workers"
 MEMBER = "AAAAAAAAAAAAAAAAAAAAAQ"
@@ -219,6 +224,40 @@ def test_the_state_of_many_partitions_is_read_from_all_nodes(world: ClusterWorld
         (index, 0, True) for index in range(PARTITIONS)
     ]
     assert "ReadShareGroupStateSummaryRequest" in world.network.carried
+
+
+def described(world: ClusterWorld) -> dict[int, tuple[int, int]]:
+    """Returns error and lag of each partition, as the group's coordinator describes them."""
+    request = DescribeShareGroupOffsetsRequest(groups=[DescribeShareGroupOffsetsRequestGroup(group_id=GROUP)])
+    request.groups[0].topics = None
+    response = Client(world).coordinator(GROUP).send(request, 1)
+    assert not isinstance(response, Pending)
+    (group,) = response.groups
+    (topic,) = group.topics
+    return {entry.partition_index: (entry.error_code, entry.lag) for entry in topic.partitions}
+
+
+def test_a_coordinator_tells_the_lag_of_partitions_that_other_nodes_lead(world: ClusterWorld, worker: Worker) -> None:
+    produce(worker.client, 100)
+    assert described(world) == dict.fromkeys(range(PARTITIONS), (0, 2))
+    assert "OffsetForLeaderEpochRequest" in world.network.carried
+    moved = worker.client.leader("t", 0).node_id
+    assert world.open_store().set_draining(moved, True)
+    world.advance(3_000)
+    produce(worker.client, 200)
+    assert described(world) == dict.fromkeys(range(PARTITIONS), (0, 4))
+
+
+def test_a_partition_whose_leader_does_not_respond_has_no_lag(world: ClusterWorld, worker: Worker) -> None:
+    leader = next(node for node in world.up if node is not worker.client.coordinator(GROUP))
+    led = {index for index in range(PARTITIONS) if worker.client.leader("t", index) is leader}
+
+    def lose(call: Call) -> bool:
+        return isinstance(call.request, OffsetForLeaderEpochRequest) and call.receiver == leader.node_id
+
+    world.network.lose = lose
+    unknown = (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert described(world) == {index: unknown if index in led else (0, 0) for index in range(PARTITIONS)}
 
 
 def test_a_lost_request_to_a_coordinator_is_repeated(world: ClusterWorld, worker: Worker) -> None:

@@ -12,6 +12,7 @@ from kcore.protocol.authorizer import ResourceType as Kind
 from kcore.protocol.messages import delete_share_group_state as delete
 from kcore.protocol.messages import find_coordinator as find
 from kcore.protocol.messages import initialize_share_group_state as initialize
+from kcore.protocol.messages import offset_for_leader_epoch as ends
 from kcore.protocol.messages import read_share_group_state as read
 from kcore.protocol.messages import read_share_group_state_summary as summary
 from kcore.protocol.messages import share_acknowledge as acknowledge
@@ -67,6 +68,18 @@ def test_the_state_of_share_partitions_is_for_brokers(engine: Guarded, index: in
     assert engine.codes(request) == {CLUSTER}
     engine.allow(acl(Op.CLUSTER_ACTION, Kind.CLUSTER))
     assert CLUSTER not in engine.codes(request)
+
+
+def test_a_broker_may_read_the_ends_of_epochs(engine: Guarded) -> None:
+    """A share coordinator reads them for lags: DESCRIBE of the topic or CLUSTER_ACTION, as in Kafka."""
+    partition = ends.OffsetForLeaderPartition(partition=0, leader_epoch=0)
+    request = ends.OffsetForLeaderEpochRequest(topics=[ends.OffsetForLeaderTopic(topic="t", partitions=[partition])])
+    engine.forget()
+    assert engine.codes(request) == {TOPIC}
+    for entry in (acl(Op.CLUSTER_ACTION, Kind.CLUSTER), acl(Op.DESCRIBE)):
+        engine.forget()
+        engine.allow(entry)
+        assert engine.codes(request) == set()
 
 
 def test_a_share_consumer_needs_its_group_and_each_topic(engine: Guarded) -> None:

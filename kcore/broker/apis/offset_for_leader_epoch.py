@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kcore.broker.apis.data import FEW_PARTITIONS, ReadApi
 from kcore.protocol.api_keys import ApiKey
-from kcore.protocol.authorizer import Operation
+from kcore.protocol.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -28,7 +28,7 @@ PARTITION_COST = 2
 
 
 class OffsetForLeaderEpochApi(ReadApi[OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse]):
-    """Serves OffsetForLeaderEpoch to clients with the right to DESCRIBE a topic."""
+    """Serves OffsetForLeaderEpoch to clients with the right to DESCRIBE a topic, and to other nodes of the cluster."""
 
     __slots__ = ()
 
@@ -55,6 +55,15 @@ class OffsetForLeaderEpochApi(ReadApi[OffsetForLeaderEpochRequest, OffsetForLead
                 )
                 for topic in request.topics
             ]
+        )
+
+    def allowed(self, context: RequestContext, operation: Operation, topic: str) -> bool:
+        """Decides as other APIs. As in Kafka, CLUSTER_ACTION on the cluster suffices as well."""
+        authorizer = self._authorizer
+        return (
+            authorizer is None
+            or super().allowed(context, operation, topic)
+            or authorizer.allowed(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
         )
 
     def requested_partitions(self, request: OffsetForLeaderEpochRequest) -> Iterator[tuple[str, int]]:

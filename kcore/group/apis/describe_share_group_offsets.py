@@ -35,6 +35,7 @@ from kcore.runtime.pending import gather
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
+    from kcore.group.share.end_offsets import EndOffsets
     from kcore.runtime.api import RequestContext
     from kcore.runtime.sliced import Work
 
@@ -297,35 +298,17 @@ class DescribeShareGroupOffsetsApi(
             topics=[ReadStateSummaryData(topic_id=topic.topic_id, partitions=partitions)],
         )
 
-        def build(parts: list[ReadShareGroupStateSummaryResponse]) -> list[DescribeShareGroupOffsetsResponsePartition]:
-            states = {state.partition: state for result in parts[0].results for state in result.partitions}
-            return [self._partition(topic.name, index, states.get(index)) for index in topic.partitions]
+        def add_lags(summary: ReadShareGroupStateSummaryResponse) -> Any:
+            states = {state.partition: state for result in summary.results for state in result.partitions}
+            lagging = [index for index in topic.partitions if _has_lag(states.get(index))]
+            ends = self._services.end_offsets.look_up(topic.name, lagging)
 
-        return gather(self, context, part, [persister.read_summary(request)], build)
+            def build(parts: list[EndOffsets]) -> list[DescribeShareGroupOffsetsResponsePartition]:
+                return [_partition(index, states.get(index), parts[0]) for index in topic.partitions]
 
-    def _partition(self, name: str, index: int, state: Any) -> DescribeShareGroupOffsetsResponsePartition:
-        """Returns the offsets of one partition; the share coordinator's errors become an unknown offset.
+            return gather(self, context, part, [ends], build)
 
-        Args:
-            name: the topic.
-            index: the partition.
-            state: its summary; None if the share coordinator did not look it up, because the group id is empty.
-        """
-        if state is None or state.error_code:
-            return _without_offset(index, ErrorCode.NONE)
-        lag = UNKNOWN
-        if UNKNOWN not in (state.start_offset, state.delivery_complete_count):
-            end_offset = self._services.end_offset(name, state.partition)
-            if end_offset is None:
-                return _without_offset(state.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            lag = end_offset - state.start_offset - state.delivery_complete_count
-            lag = max(-MAX_LAG, min(lag, MAX_LAG))
-        return DescribeShareGroupOffsetsResponsePartition(
-            partition_index=state.partition,
-            start_offset=state.start_offset,
-            leader_epoch=state.leader_epoch,
-            lag=lag,
-        )
+        return chain(self, context, part, persister.read_summary(request), add_lags)
 
     def decide(  # type: ignore[override]
         self, machine: GroupShard, context: RequestContext, request: InitializedTopics
@@ -357,6 +340,37 @@ class DescribeShareGroupOffsetsApi(
 def _without_offset(index: int, code: ErrorCode) -> DescribeShareGroupOffsetsResponsePartition:
     return DescribeShareGroupOffsetsResponsePartition(
         partition_index=index, start_offset=UNKNOWN, error_code=code, error_message=code.message if code else None
+    )
+
+
+def _has_lag(state: Any) -> bool:
+    """Returns True if the summary of a partition's state tells which records are complete."""
+    return (
+        state is not None
+        and not state.error_code
+        and UNKNOWN not in (state.start_offset, state.delivery_complete_count)
+    )
+
+
+def _partition(index: int, state: Any, ends: EndOffsets) -> DescribeShareGroupOffsetsResponsePartition:
+    """Returns the offsets of one partition; the share coordinator's errors become an unknown offset.
+
+    Args:
+        index: the partition.
+        state: its summary; None if the share coordinator did not look it up, because the group id is empty.
+        ends: the end offsets of the partitions that have a lag.
+    """
+    if state is None or state.error_code:
+        return _without_offset(index, ErrorCode.NONE)
+    lag = UNKNOWN
+    if _has_lag(state):
+        end_offset = ends.get(index)
+        if end_offset is None:
+            return _without_offset(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        lag = end_offset - state.start_offset - state.delivery_complete_count
+        lag = max(-MAX_LAG, min(lag, MAX_LAG))
+    return DescribeShareGroupOffsetsResponsePartition(
+        partition_index=index, start_offset=state.start_offset, leader_epoch=state.leader_epoch, lag=lag
     )
 
 

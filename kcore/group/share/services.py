@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kcore.assignors import load_all
 from kcore.errors import ConfigError
 from kcore.group.settings import BrokerSettings, SettingsCache, check_settings
+from kcore.group.share.end_offsets import LocalEndOffsets
 
 if TYPE_CHECKING:
     from kcore.config.node import Config
     from kcore.group.settings import GroupSettings
     from kcore.share.persister import Persister
-
-NO_END: Final = None
-"""The end offset of a partition that this node does not lead."""
-
 
 SETTINGS: Final = ("share.session.timeout.ms", "share.heartbeat.interval.ms", "share.assignment.interval.ms")
 """The settings of a group that every heartbeat needs, in the order of `ShareSettings`."""
@@ -53,7 +50,7 @@ class ShareGroupServices(SettingsCache[ShareSettings]):
         config: the node's settings.
         settings: groups' own settings; None: there are none.
         enabled: returns True if share groups are enabled (`share.version`).
-        end_offset: returns the end offset of a partition (topic, partition); None if this node does not lead it.
+        end_offsets: looks up the ends of partitions, for lags; None: no end is known.
 
     Raises:
         ConfigError: settings contradict each other, there is not exactly one assignor, or it cannot be loaded.
@@ -64,7 +61,7 @@ class ShareGroupServices(SettingsCache[ShareSettings]):
         assignor_name: the name of the assignor.
         assignor: the assignor.
         persister: the durable state of share partitions; set once the node has one.
-        end_offset: see the argument.
+        end_offsets: see the argument.
         on_left: called when a member has left its group: group, member, True if it was the last member. It only
             schedules work, because it is called during a decision.
     """
@@ -75,7 +72,7 @@ class ShareGroupServices(SettingsCache[ShareSettings]):
         "assignor_name",
         "config",
         "enabled",
-        "end_offset",
+        "end_offsets",
         "on_left",
         "persister",
     )
@@ -86,7 +83,7 @@ class ShareGroupServices(SettingsCache[ShareSettings]):
         *,
         settings: GroupSettings | None = None,
         enabled: Callable[[], bool] = lambda: True,
-        end_offset: Callable[[str, int], int | None] = lambda topic, partition: NO_END,
+        end_offsets: LocalEndOffsets | None = None,
     ) -> None:
         check_settings(config, "share", BOUNDED)
         if len(config.group_share_assignors) != 1:
@@ -95,7 +92,7 @@ class ShareGroupServices(SettingsCache[ShareSettings]):
         self.config = config
         ((self.assignor_name, self.assignor),) = load_all(config.group_share_assignors, "share").items()
         self.persister: Persister | None = None
-        self.end_offset = end_offset
+        self.end_offsets = LocalEndOffsets(lambda topic, partition: None) if end_offsets is None else end_offsets
         self.on_left: Callable[[str, str, bool], None] = lambda group_id, member_id, last: None
         self._enabled = enabled
         self.enabled = False

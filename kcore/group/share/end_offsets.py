@@ -1,0 +1,109 @@
+"""The ends of partitions that other nodes of a cluster may lead, for the lags of share groups (KIP-1226)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kcore.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from kcore.runtime.api import RequestContext
+from kcore.runtime.pending import Pending
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kcore.protocol.error_codes import ErrorCode
+    from kcore.runtime.cluster import ClusterView
+    from kcore.runtime.peers import Peers
+
+VERSION: Final = 4
+"""The version of OffsetForLeaderEpoch between nodes."""
+
+EndOffsets = dict[int, int | None]
+"""The end offsets of a topic's partitions; None for one whose leader did not tell its end."""
+
+
+class _Ends:
+    """The API of a `Pending` whose response is `EndOffsets`."""
+
+    def error(self, context: object, request: object, code: ErrorCode, message: str | None = None) -> EndOffsets:
+        """Returns no offsets."""
+        return {}
+
+
+_ENDS: Any = _Ends()
+_CONTEXT = RequestContext(VERSION)
+
+
+class LocalEndOffsets:
+    """Looks up the ends of partitions of this node.
+
+    Args:
+        local: returns the end offset of a partition; None if this node does not lead it.
+    """
+
+    __slots__ = ("_local",)
+
+    def __init__(self, local: Callable[[str, int], int | None]) -> None:
+        self._local = local
+
+    def look_up(self, topic: str, indexes: Sequence[int]) -> EndOffsets | Pending:
+        """Returns the end offsets of some partitions of a topic, or a `Pending` of them."""
+        return {index: self._local(topic, index) for index in indexes}
+
+
+class SharedEndOffsets(LocalEndOffsets):
+    """Looks up the ends of partitions, and asks other nodes for those that they lead.
+
+    The request is OffsetForLeaderEpoch, because a node needs no permission beyond CLUSTER_ACTION for it.
+
+    Args:
+        local: as in `LocalEndOffsets`.
+        cluster: the leaders of partitions.
+        peers: sends requests to them.
+    """
+
+    __slots__ = ("_cluster", "_peers")
+
+    def __init__(self, local: Callable[[str, int], int | None], cluster: ClusterView, peers: Peers) -> None:
+        super().__init__(local)
+        self._cluster = cluster
+        self._peers = peers
+
+    def look_up(self, topic: str, indexes: Sequence[int]) -> EndOffsets | Pending:
+        """Implements `LocalEndOffsets.look_up`; a partition whose leader does not respond has no end offset."""
+        own: list[int] = []
+        remote: dict[int, list[OffsetForLeaderPartition]] = {}
+        for index in indexes:
+            leader = self._cluster.leader(topic, index)
+            if leader is None or leader.node_id == self._cluster.node_id:
+                own.append(index)
+            else:
+                # Both epochs are the leader's: any other leader refuses, and the end of this epoch is that of the log.
+                remote.setdefault(leader.node_id, []).append(
+                    OffsetForLeaderPartition(
+                        partition=index, current_leader_epoch=leader.epoch, leader_epoch=leader.epoch
+                    )
+                )
+        ends: EndOffsets = {index: self._local(topic, index) for index in own}
+        if not remote:
+            return ends
+        pending = Pending(_ENDS, _CONTEXT, None, parked=True)
+        missing = len(remote)
+
+        def arrived(response: OffsetForLeaderEpochResponse | None) -> None:
+            nonlocal missing
+            missing -= 1
+            for found in () if response is None else response.topics:
+                ends.update((entry.partition, entry.end_offset) for entry in found.partitions if not entry.error_code)
+            if not missing:
+                pending.complete(ends)
+
+        for node_id, partitions in remote.items():
+            request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic=topic, partitions=partitions)])
+            self._peers.send(node_id, request, VERSION, arrived)
+        return pending
