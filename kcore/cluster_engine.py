@@ -123,6 +123,7 @@ class ClusterEngine(Engine):
         self.node_secrets = NodeSecrets()
         log = SharedLogEngine(store.storage(), config.kcore_durability)
         super().__init__(log, config, clock, new_uuid)
+        self.client_quotas.is_node = self.node_secrets.proves_node
         self._opened = True
         self.leadership.consider_all()
         self._settle()
@@ -180,7 +181,7 @@ class ClusterEngine(Engine):
             releases=self.releases,
         )
         self.pipeline.on_fenced = self.leadership.refused
-        self.forwarder = Forwarder(self.cluster, self)
+        self.forwarder = Forwarder(self.cluster, self, self._mute)
         self._guard = LeaseGuard(
             self.membership.local,
             self.decides,
@@ -238,6 +239,10 @@ class ClusterEngine(Engine):
 
     def _end_offsets(self) -> SharedEndOffsets:
         return SharedEndOffsets(self.partitions.high_watermark, self.cluster, self)
+
+    def _mute(self, context: RequestContext, throttle_ms: int) -> None:
+        """Mutes the connection of a client that the controller has throttled."""
+        self.client_quotas.mute_for(context, throttle_ms)
 
     def _given_up(self, key: PartitionKey) -> None:
         """Stops delivering a partition's records to share groups, because the next leader delivers them."""

@@ -43,9 +43,9 @@ def world() -> Iterator[ClusterWorld]:
 
 def test_an_envelope_keeps_the_client_and_its_request() -> None:
     request = create("t", partitions=3)
-    context, inner = unseal(seal(CONTEXT, request), "INTERNAL", 4, ELEMENTS)
+    context, inner = unseal(seal(CONTEXT, request), "INTERNAL", ELEMENTS)
     assert inner == request
-    assert context == CONTEXT._replace(listener="INTERNAL", connection_id=4)
+    assert context == CONTEXT._replace(listener="INTERNAL", connection_id=0)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_an_envelope_keeps_the_client_and_its_request() -> None:
 )
 def test_an_unreadable_envelope_is_refused(envelope: EnvelopeRequest, code: ErrorCode) -> None:
     with pytest.raises(KafkaError) as refused:
-        unseal(envelope, "INTERNAL", 4, ELEMENTS)
+        unseal(envelope, "INTERNAL", ELEMENTS)
     assert refused.value.code == code
 
 
@@ -75,7 +75,6 @@ def test_a_truncated_envelope_is_refused() -> None:
                     client_host_address=sealed.client_host_address,
                 ),
                 "INTERNAL",
-                4,
                 ELEMENTS,
             )
 
@@ -84,9 +83,9 @@ def test_an_envelope_with_too_many_elements_is_refused() -> None:
     """A client's request in an envelope has the limit of requests: `kcore.max.request.elements`."""
     topics = [DeleteTopicState(name=f"t{number}") for number in range(50)]
     sealed = seal(CONTEXT._replace(api_version=6), DeleteTopicsRequest(topics=topics))
-    assert len(unseal(sealed, "INTERNAL", 4, 50).request.topics) == 50
+    assert len(unseal(sealed, "INTERNAL", 50).request.topics) == 50
     with pytest.raises(KafkaError) as refused:
-        unseal(sealed, "INTERNAL", 4, 49)
+        unseal(sealed, "INTERNAL", 49)
     assert refused.value.code == ErrorCode.INVALID_REQUEST
 
 

@@ -67,7 +67,9 @@ def secret_of(node_id: int) -> str:
 
 def from_node(node_id: int, version: int = 0) -> RequestContext:
     """Returns the context of a request that a node sends."""
-    return RequestContext(version, "node", listener="PLAINTEXT", principal="User:node", node_secret=secret_of(node_id))
+    return RequestContext(
+        version, "node", principal="User:node", connection_id=1_000 + node_id, node_secret=secret_of(node_id)
+    )
 
 
 class Network:

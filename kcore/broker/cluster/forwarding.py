@@ -105,13 +105,15 @@ def own_request(topic: str) -> EnvelopeRequest:
     return envelope
 
 
-def unseal(envelope: EnvelopeRequest, listener: str, connection_id: int, max_elements: int) -> Forwarded:
+def unseal(envelope: EnvelopeRequest, listener: str, max_elements: int) -> Forwarded:
     """Decodes an envelope.
+
+    The client's connection is not one of this node: a quota of the client mutes it on its own node, and never the
+    connection of that node.
 
     Args:
         envelope: the envelope.
         listener: the listener that received it.
-        connection_id: the connection that it arrived on.
         max_elements: the largest number of array elements of the request.
 
     Raises:
@@ -126,9 +128,7 @@ def unseal(envelope: EnvelopeRequest, listener: str, connection_id: int, max_ele
     except DecodeError as error:
         raise KafkaError(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, str(error)) from error
     client, request = _decode(envelope, max_elements)
-    context = RequestContext(
-        client.version, client.client_id, client.host, listener, f"{owner.type}:{owner.name}", connection_id
-    )
+    context = RequestContext(client.version, client.client_id, client.host, listener, f"{owner.type}:{owner.name}")
     return Forwarded(context, request)
 
 
@@ -163,13 +163,17 @@ class Forwarder:
     Args:
         cluster: the present controller.
         peers: sends requests to it.
+        mute: mutes the connection of a client for the throttle time in the controller's response, in ms.
     """
 
-    __slots__ = ("_cluster", "_peers")
+    __slots__ = ("_cluster", "_mute", "_peers")
 
-    def __init__(self, cluster: ClusterView, peers: Peers) -> None:
+    def __init__(
+        self, cluster: ClusterView, peers: Peers, mute: Callable[[RequestContext, int], None] = lambda context, ms: None
+    ) -> None:
         self._cluster = cluster
         self._peers = peers
+        self._mute = mute
 
     def forward(self, api: Api[Any, Any], context: RequestContext, request: Any) -> Pending:
         """Returns the `Pending` of the controller's response; NOT_CONTROLLER if it cannot be reached."""
@@ -179,6 +183,7 @@ class Forwarder:
             if response is None:
                 pending.fail(ErrorCode.NOT_CONTROLLER)
             else:
+                self._mute(context, getattr(response, "throttle_time_ms", 0))
                 pending.complete(response)
 
         self.ask(context, request, arrived)
@@ -265,7 +270,7 @@ class EnvelopeApi(Api[EnvelopeRequest, EnvelopeResponse]):
             return self.error(context, request, ErrorCode.NOT_CONTROLLER)
         if request.request_principal is None:
             return self._create(request)
-        inner = unseal(request, context.listener, context.connection_id, self._max_elements)
+        inner = unseal(request, context.listener, self._max_elements)
         response = self._submit(*inner)
         if not isinstance(response, Pending):
             return _wrapped(inner, response)

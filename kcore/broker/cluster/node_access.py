@@ -40,6 +40,10 @@ class NodeSecrets:
         live = {node.description.secret for node in nodes if not node.fenced}
         self.known = None if "" in live else frozenset(live)
 
+    def proves_node(self, context: RequestContext) -> bool:
+        """Returns True if the client has the secret of a live node."""
+        return self.known is not None and context.node_secret in self.known
+
 
 class NodeAccess(NamedTuple):
     """Decides which clients may send the requests of nodes.

@@ -62,6 +62,7 @@ class ClientQuotas(MetadataListener):
 
     Attributes:
         mute: stops reading from a connection (its number) for some milliseconds; the server sets it.
+        is_node: returns True for the context of another node of the cluster; a node of a cluster sets it.
         throttled: number of throttled requests and connections, by quota.
         throttled_ms: sum of their throttle times, by quota.
     """
@@ -74,6 +75,7 @@ class ClientQuotas(MetadataListener):
         "_observers",
         "_rates",
         "_topics",
+        "is_node",
         "mute",
         "throttled",
         "throttled_ms",
@@ -88,6 +90,7 @@ class ClientQuotas(MetadataListener):
         self._max_rates = MAX_RATES
         self._observers: list[Callable[[], None]] = []
         self.mute: Callable[[int, int], None] | None = None
+        self.is_node: Callable[[RequestContext], bool] = lambda context: False
         self.throttled = dict.fromkeys(QUOTAS, 0)
         self.throttled_ms = dict.fromkeys(QUOTAS, 0)
         topics.listen(self)
@@ -122,8 +125,11 @@ class ClientQuotas(MetadataListener):
         """Records the time of a request for `request_percentage`; mutes its connection if it is above the quota.
 
         Returns:
-            The throttle time in ms, at most that of one sample as in Kafka; 0 if the client may go on.
+            The throttle time in ms, at most that of one sample as in Kafka; 0 if the client may go on, or if it is
+            another node of the cluster, whose requests must not wait.
         """
+        if context.node_secret and self.is_node(context):
+            return 0
         throttle_ms = self._charge(REQUEST_PERCENTAGE, context, duration_ns * PERCENT_PER_NS)
         return self.throttle(REQUEST_PERCENTAGE, context, min(throttle_ms, self.window_ms))
 
@@ -134,6 +140,11 @@ class ClientQuotas(MetadataListener):
             if self.mute is not None:
                 self.mute(context.connection_id, throttle_ms)
         return throttle_ms
+
+    def mute_for(self, context: RequestContext, throttle_ms: int) -> None:
+        """Mutes the connection of a request that another node has decided and throttled; that node has counted it."""
+        if throttle_ms and self.mute is not None:
+            self.mute(context.connection_id, throttle_ms)
 
     def _count(self, quota: str, throttle_ms: int) -> None:
         self.throttled[quota] += 1
