@@ -114,14 +114,16 @@ def current_assignment(group_id: str, member_id: str, current: CurrentAssignment
 
 
 def topology_record(group_id: str, topology: Topology) -> Record:
-    """Returns the record of the group's topology (type 23)."""
+    """Returns the record of a new topology (type 23), for a decision: its replay uses the same object."""
     return Record(StreamsGroupTopologyKey(group_id=group_id), topology)
 
 
 def group_records(group: StreamsGroup) -> list[Record]:
     """Returns the records that define the whole group, with its members in order."""
     group_id = group.group_id
-    records = [] if group.topology is None else [topology_record(group_id, group.topology)]
+    records = []
+    if group.topology is not None:
+        records.append(Record(StreamsGroupTopologyKey(group_id=group_id), group.topology.value))
     for member_id, member in group.members.items():
         records.append(member_metadata(group_id, member_id, member.metadata))
         records.append(current_assignment(group_id, member_id, member.current))

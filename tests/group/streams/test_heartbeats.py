@@ -12,6 +12,7 @@ from kcore.errors import ConfigError
 from kcore.group.apis import JoinGroupApi, ListGroupsApi, OffsetCommitApi
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.streams.configure import Status
+from kcore.group.streams.records import group_records
 from kcore.group.streams.services import check_broker_settings
 from kcore.group.streams.timers import InitialDelay
 from kcore.protocol.error_codes import ErrorCode
@@ -28,7 +29,7 @@ from kcore.protocol.messages.streams_group_heartbeat import (
 )
 from kcore.protocol.messages.streams_group_heartbeat import Status as ResponseStatus
 from kcore.protocol.records.streams_group_metadata import StreamsGroupMetadataKey
-from kcore.protocol.records.streams_group_topology import StreamsGroupTopologyKey
+from kcore.protocol.records.streams_group_topology import StreamsGroupTopologyKey, StreamsGroupTopologyValue
 from tests.group.streams.members import GROUP, Member, World, internal, owned_tasks, subtopology, task_list, topology
 
 STATELESS = topology(subtopology("0", ["in"]))
@@ -44,6 +45,15 @@ def joined(world: World, *names: str, requested: Any = STATELESS) -> list[Member
     for member in members:
         member.join(requested)
     return members
+
+
+def test_a_whole_group_consists_of_values_of_records() -> None:
+    """Spark reads them by their fields, so that a wrapper with other fields is not enough."""
+    world = World({"in": 3, "log": 3})
+    joined(world, "m1", requested=STATEFUL)
+    values = [record.value for record in group_records(world.group)]
+    assert {type(value).__module__.rpartition(".")[0] for value in values} == {"kcore.protocol.records"}
+    assert StreamsGroupTopologyValue in map(type, values)
 
 
 # ---- internal topics
