@@ -45,7 +45,7 @@ from kcore.runtime.sliced import SLICE_COST, step
 from kcore_ext.broker.share.share_fetch import ShareFetchFastPath, ShareFetchPending
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from kcore.broker.data.fetch_budget import FetchMemoryBudget
     from kcore.broker.data.partition import Partition
@@ -74,6 +74,19 @@ LOAD_BATCHES: Final = 25
 
 MAX_WASTED_BYTES: Final = 8 << 20
 """The size of the log batches that a request reads without a record for the member, and its other work in bytes."""
+
+FEW_FETCHED: Final = 1_000
+"""Maximum number of partitions of a session that are fetched at once; more are fetched in slices."""
+
+STEP_COST: Final = 500
+"""The cost after which a step of a long fetch ends, in microseconds."""
+LOOK_UP_COST: Final = 2
+ACQUIRE_COST: Final = 3
+TOPIC_COST: Final = 3
+LOAD_COST: Final = 50
+"""The cost of each partition, topic and load, in microseconds."""
+READ_BYTES_A_MICROSECOND: Final = 1_000
+"""Approximate speed at which records are read and copied."""
 
 MAX_AWAITED_BYTES: Final = 1 << 20
 """The size of the records for which a request waits at most: each try reads that much."""
@@ -339,19 +352,72 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
             return self._respond(run, {})
         if request.is_renew_ack:
             return self._respond(run, {})
-        postponed = self._look_up(run, session)
+        if len(session.partitions) <= FEW_FETCHED or not self.share_partitions.partitions.slices.requests.enabled:
+            return step(self._fetch_in_steps(run, session, pending), -1)[1]
+        if pending is None:
+            pending = ShareFetchPending(self, run.context, request)
+        self._add_slices(self._fetch_in_steps(run, session, pending), pending, pending)
+        return pending
+
+    def _add_slices(self, work: Work, fetch: ShareFetchPending, result: Pending) -> None:
+        """Runs the work of a long fetch in slices, until its connection is closed.
+
+        Args:
+            work: returns the response, or a `Pending` if the fetch waits.
+            fetch: the deferred response of the fetch.
+            result: gets the response.
+        """
+        self.share_partitions.partitions.slices.add(self._slices_of(work, fetch, result))
+
+    def _slices_of(self, work: Work, fetch: ShareFetchPending, result: Pending) -> Iterator[None]:
+        try:
+            while True:
+                if fetch.gone:
+                    work.close()
+                    return
+                done, response = step(work, SLICE_COST)
+                if done:
+                    break
+                yield
+        except Exception as error:
+            response = self.fetch_failed(error)
+        if not isinstance(response, Pending) and not result.done:
+            result.complete(response)
+
+    def _fetch_in_steps(self, run: _Run, session: ShareSession, pending: ShareFetchPending | None) -> Work:
+        """Looks up the share partitions of a session and acquires their records; arguments as for `_fetch`.
+
+        Yields the cost of each step in microseconds.
+        """
+        request = run.request
+        postponed = yield from self._look_up(run, session)
         waiting = list(run.share_partitions.values())
         min_bytes = min(request.min_bytes, request.max_bytes, MAX_AWAITED_BYTES)
         if run.refused or not waiting or request.max_wait_ms <= 0 or postponed or enough(waiting, min_bytes):
-            return self._acquire(run)
+            return (yield from self._acquire(run))
         keys = [*dict.fromkeys(share_partition.partition for share_partition in waiting), *waiting]
         shares = self.share_partitions
         if len(waiting) > MAX_AT_ONCE and shares.purgatory.num_watched + len(keys) > MAX_WATCHED:
-            return self._acquire(run)
+            return (yield from self._acquire(run))
+        if len(waiting) > FEW_FETCHED:
+            yield SLICE_COST  # the fetch is watched in a slice of its own
         if pending is None:
             pending = ShareFetchPending(self, run.context, request)
-        operation = DelayedShareFetch(pending, waiting, min_bytes, lambda: self._acquire(run), self._due_fetches)
-        if shares.purgatory.try_complete_else_watch(operation, keys, shares.now.now_ms + request.max_wait_ms):
+        elif pending.gone:
+            return pending
+        return self._park(
+            run,
+            pending,
+            DelayedShareFetch(
+                pending, waiting, min_bytes, partial(self._acquire_parked, run, pending), self._due_fetches
+            ),
+            keys,
+        )
+
+    def _park(self, run: _Run, pending: ShareFetchPending, operation: DelayedShareFetch, keys: list[Any]) -> Any:
+        """Parks a fetch until there are enough records; returns its response if there are enough already."""
+        shares = self.share_partitions
+        if shares.purgatory.try_complete_else_watch(operation, keys, shares.now.now_ms + run.request.max_wait_ms):
             return pending.response if pending.done else pending
         try:
             operation.watch()
@@ -361,18 +427,32 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
             raise
         return pending
 
-    def _look_up(self, run: _Run, session: ShareSession) -> bool:
+    def _acquire_parked(self, run: _Run, pending: ShareFetchPending) -> Any:
+        """Acquires records for a fetch that was parked; returns the response, or a `Pending` of a long one."""
+        work = self._acquire(run)
+        if len(run.share_partitions) <= FEW_FETCHED or not self.share_partitions.partitions.slices.requests.enabled:
+            return step(work, -1)[1]
+        result = Pending(self, run.context, run.request, parked=True)
+        self._add_slices(work, pending, result)
+        return result
+
+    def _look_up(self, run: _Run, session: ShareSession) -> Generator[int, None, bool]:
         """Finds the session's share partitions, and begins to load some of those that are not loaded.
 
-        Returns:
-            True if the next request has to load others.
+        Yields the cost of each step in microseconds. Returns True if the next request has to load others.
         """
         loads, postponed, group_id = 0, False, run.key.group_id
         topics: dict[bytes, TopicPartitions | ErrorCode] = {}
+        cost = 0
         for key in session.rotated(run.request.share_session_epoch):
+            if cost >= STEP_COST:
+                yield cost
+                cost = 0
+            cost += LOOK_UP_COST
             topic = topics.get(key.topic_id)
             if topic is None:
                 topic = topics[key.topic_id] = self.find_topic(run.context, key.topic_id)
+                cost += TOPIC_COST
             partition = topic if isinstance(topic, ErrorCode) else find_partition(topic, key.partition)
             if isinstance(partition, ErrorCode):
                 run.refused[key] = partition
@@ -387,7 +467,9 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
                     continue
                 loads += weight
                 share_partition = self.share_partitions.loaded(group_id, partition)
+                cost += LOAD_COST * weight
             run.share_partitions[key] = share_partition
+        yield cost
         return postponed
 
     def _load_weight(self, group_id: str, key: TopicIdPartition) -> int:
@@ -398,14 +480,24 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
             return MAX_LOADS  # the search may decompress 16 MB of records
         return 1 if state is None else 1 + len(state.batches) // LOAD_BATCHES
 
-    def _acquire(self, run: _Run) -> ShareFetchResponse:
-        """Acquires records of each partition in turn, and makes the response."""
-        request = run.request
+    def _acquire(self, run: _Run) -> Work:
+        """Acquires records of each partition in turn, and makes the response; yields the cost of each step.
+
+        If the session ends between two slices, its records are released, so no more are acquired.
+        """
+        request, sessions = run.request, self.share_partitions.sessions
         params = AcquireParams(run.key.member_id, request.batch_size, request.share_acquire_mode == RECORD_LIMIT)
         fetched: dict[TopicIdPartition, PartitionData] = {}
         records_left, bytes_left = request.max_records, min(request.max_bytes, self._room.most_shared_bytes)
         size = looked = 0
+        cost = STEP_COST if len(run.share_partitions) > FEW_FETCHED else 0
         for key, share_partition in run.share_partitions.items():
+            if cost >= STEP_COST:
+                yield cost
+                cost = 0
+                if sessions.get(run.key) is not run.session:
+                    return self.error(run.context, request, ErrorCode.SHARE_SESSION_NOT_FOUND)
+            cost += ACQUIRE_COST
             data = PartitionData(partition_index=key.partition)
             fetched[key] = data
             error = _error_of(share_partition)
@@ -420,6 +512,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
                     records_left -= delivery.acquired
                     looked += share_partition.looked
                     size += len(delivery.records)
+                    cost += share_partition.looked // READ_BYTES_A_MICROSECOND
                     data.records = delivery.records
                     data.acquired_records = [
                         AcquiredRecords(first_offset=first, last_offset=last, delivery_count=count)
@@ -428,6 +521,11 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
             data.error_code = error
         if size > NOTED_BYTES:
             self._room.take(size)
+        yield cost
+        if len(fetched) > FEW_FETCHED:
+            yield SLICE_COST  # the response is made in a slice of its own
+            if sessions.get(run.key) is not run.session:
+                return self.error(run.context, request, ErrorCode.SHARE_SESSION_NOT_FOUND)
         return self._respond(run, fetched)
 
     # ---- responses

@@ -33,7 +33,7 @@ MAX_MEMBER_ID: Final = 36
 """The maximum length of a member id: that of a uuid's text."""
 
 MAX_PARTITIONS: Final = 10_000
-"""Maximum partitions of one request and of one session. Each takes about 5 µs, which delays all other requests."""
+"""Maximum partitions of one request and of one session. Each takes about 5 µs."""
 
 FEW_PARTITIONS: Final = 200
 """Maximum number of partitions whose acknowledgements run at once."""
