@@ -12,6 +12,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from kcore_ext.batch.header cimport BatchHeader, check_crc, read_whole
 from kcore_ext.batch.layout cimport CONTROL_BIT, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT
 from kcore_ext.batch.records cimport RecordReader, RecordView, open_reader, parse_record, take_headers
+from kcore_ext.util.named_tuples cimport forget_hash, new_named_tuple
 
 from kcore_ext.batch.header import split_batches
 from kcore_ext.batch.records import DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -75,7 +76,6 @@ cdef extern from *:
 
 cdef extern from "Python.h":
     Py_buffer* PyMemoryView_GET_BUFFER(object view)
-    PyObject* new_object "PyType_GenericAlloc" (PyTypeObject* type, Py_ssize_t size) except NULL
     void PyObject_GC_UnTrack(void* tracked)
     void set_field "PyTuple_SET_ITEM" (PyObject* record, Py_ssize_t place, object field)
     void set_record "PyList_SET_ITEM" (object records, Py_ssize_t place, PyObject* record)
@@ -320,8 +320,10 @@ cdef class FetchedRecords:
         """
         cdef PyObject* record = kept_record(<PyTypeObject*>self.record_type)
         if record is NULL:
-            record = new_object(<PyTypeObject*>self.record_type, FIELDS)
+            record = new_named_tuple(<PyTypeObject*>self.record_type, FIELDS)
             PyObject_GC_UnTrack(record)
+        else:
+            forget_hash(record)
         try:
             fill(record, 0, self.topic)
             fill(record, 1, self.partition)

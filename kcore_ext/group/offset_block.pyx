@@ -28,25 +28,11 @@ from kcore_ext.group.offsets cimport (
     put_value,
     value_size,
 )
+from kcore_ext.util.named_tuples cimport named_tuple_of_three
 from kcore_ext.util.record_limits cimport RECORD_OVERHEAD
 from kcore_ext.util.shared_text cimport shared_text
 
 from kcore_ext.codec.frames import StructBase
-
-cdef extern from *:
-    """
-    /* A named tuple's own constructor is Python: eight times as slow. */
-    static inline PyObject *kcore_named_tuple(PyObject *cls, PyObject *a, PyObject *b, PyObject *c) {
-        PyObject *made = ((PyTypeObject *)cls)->tp_alloc((PyTypeObject *)cls, 3);
-        if (made != NULL) {
-            PyTuple_SET_ITEM(made, 0, Py_NewRef(a));
-            PyTuple_SET_ITEM(made, 1, Py_NewRef(b));
-            PyTuple_SET_ITEM(made, 2, Py_NewRef(c));
-        }
-        return made;
-    }
-    """
-    object kcore_named_tuple(object cls, object a, object b, object c)
 
 cdef extern from "Python.h":
     int PyUnicode_KIND(object text)
@@ -248,7 +234,7 @@ cdef class OffsetBlock:
     cdef object record(self, Py_ssize_t place):
         cdef Entry* entry = &self.entries[place]
         key = CommitKey(self.group_id, <str>entry.topic, entry.partition)
-        return kcore_named_tuple(self.record_type, key, <object>entry.offset, self.version)
+        return named_tuple_of_three(self.record_type, key, <object>entry.offset, self.version)
 
     # ---- building from a request
 

@@ -175,6 +175,7 @@ def test_the_memory_of_freed_records_is_reused_without_their_fields() -> None:
         fetched = FetchedRecords(Record, "t", 1)
         fetched.add(batch([(9, None, None, (("h", b"1"),))] * 10), 0, None, decompress)
         again = fetched.take(10)
+        assert [hash(record) for record in again] == [hash(tuple(record)) for record in again]
         assert {id(record) for record in again} <= places
         assert again == [Record("t", 1, number, 9, None, None, (("h", b"1"),)) for number in range(10)]
         del again, expected
