@@ -236,6 +236,8 @@ cdef class ProduceFastPath:
         requested_acks = PyLong_AsLongAndOverflow(<object>acks, &overflow)
         if overflow or (requested_acks != -1 and requested_acks != 1):
             return False
+        if length_of(topics) > FAST_BATCHES:
+            return False  # before the permission of any topic is decided
         for i in range(length_of(topics)):
             topic = item_of(topics, i)
             if get(topic, self._topic, NAME) is NULL or get(topic, self._topic, TOPIC_ID) is NULL:

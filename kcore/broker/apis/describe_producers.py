@@ -17,6 +17,7 @@ from kcore.protocol.messages.describe_producers import (
     TopicResponse,
 )
 from kcore.runtime.api import Api
+from kcore.runtime.topic_permissions import PERMISSION_COST
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 PARTITION_COST = 1
 """The cost of a partition that does not exist or was described before, in microseconds."""
-TOPIC_COST = 8
-"""The cost of a topic with its permission, in microseconds."""
 STEP_COST = 200
 """The cost after which a step ends, in microseconds. The producers of a partition have steps of their own."""
 
@@ -123,7 +122,7 @@ class DescribeProducersApi(Api[DescribeProducersRequest, DescribeProducersRespon
                     yield cost
                     cost = 0
             topics.append(TopicResponse(name=topic.name, partitions=responses))
-            cost += TOPIC_COST
+            cost += PERMISSION_COST
             if cost >= STEP_COST:
                 yield cost
                 cost = 0

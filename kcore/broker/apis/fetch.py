@@ -20,8 +20,8 @@ from kcore.broker.data.fetch_session import (
     next_epoch,
     open_context,
 )
-from kcore.broker.data.readable_topics import FEW_TOPICS, ReadableTopics
 from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -31,6 +31,7 @@ from kcore.protocol.messages.fetch import (
     PartitionData,
 )
 from kcore.runtime.api import Api
+from kcore.runtime.topic_permissions import FEW_TOPICS, TopicPermissions
 from kcore_ext.broker.fetch_reader import FetchItem, FetchParams, FetchReader
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
             fetch_context, session = opened, opened.session
         if self._authorizer is None:
             return self._decide(context, request, fetch_context, session, None)
-        readable = ReadableTopics(self._authorizer, context)
+        readable = TopicPermissions(self._authorizer, context, Operation.READ)
         if (len(request.topics) if session is None else len(session.partitions)) <= FEW_TOPICS:
             return self._decide(context, request, fetch_context, session, readable.__getitem__)
         work = self._steps(context, request, fetch_context, readable)
@@ -184,7 +185,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         context: RequestContext,
         request: FetchRequest,
         fetch_context: FetchContext | None,
-        readable: ReadableTopics,
+        readable: TopicPermissions,
     ) -> Work:
         """Decides the permissions in steps, and then the request. Returns the response, or a `Pending` of it."""
         session = None if fetch_context is None else fetch_context.session

@@ -12,6 +12,7 @@ from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kcore.runtime.topic_permissions import PERMISSION_COST, TOPICS_PER_STEP
 
 if TYPE_CHECKING:
     from kcore.broker.metadata.machine import MetadataMachine
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
-
-TOPICS_PER_STEP = 100
-TOPIC_COST = 8
-"""The cost of a custom authorizer's decision about one topic, in microseconds."""
 
 
 class TransactionalProducers(Protocol):
@@ -102,7 +99,7 @@ class InitProducerIdApi(ControlApi[InitProducerIdRequest, InitProducerIdResponse
             if authorizer.allowed(context, Operation.WRITE, ResourceType.TOPIC, topic.name):
                 return True
             if number % TOPICS_PER_STEP == 0:
-                yield TOPICS_PER_STEP * TOPIC_COST
+                yield TOPICS_PER_STEP * PERMISSION_COST
         return False
 
     def _run(self, context: RequestContext, request: InitProducerIdRequest) -> Any:

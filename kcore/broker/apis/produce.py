@@ -7,7 +7,8 @@ by v0 (KAFKA-18659). Requests of these versions close the connection, like those
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from kcore.broker.data.append import RecordsRefusedError, append, read_header
 from kcore.broker.data.client_quotas import PRODUCER_BYTE_RATE
@@ -35,11 +36,12 @@ from kcore.protocol.messages.produce import (
 from kcore.protocol.records import decode_key, decode_value
 from kcore.runtime.api import Api
 from kcore.runtime.pending import Pending
+from kcore.runtime.topic_permissions import FEW_TOPICS, TopicPermissions
 from kcore_ext.batch import CorruptBatchError, iter_entries
 from kcore_ext.broker.produce import ProduceFastPath
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Generator, Iterable, Iterator
 
     from kcore.broker.data.client_quotas import ClientQuotas
     from kcore.broker.data.partition import Partition
@@ -187,7 +189,38 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         Raises:
             CloseConnectionError: an error in a request with acks=0, which has no response.
         """
-        items, transactional = self._read(context, request)
+        if self._authorizer is None:
+            return self._append(context, request, None)
+        writable = TopicPermissions(self._authorizer, context, Operation.WRITE)
+        slices = self._partitions.slices.requests
+        if len(request.topic_data) <= FEW_TOPICS or not slices.enabled:
+            return self._append(context, request, writable)
+        names = self._topic_names(request, context.api_version)
+        decided = partial(self._append_parked, context, request, writable)
+        response: Pending = slices.run(self, context, request, writable.steps(names), decided)
+        return response
+
+    def _append_parked(
+        self, context: RequestContext, request: ProduceRequest, writable: TopicPermissions, _: Any
+    ) -> Any:
+        """Appends the batches of a request that was parked. With acks=0 it has no response, also for an error."""
+        try:
+            return self._append(context, request, writable)
+        except CloseConnectionError:
+            return None
+
+    def _topic_names(self, request: ProduceRequest, version: int) -> Iterator[str | None]:
+        """Yields the topics of a request, None for unknown ids."""
+        if version < FIRST_VERSION_WITH_TOPIC_IDS:
+            return (topic.name for topic in request.topic_data)
+        found = (self._partitions.ids.get(topic.topic_id) for topic in request.topic_data)
+        return (None if topic is None else topic.name for topic in found)
+
+    def _append(
+        self, context: RequestContext, request: ProduceRequest, writable: TopicPermissions | None
+    ) -> ProduceResponse | Pending | None:
+        """Serves a request with the client's permissions to write; None allows all."""
+        items, transactional = self._read(context, request, writable)
         if isinstance(items, KafkaError):
             return self.reply(request, self.error(context, request, items.code, items.message), True)
         if transactional:
@@ -213,7 +246,9 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
 
     # ---- reading the request
 
-    def _read(self, context: RequestContext, request: ProduceRequest) -> tuple[list[ProduceItem] | KafkaError, bool]:
+    def _read(
+        self, context: RequestContext, request: ProduceRequest, writable: TopicPermissions | None
+    ) -> tuple[list[ProduceItem] | KafkaError, bool]:
         """Looks up the request's partitions and parses their batch headers.
 
         Returns:
@@ -224,7 +259,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         items = []
         transactional = False
         for topic in request.topic_data:
-            partitions, topic_error = self._find(context, topic, version)
+            partitions, topic_error = self._find(topic, version, writable)
             for data in topic.partition_data:
                 header, error = None, topic_error
                 try:
@@ -244,7 +279,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         return items, transactional
 
     def _find(
-        self, context: RequestContext, topic: TopicProduceData, version: int
+        self, topic: TopicProduceData, version: int, writable: TopicPermissions | None
     ) -> tuple[TopicPartitions | None, KafkaError | None]:
         if version >= FIRST_VERSION_WITH_TOPIC_IDS:
             partitions = self._partitions.ids.get(topic.topic_id)
@@ -252,7 +287,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
                 return None, KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         else:
             partitions = self._partitions.names.get(topic.name)
-        if not self._allowed(context, topic.name if partitions is None else partitions.name):
+        if writable is not None and not writable[topic.name if partitions is None else partitions.name]:
             return None, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         return partitions, None
 

@@ -42,6 +42,7 @@ from kcore.protocol.messages.share_fetch import (
 )
 from kcore.runtime.pending import Pending
 from kcore.runtime.sliced import SLICE_COST, step
+from kcore.runtime.topic_permissions import PERMISSION_COST
 from kcore_ext.broker.share.share_fetch import ShareFetchFastPath, ShareFetchPending
 
 if TYPE_CHECKING:
@@ -82,9 +83,8 @@ STEP_COST: Final = 500
 """The cost after which a step of a long fetch ends, in microseconds."""
 LOOK_UP_COST: Final = 2
 ACQUIRE_COST: Final = 3
-TOPIC_COST: Final = 3
 LOAD_COST: Final = 50
-"""The cost of each partition, topic and load, in microseconds."""
+"""The cost of each partition and load, in microseconds."""
 READ_BYTES_A_MICROSECOND: Final = 1_000
 """Approximate speed at which records are read and copied."""
 
@@ -452,7 +452,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
             topic = topics.get(key.topic_id)
             if topic is None:
                 topic = topics[key.topic_id] = self.find_topic(run.context, key.topic_id)
-                cost += TOPIC_COST
+                cost += LOOK_UP_COST if self._authorizer is None else PERMISSION_COST
             partition = topic if isinstance(topic, ErrorCode) else find_partition(topic, key.partition)
             if isinstance(partition, ErrorCode):
                 run.refused[key] = partition

@@ -6,13 +6,14 @@ member epochs (KIP-848), v10 topic ids. All errors are per partition.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kcore.errors import KafkaError
 from kcore.group.apis.base import READ_GROUP_AND_TOPICS, GroupApi
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.states import EMPTY, STABLE
-from kcore.group.offsets.commit import NONE, ResponseTypes, accept, plan_commit, refuse
+from kcore.group.offsets.commit import NONE, ResponseTypes, accept, plan_commit, refuse, with_permissions
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.shards import Shards
+    from kcore.runtime.topic_permissions import TopicPermissions
     from kcore.runtime.topics import TopicImage
     from kcore_ext.group.offset_block import CommitPlan
 
@@ -82,7 +84,13 @@ class OffsetCommitApi(GroupApi[OffsetCommitRequest, OffsetCommitResponse]):
         code = self.refusal(context, Operation.READ, request.group_id, may_be_empty=True)
         if code:
             return self.error(context, request, code)
-        plan = plan_commit(context, request, self._topics, self._authorizer, context.api_version >= TOPIC_IDS_SINCE)
+        by_id, slices = context.api_version >= TOPIC_IDS_SINCE, self._shards.slices
+        commit = partial(self._commit, context, request)
+        return with_permissions(self, context, request, self._topics, self._authorizer, by_id, slices, commit)
+
+    def _commit(self, context: RequestContext, request: OffsetCommitRequest, readable: TopicPermissions | None) -> Any:
+        """Validates topics and partitions with the client's permissions, and runs the rest in the group's shard."""
+        plan = plan_commit(request, self._topics, readable, context.api_version >= TOPIC_IDS_SINCE)
         if plan.empty:
             return refuse(RESPONSE_TYPES, plan, NONE)
         try:

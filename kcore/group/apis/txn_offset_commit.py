@@ -6,13 +6,14 @@ TRANSACTION_ABORTABLE; from v5 on the request adds the group's partition to the 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kcore.errors import KafkaError
 from kcore.group.apis.base import READ_GROUP_AND_TOPICS, GroupApi
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.states import EMPTY
-from kcore.group.offsets.commit import NONE, ResponseTypes, accept, plan_commit, refuse
+from kcore.group.offsets.commit import NONE, ResponseTypes, accept, plan_commit, refuse, with_permissions
 from kcore.group.offsets.verifier import Continued
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from kcore.runtime.api import RequestContext
     from kcore.runtime.shard import Shard
     from kcore.runtime.shards import Shards
+    from kcore.runtime.topic_permissions import TopicPermissions
     from kcore.runtime.topics import TopicImage
     from kcore_ext.group.offset_block import CommitPlan
 
@@ -121,7 +123,15 @@ class TxnOffsetCommitApi(GroupApi[TxnOffsetCommitRequest, TxnOffsetCommitRespons
                 return self.error(context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
             if not authorizer.allowed(context, Operation.READ, ResourceType.GROUP, group_id):
                 return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        plan = plan_commit(context, request, self._topics, authorizer, False)
+        commit = partial(self._commit, context, request)
+        return with_permissions(self, context, request, self._topics, authorizer, False, self._shards.slices, commit)
+
+    def _commit(
+        self, context: RequestContext, request: TxnOffsetCommitRequest, readable: TopicPermissions | None
+    ) -> Any:
+        """Validates topics and partitions with the client's permissions, and continues with the transaction."""
+        group_id = request.group_id
+        plan = plan_commit(request, self._topics, readable, False)
         if plan.empty:
             return refuse(RESPONSE_TYPES, plan, NONE)
         if not group_id:

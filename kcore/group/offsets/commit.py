@@ -10,17 +10,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcore.group.offsets.records import NO_EXPIRY, expire_timestamp
-from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.schema import ZERO_UUID
 from kcore.runtime.machine import Record
+from kcore.runtime.topic_permissions import FEW_TOPICS, TopicPermissions
 from kcore.runtime.topics import TopicInfo
 from kcore_ext.group.offset_block import CommitPlan, OffsetBlock, plan_topics
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kcore.group.shard import GroupShard
     from kcore.protocol.authorizer import Authorizer
-    from kcore.runtime.api import RequestContext
+    from kcore.runtime.api import Api, RequestContext
+    from kcore.runtime.slices import Slices
     from kcore.runtime.topics import TopicImage
 
 NONE = int(ErrorCode.NONE)
@@ -40,28 +44,58 @@ refused.
 """
 
 
-def plan_commit(
-    context: RequestContext, request: Any, topics: TopicImage, authorizer: Authorizer | None, by_id: bool
-) -> CommitPlan:
+def plan_commit(request: Any, topics: TopicImage, readable: TopicPermissions | None, by_id: bool) -> CommitPlan:
     """Does the checks that need no group: topic ids, READ permission, existence of topics and partitions.
 
     Args:
-        context: the request's context.
         request: OffsetCommit or TxnOffsetCommit.
         topics: the cluster's topics.
-        authorizer: checks READ on topics; None allows all.
+        readable: the permissions to READ topics; None allows all.
         by_id: whether the request names topics by id (OffsetCommit v10).
     """
     refusal = None
-    if authorizer is not None:
+    if readable is not None:
 
         def refusal(name: str) -> int:
-            allowed = authorizer.allowed(context, Operation.READ, ResourceType.TOPIC, name)
-            return NONE if allowed else TOPIC_AUTHORIZATION_FAILED
+            return NONE if readable[name] else TOPIC_AUTHORIZATION_FAILED
 
     find: Any = topics.by_id if by_id else topics.by_name
     unknown = UNKNOWN_TOPIC_ID if by_id else UNKNOWN_TOPIC_OR_PARTITION
     return plan_topics(request, find, by_id, refusal, unknown, UNKNOWN_TOPIC_OR_PARTITION, NO_TOPIC)
+
+
+def with_permissions(
+    api: Api[Any, Any],
+    context: RequestContext,
+    request: Any,
+    topics: TopicImage,
+    authorizer: Authorizer | None,
+    by_id: bool,
+    slices: Slices | None,
+    commit: Callable[[TopicPermissions | None], Any],
+) -> Any:
+    """Runs a commit with the permissions to READ its topics; those of many topics are decided in slices first.
+
+    Args:
+        api: the API.
+        context: the request's context.
+        request: OffsetCommit or TxnOffsetCommit.
+        topics: the cluster's topics.
+        authorizer: checks READ on topics; None allows all.
+        by_id: whether the request names topics by id.
+        slices: runs the slices; None: this node owns no shard.
+        commit: returns the response, or a `Pending` of it.
+    """
+    if authorizer is None:
+        return commit(None)
+    readable = TopicPermissions(authorizer, context, Operation.READ)
+    if slices is None or len(request.topics) <= FEW_TOPICS:
+        return commit(readable)
+    names = (topic.name for topic in request.topics)
+    if by_id:
+        found = (topics.by_id(topic.topic_id) for topic in request.topics)
+        names = (None if topic is None else topic.name for topic in found)
+    return slices.requests.run(api, context, request, readable.steps(names), lambda _: commit(readable))
 
 
 class ResponseTypes(NamedTuple):

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from kcore.broker.data.readable_topics import FEW_TOPICS
 from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from kcore.runtime import Pending
+from kcore.runtime.topic_permissions import FEW_TOPICS
 from tests.broker.data.context import DataPlane, batch_of
 from tests.broker.data.test_produce import request
 
@@ -218,3 +218,41 @@ def test_the_number_of_partitions_is_right_after_a_failed_update() -> None:
         plane.fetch_sessions.update(session, made, plane.partitions)
     assert plane.fetch_sessions.partitions == len(session.partitions) == TOPICS + 1
     assert plane.partition(NAMES[0]) is session.partitions[plane.topics[NAMES[0]].topic_id, 0].partition
+
+
+@pytest.mark.parametrize("version", [12, 13])
+@pytest.mark.parametrize("acks", [1, 0])
+def test_a_produce_to_many_topics_decides_the_permissions_in_slices(version: int, acks: int) -> None:
+    plane = DataPlane(authorizer=Writers())
+    for name in NAMES:
+        plane.topic(name)
+    plane.slices.requests.enabled = True
+    sent = request(*[(name, 0, batch_of(b"v")) for name in NAMES], acks=acks)
+    if version >= 13:
+        for topic in sent.topic_data:
+            topic.name, topic.topic_id = "", plane.topics[topic.name].topic_id
+    pending = plane.send(sent, version)
+    assert isinstance(pending, Pending)
+    assert pending.parked
+    assert FEW_TOPICS < len(plane.authorizer.decided) < TOPICS, "the first slice has decided a part"
+    assert not any(plane.partition(name).dirty for name in NAMES)
+    plane.slices.finish()
+    plane.commit()
+    plane.slices.finish()
+    response = plane.settle(pending, version)
+    assert len(plane.authorizer.decided) == TOPICS
+    stored = [plane.partition(name).log.end_offset for name in NAMES]
+    assert stored == [int(name != DENIED) for name in NAMES]
+    if not acks:
+        assert response is None
+        return
+    codes = [topic.partition_responses[0].error_code for topic in response.responses]
+    assert codes == [ErrorCode.TOPIC_AUTHORIZATION_FAILED if name == DENIED else ErrorCode.NONE for name in NAMES]
+
+
+class Writers(Readers):
+    """An authorizer that denies WRITE of one topic, and stores the topics about which it has decided."""
+
+    def allowed(self, context: Any, operation: Operation, resource_type: Any, name: str) -> bool:
+        self.decided.append(name)
+        return name != DENIED

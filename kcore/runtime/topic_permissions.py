@@ -1,4 +1,4 @@
-"""The topics that the client of a fetch may read, decided in steps if there are many."""
+"""The permissions of a client for the topics of one request, decided in steps if there are many topics."""
 
 from __future__ import annotations
 
@@ -15,34 +15,36 @@ if TYPE_CHECKING:
 FEW_TOPICS: Final = 1_000
 """Maximum number of topics whose permissions are decided at once."""
 TOPICS_PER_STEP: Final = 100
-TOPIC_COST: Final = 8
-"""The cost of a decision about one topic, in microseconds."""
+PERMISSION_COST: Final = 8
+"""The cost of a custom authorizer's decision about one topic, in microseconds."""
 
 
-class ReadableTopics(dict[str, bool]):
-    """Decisions about the topics of one request: topic name -> the client may read it.
+class TopicPermissions(dict[str, bool]):
+    """Decisions about the topics of one request: topic name -> the client may do the operation.
 
     A topic is decided at its first use.
 
     Args:
-        authorizer: decides about READ of each topic.
+        authorizer: decides about each topic.
         context: the context of the request.
+        operation: the operation.
     """
 
-    __slots__ = ("_authorizer", "_context")
+    __slots__ = ("_authorizer", "_context", "_operation")
 
-    def __init__(self, authorizer: Authorizer, context: RequestContext) -> None:
+    def __init__(self, authorizer: Authorizer, context: RequestContext, operation: Operation) -> None:
         super().__init__()
         self._authorizer = authorizer
         self._context = context
+        self._operation = operation
 
     def __missing__(self, topic: str) -> bool:
-        decision = self._authorizer.allowed(self._context, Operation.READ, ResourceType.TOPIC, topic)
+        decision = self._authorizer.allowed(self._context, self._operation, ResourceType.TOPIC, topic)
         self[topic] = decision
         return decision
 
     def steps(self, topics: Iterable[str | None]) -> Generator[int, None, None]:
-        """Decides about `topics` in steps, and yields the cost of each.
+        """Decides about `topics`, without those that are None, in steps, and yields the cost of each.
 
         If these are many topics, a slice ends after the last step.
         """
@@ -52,6 +54,6 @@ class ReadableTopics(dict[str, bool]):
                 self[topic]
                 if len(self) - decided >= TOPICS_PER_STEP:
                     decided = len(self)
-                    yield TOPICS_PER_STEP * TOPIC_COST
+                    yield TOPICS_PER_STEP * PERMISSION_COST
         if decided > FEW_TOPICS:
             yield SLICE_COST
