@@ -139,8 +139,8 @@ def day_shares(results: Results, events: int) -> Iterator[str]:
     for day, empty in DAYS.items():
         small, same = (100 * (lines[day] - start_s) / whole_s for start_s in (lines[START], lines[empty]))
         yield (
-            f"\nAt {millions(events)}, the *{day}* costs {small:.1f} % of a whole local run more than the rebuild of a "
-            f"small log, and {same:.1f} % more than the same job over an empty day.\n"
+            f"\nAt {millions(events)}, the *{day}* takes more CPU time than the rebuild of a small log. The difference "
+            f"is {small:.1f} % of a whole local run. The difference to the job over an empty day is {same:.1f} %.\n"
         )
 
 
