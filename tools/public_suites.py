@@ -4,7 +4,7 @@
 
 The folder has checkouts or unpacked source packages of the projects in `SUITES`; those that are missing are left out.
 Each project gets a virtual environment in the folder, into which pip installs the project and the packages that its
-tests need. Nothing of a project is changed: its tests find the broker by its address, which is that of a local Kafka,
+tests need. Nothing of a project is changed. Its tests find the broker by its address: that of a local Kafka,
 `localhost:9092`, or that in an environment variable. The exit status is 1 if a test failed.
 """
 

@@ -1,12 +1,13 @@
 """The order in which a producer sends and repeats the batches of a partition (KIP-98).
 
 Several batches of a partition may be sent before the first response. A broker stores a batch only if its sequence
-follows the last stored one, so the records keep their order even if requests are lost or overtake each other. A
+follows the last stored one. So the records keep their order even if requests are lost or overtake each other. A
 repeated batch keeps its sequence, by which the broker recognizes it.
 
-If a batch fails, the batches after it may be stored or not: each is repeated with its old sequence until the broker
-stores it, recognizes it, or refuses it as out of order. A refused batch without an earlier one cannot be stored any
-more with that sequence, nor can any batch after it. Then these batches begin a new sequence, under a new producer id.
+If a batch fails, the batches after it may be stored or not. Each of them is repeated with its old sequence until the
+broker stores it, recognizes it, or refuses it as out of order. A refused batch without an earlier one cannot be stored
+any more with that sequence, nor can any batch after it. Then these batches begin a new sequence, under a new producer
+id.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ def next_batch(queue: PartitionQueue, producer: tuple[int, int], max_in_flight: 
 def _begins_sequence(batch: ProducerBatch) -> bool:
     """Returns True for the first batch of a sequence.
 
-    Nothing is sent before its result: a broker that does not know the producer id yet accepts any sequence, and would
-    store the second batch if the first one was lost.
+    Nothing is sent before its result, because a broker that does not know the producer id yet accepts any sequence. If
+    the first batch was lost, such a broker would store the second one.
     """
     return batch.sequence is not None and batch.sequence[2] == 0
 

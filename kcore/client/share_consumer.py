@@ -75,8 +75,8 @@ class ShareState(StrEnum):
 class ShareMembership:
     """A member of a share group. Its driver sends each request of `request`, and passes the result back.
 
-    While the assignment is empty, the member repeats its heartbeat with a growing pause from 0.1 seconds up to the
-    heartbeat interval: a new group assigns partitions only after it has initialized their state.
+    While the assignment is empty, the member repeats its heartbeat with a growing pause, from 0.1 seconds up to the
+    heartbeat interval. A new group assigns partitions only after it has initialized their state.
 
     Args:
         group_id: the group.

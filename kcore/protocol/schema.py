@@ -9,9 +9,8 @@ A declaration is an annotated class body. The annotation is the wire type, the v
         member_id: String = ""
         group_instance_id: NullableString = field("3+", default=None)
 
-This is the only place where fields are declared. Constructors, equality, repr, and the byte layout of each version
-are derived from it; the byte work itself is done by `kcore_ext.codec.frames`, which compiles a plan per (class,
-version).
+This is the only place where fields are declared. Constructors, equality, repr, and the byte layout of each version are
+derived from it. `kcore_ext.codec.frames` encodes and decodes the bytes; it compiles a plan per (class, version).
 """
 
 import re

@@ -182,8 +182,8 @@ class _Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
 class ReadLimit:
     """Ends the connections of one read after a time.
 
-    A time limit of a socket applies to each single receive, so an issuer that sends a byte now and then would hold the
-    login, and the others that wait for its keys, for ever.
+    A time limit of a socket applies to each single receive. An issuer that sends a byte now and then would therefore
+    hold the login for ever, and all others that wait for its keys.
 
     Args:
         limit_s: the time from the `with` on, in seconds.

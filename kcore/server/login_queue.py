@@ -42,7 +42,7 @@ class Login:
 class LoginQueue:
     """The tokens of one mechanism that wait for a thread.
 
-    The addresses take turns. The oldest and the newest login of an address are evaluated alternately: old ones are
+    The addresses take turns. The oldest and the newest login of an address are evaluated alternately. So old ones are
     served in order, and a new one is not blocked by many that guess passwords. A login whose evaluation is postponed
     holds no thread until it is evaluated again.
 

@@ -1,6 +1,7 @@
 """CRC-32C: by the processor's instruction if it has one (SSE 4.2), else by tables, eight bytes a step.
 
-kcore has its own module because a load checks every batch: a call from C costs a tenth of one through Python objects.
+kcore has its own module because a load checks every batch. A call from C costs a tenth of a call through Python
+objects.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer

@@ -2,8 +2,8 @@
 
 Nearly every request of a healthy producer takes this path. All checks come before the first append, so a request that
 fails one goes to the generic path without a change of state. The headers of all batches and their producers are checked
-before the records of any batch: a transaction that must be verified first goes to the generic path at once, and its
-records are read only there. The generic path in `kcore.broker.apis.produce` defines the checks and their errors.
+before the records of any batch. So a transaction that must be verified first goes to the generic path at once, and only
+that path reads its records. The generic path in `kcore.broker.apis.produce` defines the checks and their errors.
 """
 
 cimport cython

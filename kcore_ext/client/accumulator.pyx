@@ -188,8 +188,8 @@ cdef class TopicQueues:
 cdef class Accumulator:
     """The batches of a producer that are not stored yet.
 
-    `append` needs no lock: no other thread runs between its look-up of the open batch and the end of the encoding,
-    because this part runs no Python code and holds the interpreter's lock. All other methods need the producer's lock.
+    `append` needs no lock. Between its look-up of the open batch and the end of the encoding it runs no Python code and
+    holds the interpreter's lock, so no other thread runs. All other methods need the producer's lock.
 
     Args:
         delivery_type: a subclass of DeliveryBase without attributes.

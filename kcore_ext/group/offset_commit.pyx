@@ -4,8 +4,8 @@
 request that is not the common case, before any durable change. A test compares the two.
 
 A client commits the same partitions again and again with other offsets. The topic infos of a combination of partitions,
-and the response that accepts them all, are therefore cached: validating a request is one look-up, and equal commits of
-all groups share one response object.
+and the response that accepts them all, are therefore cached. Validating a request is then one look-up, and equal
+commits of all groups share one response object.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE

@@ -4,8 +4,8 @@
 
 Any allocation may fail, and a signal handler may raise between any two Python bytecodes that this module calls. Two
 rules make these exceptions harmless. A shard or partition enlists in the round before it changes anything, so that a
-failed round restores every change. And `PipelineCore.changing` counts the changes that have begun and not ended: if it
-is not 0 when the round is to be written, a change was interrupted, and the round fails.
+failed round restores every change. `PipelineCore.changing` counts the changes that have begun and not ended. If it is
+not 0 when the round is to be written, a change was interrupted, and the round fails.
 
 No `except` block has a `return`: Cython then releases the exception's traceback, which is NULL if memory ran out when
 it was made, and the process ends.

@@ -259,7 +259,7 @@ cdef class TimerWheel:
     def next_deadline_ms(self):
         """Returns the time for the next call of `advance`, or -1 if no timer is armed; O(1).
 
-        It is a lower bound of the earliest deadline: the clock enters a far slot before its timers are due, and a
+        It is a lower bound of the earliest deadline. The clock enters a far slot before its timers are due, and a
         lazily extended timer is still in its old slot. So `advance` may deliver no timer; the bound is then higher.
         """
         return self.next_deadline()

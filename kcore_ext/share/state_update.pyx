@@ -1,9 +1,9 @@
 """Updates of share partitions that a partition leader writes in the share coordinator of the same node.
 
 `kcore.share.apis.write_share_group_state` serves every write. A `StateWriter` declines each write that does not become
-one ShareUpdate record: the share partition has no state, an epoch is fenced, a snapshot is due, the shard is not ready.
-Only the general `combine` of `kcore.share.batches` joins and splits state batches; the loops here handle batches that
-lie apart. A test compares records and states of both.
+one ShareUpdate record. Reasons are a share partition without state, a fenced epoch, a due snapshot, and a shard that is
+not ready. Only the general `combine` of `kcore.share.batches` joins and splits state batches; the loops here handle
+batches that lie apart. A test compares records and states of both.
 """
 
 cimport cython
@@ -176,7 +176,7 @@ cdef inline unsigned char* put_length(unsigned char* at, Py_ssize_t length) noex
 
 
 cdef list clipped(list batches, int64_t start_offset):
-    """Returns the part of state batches from an offset on; None if they are not ascending or some of them would join."""
+    """Returns the state batches from an offset on; None if they are not ascending or some of them would join."""
     cdef list present = []
     cdef tuple batch
     cdef tuple last = None

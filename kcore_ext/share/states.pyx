@@ -1,7 +1,7 @@
 """The states of share partitions, in little memory.
 
-A heartbeat of a few bytes makes a state for each partition of a topic. So a state has neither a dictionary entry with a
-key of its own, nor a header of the garbage collector: neither states nor tables can be in a cycle.
+A heartbeat of a few bytes makes a state for each partition of a topic. So a state has no dictionary entry with a key of
+its own. It also has no header of the garbage collector, because neither states nor tables can be in a cycle.
 """
 
 cimport cython

@@ -34,8 +34,8 @@ SETTINGS = {
 WITHOUT_UVLOOP = (
     "import sys; sys.modules['uvloop'] = None; from kcore.cli import main; sys.exit(main())"  # its import then fails
 )
-"""The command `kcore`, as if uvloop were not installed. uvloop 0.23 reads a null pointer if there is no memory for the
-traceback of an exception that it handles: the Cython version that compiled it did not check."""
+"""The command `kcore`, as if uvloop were not installed. If uvloop 0.23 handles an exception and there is no memory for
+the traceback, it reads a null pointer. The Cython version that compiled it did not check for this."""
 
 
 class Server:

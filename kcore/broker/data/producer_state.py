@@ -26,7 +26,7 @@ MAX_SEQUENCE = 2**31 - 1
 ENDED_BEFORE_COPY = 1_000
 """Number of ended transactions after which the dictionary of the open ones is copied.
 
-A dictionary keeps the places of removed entries, and the search for its first entry passes them: with 100,000 open
+A dictionary keeps the places of removed entries, and the search for its first entry passes them. With 100,000 open
 transactions that end in order, each end would take 100 µs."""
 
 
@@ -40,8 +40,8 @@ def increment_sequence(sequence: int, by: int) -> int:
 class Verification:
     """One producer's transaction that the coordinator verifies before its first batch is appended (KIP-890).
 
-    The object itself is the guard: an end marker or the transaction's first batch removes it from the partition, and
-    an append that was verified under a removed guard is refused.
+    The object itself is the guard. An end marker or the transaction's first batch removes it from the partition. An
+    append that was verified under a removed guard is refused.
 
     It belongs to one transactional id, producer id and epoch together. The coordinator has not confirmed yet that they
     belong together. So a request that claims another producer's id must find and change only its own object.

@@ -385,8 +385,8 @@ class ConsumerMember(GroupMemberMachine):
     def _reconcile(self, now_ms: int) -> None:
         """Begins to change from the current assignment to the target.
 
-        It waits for the response to a heartbeat with the owned partitions: the coordinator may have given others of the
-        target to another member, because this one did not own them yet.
+        It waits for the response to a heartbeat with the owned partitions. The coordinator may have given other
+        partitions of the target to another member, because this one did not own them yet.
         """
         if self._reconciling or self._unconfirmed or self.event is not None or self._closing or not self.may_rebalance:
             return

@@ -16,7 +16,7 @@ class Ownership:
     """The partitions of a member, and a count of its losses.
 
     The member joins again in the background. An offset that the user's code computed before a loss must not be
-    committed with the epoch of a later membership, which the coordinator would accept: the partition may have had
+    committed with the epoch of a later membership. The coordinator would accept it, although the partition may have had
     another owner meanwhile. So the user's side stores the count of losses that its code has seen, and passes it with
     each commit.
 

@@ -96,8 +96,8 @@ class LocalStorage(LmdbReader, SharedStorage):
     holds that lock, moves the node's journal to the log, and increases the node's revision in its own transaction. So
     an unchanged revision under the lock proves that this node still leads all its partitions.
 
-    After an exception, `settle` reads the result: that of a transaction from its token, that of an entry from the
-    journal's identity, or from the log if another process has moved the journal meanwhile.
+    After an exception, `settle` reads the result. It reads that of a transaction from its token, and that of an entry
+    from the journal's identity. If another process has moved the journal meanwhile, it looks for the entry in the log.
 
     Args:
         environment: the shared environment. The caller closes it.

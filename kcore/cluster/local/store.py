@@ -44,7 +44,7 @@ def monotonic_ms() -> int:
 class LocalClusterStore(ClusterStore):
     """The coordination part of a data folder that several processes serve, as one node or one command sees it.
 
-    A lease ends at its deadline, or with its process: the kernel releases the lock of a process that dies, so the
+    A lease ends at its deadline, or with its process. The kernel releases the lock of a process that dies, so the
     others need not wait for the deadline. Only a process that is stopped keeps its lease until then.
 
     Args:

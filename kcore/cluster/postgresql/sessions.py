@@ -192,7 +192,7 @@ class Session:
 class Watchdog:
     """Ends sessions whose call takes too long.
 
-    A time limit of the server does not suffice: behind a broken network a call would wait for ever, and a commit that
+    A time limit of the server does not suffice. Behind a broken network a call would wait for ever, and a commit that
     waits for a standby has no limit. To cancel the call is wrong, see `Session.is_doubtful`.
     """
 

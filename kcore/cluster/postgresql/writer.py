@@ -42,9 +42,9 @@ def new_token() -> int:
 class RoundWriter:
     """Stores the rounds of one incarnation of a node, one at a time.
 
-    After a lost connection the outcome of a round is unknown: the server may have stored it, may store it later, or
-    may never have received it. `settle` finds out. It changes the node's session token, for which it waits until the
-    server has ended the interrupted round, and which fences a round that is still on its way. Then it reads the result,
+    After a lost connection the outcome of a round is unknown: the server may have stored it, may store it later, or may
+    never have received it. `settle` finds out. It changes the node's session token. This change waits until the server
+    has ended the interrupted round, and fences a round that the server has not received yet. Then it reads the result,
     in a transaction whose commit waits for the synchronous standbys.
 
     Args:

@@ -154,8 +154,9 @@ class ClassicGroup(Group):
     def leader_id(self) -> str | None:
         """The member that computes the assignment; None without members.
 
-        After the leader has left it is the oldest member. It is chosen when it is needed: each choice passes over the
-        members that have left, so that a choice for each of 10,000 leaving members would take a quadratic time.
+        After the leader has left it is the oldest member. It is chosen when it is needed, because each choice passes
+        over the members that have left. With a choice for each of 10,000 leaving members, this would take quadratic
+        time.
         """
         if self._leader_id is None:
             self._leader_id = next(iter(self.members), None)
@@ -495,7 +496,8 @@ class ClassicGroup(Group):
     ) -> ErrorCode:
         """Returns NONE if the client may commit offsets, else the error.
 
-        A request without member id and generation may commit to an empty group, and always in a transaction.
+        A request without member id and generation may commit only to an empty group. In a transaction, it may commit to
+        any group.
         """
         if self.state is DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -19,9 +19,9 @@ Protocols = tuple[tuple[str, bytes], ...]
 class Member(ShardTimer):
     """A member of a classic group.
 
-    The member is also the operation of its session timer, so that a member is one object and one timer: a node may have
-    a hundred thousand of them. The timer is the *DelayedHeartbeat* of older Kafka versions; but a heartbeat moves its
-    deadline instead of replacing it.
+    The member is also the operation of its session timer. So a member is one object and one timer, because a node may
+    have a hundred thousand members. The timer is the *DelayedHeartbeat* of older Kafka versions; but a heartbeat moves
+    its deadline instead of replacing it.
 
     Attributes:
         group: the group of the member.

@@ -61,10 +61,10 @@ class AsyncMember:
     then, or gave the partition up, even if it has joined again in the background. For a member without listeners and
     loop, reading `assignment` has the effect of an event.
 
-    An error of the member in the background, for example of a listener, is logged and then raised once, by the next
-    call of `start`, `commit`, `events`, `poll` or `wait`, or at the end of the `with` block. If the coordinator has
-    refused the member for good (state "Fatal"), each of these calls raises the error: close the member and join with a
-    new one.
+    An error of the member in the background, for example of a listener, is logged at once. It is then raised once: by
+    the next call of `start`, `commit`, `events`, `poll` or `wait`, or at the end of the `with` block. If the
+    coordinator has refused the member for good (state "Fatal"), each of these calls raises the error: close the member
+    and join with a new one.
     """
 
     def __init__(
@@ -292,8 +292,8 @@ class AsyncMember:
     ) -> None:
         """Commits offsets with the member's epoch: a member that was fenced cannot commit.
 
-        Commits reach the coordinator in the order of the calls. Nothing is sent if the member was removed from the
-        group since the last event or poll, or gave up one of the partitions, even if it has joined again since.
+        Commits reach the coordinator in the order of the calls. Nothing is sent if since the last event or poll the
+        member was removed from the group, or gave up one of the partitions. This is so even if it has joined again.
 
         Args:
             offsets: partition -> the offset of the next record to read, or an `OffsetAndMetadata`.

@@ -70,8 +70,8 @@ class SentBatches(NamedTuple):
 class AsyncProducer:
     """Appends records in batches. `node.producer()` creates it; use it with `with`, or call `flush`.
 
-    Records of a partition are stored in the order of their `append`, each once: a repetition after a lost response
-    has the same sequence, by which the broker recognizes it (KIP-98).
+    Records of a partition are stored in the order of their `append`, each once. A repetition after a lost response has
+    the same sequence, by which the broker recognizes it (KIP-98).
 
     Args:
         calls: the node's requests.

@@ -20,7 +20,7 @@ from kcore.node.types import GroupMetadata, Offsets, Partition, as_partition, as
 class MemberCommits:
     """The commits of a member.
 
-    They belong to the membership that the user's code knows, which may be older than the member's present one: the
+    They belong to the membership that the user's code knows. The member's present membership may be newer, because the
     member can lose its partitions and join again in the background.
 
     Args:

@@ -97,9 +97,9 @@ class Transaction:
     def init(self) -> None:
         """Fences earlier producers of the id now, and waits until the coordinator has aborted their open transaction.
 
-        Entering the block does the same. A program that consumes and then writes in transactions calls `init` before
-        it consumes: offsets in the open transaction of a crashed predecessor are pending, and no member gets them
-        until that transaction ends, at its timeout.
+        Entering the block does the same. A program that consumes and then writes in transactions calls `init` before it
+        consumes. Otherwise the offsets in the open transaction of a crashed predecessor are pending. No member gets
+        them until this transaction ends, at its timeout.
 
         Raises:
             ProducerFencedError: another producer has taken over the transactional id.
@@ -291,8 +291,8 @@ class Transaction:
     ) -> None:
         """Commits offsets of a group with the transaction (KIP-447).
 
-        Offsets of a consumer or member are refused, before anything is sent, if it was removed from its group since
-        its last poll or event, or has given up one of the partitions, even if it has joined again meanwhile.
+        Offsets of a consumer or member are refused, before anything is sent, if since its last poll or event it was
+        removed from its group, or has given up one of the partitions. This is so even if it has joined again meanwhile.
 
         Args:
             group: the consumer or member that read the records, or the `group_metadata` that it had then, so that the

@@ -21,7 +21,7 @@ OffsetKey = tuple[str, str, int]
 """Group, topic, partition."""
 
 
-class OffsetsWentBack(Check):
+class OffsetsDecreased(Check):
     """Reports decreasing offsets in log order, from non-transactional and transactional commits.
 
     Args:

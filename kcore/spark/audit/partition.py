@@ -22,7 +22,7 @@ from kcore.spark.audit.epochs import GroupEpochs
 from kcore.spark.audit.finding import Finding, Observation
 from kcore.spark.audit.history import History
 from kcore.spark.audit.log_order import LogOrder
-from kcore.spark.audit.offsets import OffsetsWentBack
+from kcore.spark.audit.offsets import OffsetsDecreased
 from kcore.spark.audit.owners import Owners
 from kcore.spark.audit.producers import ProducerEpochs
 from kcore.spark.audit.share_delivery import ShareDelivery
@@ -49,7 +49,7 @@ CHECKS: Final[dict[str, tuple[type[Check], ...]]] = {
 }
 """Topic -> the checks of its records.
 
-Every topic has the checks of producers and of log order. `OffsetsWentBack` runs with the replay of
+Every topic has the checks of producers and of log order. `OffsetsDecreased` runs with the replay of
 `__consumer_offsets`.
 """
 
@@ -71,10 +71,10 @@ class PartitionAudit:
         self._producers = ProducerEpochs(self._log)
         self._checks: list[Check] = [self._order, self._producers, *(cls(self._log) for cls in CHECKS.get(topic, ()))]
         self._groups: GroupShard | None = None  # groups and offsets, replayed alongside
-        self._offsets: OffsetsWentBack | None = None
+        self._offsets: OffsetsDecreased | None = None
         if topic == CONSUMER_OFFSETS:
             self._groups = group_machine()
-            self._offsets = OffsetsWentBack(self._log, self._groups)
+            self._offsets = OffsetsDecreased(self._log, self._groups)
             self._checks.append(self._offsets)
         self._handlers = self._handlers_of_checks()
         self._decode_offset = OffsetDecoder().decode

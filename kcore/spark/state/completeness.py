@@ -1,8 +1,8 @@
 """Tracks whether a log still contains all records of an earlier state.
 
 Replayed to its end, a compacted log gives the state at its end. Replayed up to an earlier offset (a cut), it may not
-give the state there: compaction may have removed a key's last record before the cut because of a newer one after it.
-The state at a cut is correct if compaction had not passed the cut's *last stable offset*. The cut itself is not a
+give the state there. Compaction may have removed a key's last record before the cut, because of a newer record after
+it. The state at a cut is correct if compaction had not passed the cut's *last stable offset*. The cut itself is not a
 sufficient bound. A transaction that was open at the cut may have ended before the cleaner ran. The cleaner then removed
 the transaction's offsets, or the offsets that they replaced.
 

@@ -27,8 +27,8 @@ SLACK: Final = 10_000
 TOMBSTONES: Final = 1_000
 """The number of newest tombstones to keep.
 
-A moment may lie between the records of one decision: a member that loses its assignment with one record and its
-membership with a later one has no assignment in between.
+A moment may lie between the records of one decision. For example, a member may lose its assignment with one record
+and its membership with a later one: between them, it has no assignment.
 """
 
 COMMITTED: Final = pa.schema(

@@ -165,9 +165,9 @@ cdef class AcquiringRuns(RunList):
     cdef int64_t take_tracked(self, Acquisition acquisition, Py_ssize_t at, Py_ssize_t stop) except -1:
         """Acquires available runs of one origin, from index `at` on; returns the index of the run after them.
 
-        Records that were delivered often come in smaller pieces, and those before their last delivery alone, so that a
-        record that no member can process does not take others with it. `acquisition.most` is 0 when nothing more may
-        be acquired after such a piece.
+        The more often records were delivered, the fewer of them are acquired together, and before their last delivery
+        each is acquired alone. So a record that no member can process does not make others fail with it.
+        `acquisition.most` is 0 when nothing more may be acquired after such a piece.
         """
         cdef Run run
         cdef Py_ssize_t i

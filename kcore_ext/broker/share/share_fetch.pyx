@@ -1,9 +1,9 @@
 """Fast path of ShareFetch: requests of an open session whose acknowledgements are valid.
 
 `kcore.broker.apis.share_fetch` serves every request. The fast path declines (returns None) every request that is not
-the common case, before any change: requests that open, change or end a session, renewals, requests with a refused or
-unloaded partition. After the acknowledgements are durable, the generic path continues a request that must wait for
-records, or that meets an error. A test compares the two.
+the common case, before any change. It declines requests that open, change or end a session, renewals, and requests with
+a refused or unloaded partition. After the acknowledgements are durable, the generic path continues a request that must
+wait for records, or that meets an error. A test compares the two.
 
 Each acknowledgement becomes one record in this node's share coordinator, without the messages between them. All records
 of a round share its commit.

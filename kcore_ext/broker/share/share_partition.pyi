@@ -15,7 +15,7 @@ class Delivery:
 
     @property
     def records(self) -> bytes:
-        """The log batches that contain them."""
+        """The log batches that contain the acquired records."""
 
     @property
     def ranges(self) -> list[tuple[int, int, int]]:
