@@ -174,7 +174,11 @@ class AsyncProducer:
         """
         if self._interceptors:
             return await self._append_intercepted(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
-        return await self._append(topic, value, key, headers, partition, timestamp_ms)
+        # The call of another coroutine costs as much as the accumulator.
+        delivery = self._accumulator.append(topic, value, key, headers, partition, timestamp_ms)
+        if delivery is None:
+            delivery = await self._append(topic, value, key, headers, partition, timestamp_ms)
+        return delivery  # type: ignore[no-any-return]
 
     async def _append_intercepted(self, record: ProducerRecord) -> AsyncDelivery:
         """Appends the record that the interceptors return, and keeps its delivery for them."""

@@ -175,7 +175,11 @@ class Producer:
         """
         if self._interceptors:
             return self._append_intercepted(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
-        return self._append(topic, value, key, headers, partition, timestamp_ms)
+        # The call of another coroutine costs as much as the accumulator.
+        delivery = self._accumulator.append(topic, value, key, headers, partition, timestamp_ms)
+        if delivery is None:
+            delivery = self._append(topic, value, key, headers, partition, timestamp_ms)
+        return delivery  # type: ignore[no-any-return]
 
     def _append_intercepted(self, record: ProducerRecord) -> Delivery:
         """Appends the record that the interceptors return, and keeps its delivery for them."""
