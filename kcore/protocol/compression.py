@@ -188,7 +188,7 @@ def decompress_in_steps(codec: int, data: Buffer, max_size_bytes: int) -> Genera
         max_size_bytes: the largest output.
 
     Yields:
-        The number of bytes that take as long as each step but the last one.
+        The cost of each step but the last one, as the number of bytes whose decompression takes as long.
 
     Returns:
         The decompressed bytes.
