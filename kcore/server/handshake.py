@@ -91,7 +91,8 @@ class Handshakes:
     - *silent* clients have not sent a complete first message. They take no slot, and the oldest is closed if they are
       too many.
     - *ready* clients wait for a slot, in turns by address. The oldest and the newest client of an address start
-      alternately: old ones are served in order, and a new one is not blocked by stalled ones.
+      alternately: old ones are served in order, and a new one is not blocked by stalled ones. A client that ends its
+      stream meanwhile is closed at once: its descriptor is free, and no other client waits for its handshake.
     - *running* handshakes have a slot. While all slots are taken and a client waits, the oldest handshake of the
       address with the most is aborted once it is old enough.
     - Clients that demand a costly key exchange are closed, and those with a late signature beyond `MAX_LATE`.
@@ -187,7 +188,7 @@ class Handshakes:
                 self._drop(client, REFUSED[kind])
                 return
             client.signs_late = kind is FirstMessage.LATER
-            self._become_ready(client)
+            self._become_ready(client, len(head))
         except (BlockingIOError, InterruptedError):
             if not client.needed_bytes:
                 self._watch(client, HEADER_BYTES)
@@ -239,12 +240,7 @@ class Handshakes:
         oldest = next(iter(busiest))
         if now_s - oldest.since_s < HANDSHAKE_GRACE_S:
             return False
-        del busiest[oldest]
-        if not busiest:
-            del self._ready[oldest.host]
-        oldest.socket.close()
-        self._fail(oldest.host)
-        self._log_abort(oldest.host, "the server has too many connections")
+        self._drop_ready(oldest, "the server has too many connections")
         return True
 
     def _check_timeout(self) -> None:
@@ -260,8 +256,7 @@ class Handshakes:
 
     # ---- ready clients
 
-    def _become_ready(self, client: _Client) -> None:
-        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+    def _become_ready(self, client: _Client, received_bytes: int) -> None:
         own = self._ready.get(client.host)
         if own is None:
             self._ready[client.host] = {client: None}
@@ -269,7 +264,45 @@ class Handshakes:
         else:
             own[client] = None
         self._leave_silent(client)  # until here it stays silent, whatever raises
+        client.needed_bytes = 0
         self._start_soon()
+        # Readable means from here on: the client has ended its stream, or sends more than its first message.
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, received_bytes + 1)
+        self._loop.add_reader(client.socket.fileno(), self._look_again, client, received_bytes + 1)
+        client.needed_bytes = received_bytes + 1
+
+    def _look_again(self, client: _Client, needed_bytes: int) -> None:
+        """Closes a ready client whose stream has ended."""
+        try:
+            ended = len(client.socket.recv(needed_bytes, socket.MSG_PEEK)) < needed_bytes
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            ended = True
+        if ended:
+            self._drop_ready(client, "")
+        elif client.signs_late:  # perhaps no TLS: the handshake fails, and its log line has the reason
+            self._loop.remove_reader(client.socket.fileno())
+            client.needed_bytes = 0
+        else:  # no TLS client does that
+            self._drop_ready(client, "it sends more than its first message before the server responds")
+
+    def _leave_ready(self, client: _Client) -> None:
+        own = self._ready[client.host]
+        del own[client]
+        if not own:
+            del self._ready[client.host]
+        if client.needed_bytes:
+            self._loop.remove_reader(client.socket.fileno())
+            client.needed_bytes = 0
+
+    def _drop_ready(self, client: _Client, reason: str) -> None:
+        """Closes a ready client; logs the reason unless the client itself has closed."""
+        self._leave_ready(client)
+        client.socket.close()
+        self._fail(client.host)
+        if reason:
+            self._log_abort(client.host, reason)
 
     def _start_soon(self) -> None:
         if self._start is None and self._ready and not self._closed:
@@ -296,9 +329,7 @@ class Handshakes:
                 self._newest_first = not self._newest_first
                 client = next(reversed(own) if self._newest_first else iter(own))
                 self._ready.move_to_end(host)
-                del own[client]
-                if not own:
-                    del self._ready[host]
+                self._leave_ready(client)
                 self._begin(client)
         finally:
             self._start_soon()
@@ -328,6 +359,7 @@ class Handshakes:
             self._log_abort(client.host, "too many clients have not sent a message with which the server can go on")
             return
         try:
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
             client.since_s = self._loop.time()
             connection = self._make(client.host)
             task = self._loop.create_task(self._shake_hands(client, connection))
@@ -404,10 +436,7 @@ class Handshakes:
                 handle.cancel()
         for client in list(self._silent):
             self._drop(client, "")
-        for own in self._ready.values():
-            for client in own:
-                client.socket.close()
-                self._fail(client.host)
-        self._ready.clear()
+        for client in [client for own in self._ready.values() for client in own]:
+            self._drop_ready(client, "")
         for task in self.running:
             task.cancel()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -199,6 +201,49 @@ def test_clients_that_wait_for_a_slot_make_room_as_well(
         assert ended(waiting[0])
         assert server.counted == (3, {"/127.0.0.1": 3})
         assert (server.handshakes, server.all.failed) == (2, 1)
+
+
+@pytest.mark.parametrize("end", ["close", "reset"])
+def test_a_client_that_ends_while_it_waits_for_a_slot_is_closed_at_once(
+    tls: MakeTls, peers: ExitStack, log_lines: list[str], monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """Clients that connect and close again hold no descriptors, and later clients do not wait for them."""
+    monkeypatch.setattr(handshake, "MAX_HANDSHAKES", 0)
+    monkeypatch.setattr(Handshakes, "_abort_oldest", lambda _: NEVER_S)
+    server = tls()
+    waiting = [peers.enter_context(server.half_open()) for _ in range(20)]
+    wait_until(lambda: server.handshakes == 20, "twenty clients")
+    for peer in waiting[1:]:
+        if end == "reset":
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+    wait_until(lambda: server.counted == (1, {"/127.0.0.1": 1}), "the end of nineteen clients")
+    assert (server.handshakes, server.running, server.all.failed) == (1, 0, 19)
+    assert log_lines == []
+
+
+def test_a_client_that_sends_more_while_it_waits_for_a_slot_does_not_keep_the_loop_busy(
+    tls: MakeTls, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A TLS client that does so is closed; the handshake of another one tells that it does not use TLS."""
+    monkeypatch.setattr(handshake, "MAX_HANDSHAKES", 0)
+    monkeypatch.setattr(Handshakes, "_abort_oldest", lambda _: NEVER_S)
+    server = tls()
+    looks, look = [], Handshakes._look_again
+
+    def counted(self: Handshakes, client: Any, needed_bytes: int) -> None:
+        looks.append(client)
+        look(self, client, needed_bytes)
+
+    monkeypatch.setattr(Handshakes, "_look_again", counted)
+    plain = peers.enter_context(server.half_open(b"GET / HTTP/1.1\r\n"))
+    wait_until(lambda: len(looks) == 1, "a look at the client without TLS")
+    hasty = peers.enter_context(server.half_open(client_hello()))
+    wait_until(lambda: server.handshakes == 2, "two clients")
+    hasty.sendall(b"\x17")
+    assert ended(hasty)
+    assert (server.handshakes, server.all.failed, len(looks)) == (1, 1, 2)
+    plain.close()
 
 
 def test_a_connection_that_cannot_be_made_frees_its_slot(
