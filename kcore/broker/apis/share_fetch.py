@@ -477,7 +477,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         shares = self.share_partitions
         state = shares.persister.stored(group_id, key.topic_id, key.partition)
         if (state is None or state.start_offset == -1) and shares.settings_of(group_id).reset.startswith("by_duration"):
-            return MAX_LOADS  # the search may decompress 16 MB of records
+            return MAX_LOADS  # the search may read a long log, and decompress 16 MB of records
         return 1 if state is None else 1 + len(state.batches) // LOAD_BATCHES
 
     def _acquire(self, run: _Run) -> Work:

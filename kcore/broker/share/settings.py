@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from kcore.broker.data.list_offsets import find_offset
+from kcore.broker.data.list_offsets import find_offset_in_steps
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from kcore.broker.data.partition import Partition
 
 _DURATION: Final = re.compile(
@@ -16,6 +18,8 @@ _DURATION: Final = re.compile(
     re.IGNORECASE,
 )
 _DAY_MS: Final = 86_400_000
+BY_DURATION: Final = "by_duration"
+"""The reset policy that begins with the first record of at most an age (KIP-932)."""
 
 
 class GroupSettings(Protocol):
@@ -58,13 +62,21 @@ def read_settings(settings: GroupSettings, group_id: str) -> ShareSettings:
     )
 
 
-def initial_offset(partition: Partition, reset: str, wall_ms: int) -> int | None:
-    """Returns the first start offset of a share partition, by the reset policy.
+def searches_by_time(reset: str) -> bool:
+    """Returns True if a reset policy needs a search in the log, which may take long."""
+    return reset.startswith(BY_DURATION)
+
+
+def initial_offset(partition: Partition, reset: str, wall_ms: int) -> Generator[int, None, int | None]:
+    """Finds the first start offset of a share partition, by the reset policy.
 
     Args:
         partition: the partition.
         reset: the policy; see `ShareSettings.reset`.
         wall_ms: the present time.
+
+    Yields:
+        The cost of each step of a search by time, in microseconds.
 
     Returns:
         The offset; None if no record is as young as the policy requires, so that none may be delivered yet.
@@ -72,8 +84,10 @@ def initial_offset(partition: Partition, reset: str, wall_ms: int) -> int | None
     policy, _, duration = reset.partition(":")
     if policy == "earliest":
         return partition.log_start_offset
-    if policy == "by_duration":
-        found = find_offset(partition, max(wall_ms - _duration_ms(duration), 0), partition.high_watermark)
+    if policy == BY_DURATION:
+        yield from partition.log.index_steps()
+        timestamp_ms = max(wall_ms - _duration_ms(duration), 0)
+        found = yield from find_offset_in_steps(partition, timestamp_ms, partition.high_watermark)
         return None if found.offset < 0 else found.offset
     return partition.high_watermark
 

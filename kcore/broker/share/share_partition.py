@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kcore.broker.share.aborted import aborted_ranges
-from kcore.broker.share.settings import initial_offset
+from kcore.broker.share.settings import initial_offset, searches_by_time
 from kcore.broker.share.states import TRANSITIONS, SharePartitionState
 from kcore.process_logging import log_failure
 from kcore.protocol.error_codes import ErrorCode
@@ -18,17 +18,20 @@ from kcore.protocol.messages.write_share_group_state import (
     WriteShareGroupStateRequest,
     WriteStateData,
 )
+from kcore.runtime.sliced import SLICE_COST, step
 from kcore.share.batches import batches_of
 from kcore.share.persister import when_complete
 from kcore_ext.broker.share.share_partition import SharePartitionCore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from kcore.broker.data.partition import Partition
     from kcore.broker.share.acknowledgements import AcknowledgementBatch
     from kcore.broker.share.settings import ShareSettings
     from kcore.clock import Now
+    from kcore.runtime.sliced import Work
+    from kcore.runtime.slices import Slices
     from kcore.share.persister import Persister
     from kcore_ext.broker.share.changes import Change
     from kcore_ext.broker.share.runs import Lock
@@ -104,6 +107,11 @@ class ShareServices(Protocol):
     @property
     def counters(self) -> Any:
         """The counters of the node's share groups."""
+        ...
+
+    @property
+    def slices(self) -> Slices | None:
+        """Runs long work in slices; None without an event loop."""
         ...
 
     def settings_of(self, group_id: str) -> ShareSettings:
@@ -229,10 +237,43 @@ class SharePartition(SharePartitionCore):
             stored_error = ErrorCode(result.error_code)
         else:
             result, stored_error = None, ErrorCode.INVALID_REQUEST  # the share coordinator has no empty group id
+        search = initial_offset(self.partition, self.settings.reset, self._services.now.wall_ms)
+        slices = self._services.slices
+        if stored_error or result.start_offset != -1 or slices is None or not searches_by_time(self.settings.reset):
+            self._end_load(result, stored_error, lambda: step(search, -1)[1])
+        else:
+            slices.add(self._search(result, search))
+
+    def _search(self, result: Any, search: Work) -> Iterator[None]:
+        """Searches the start offset in slices, unless the load ends meanwhile, and then ends the load."""
+        try:
+            while True:
+                if self.state is not SharePartitionState.INITIALIZING:
+                    return
+                done, offset = step(search, SLICE_COST)
+                if done:
+                    break
+                yield
+            start: int | None = offset
+            self._end_load(result, ErrorCode.NONE, lambda: start)
+        except GeneratorExit:
+            raise
+        except BaseException:
+            self.load_interrupted()
+            raise
+
+    def _end_load(self, result: Any, stored_error: ErrorCode, find_start: Callable[[], int | None]) -> None:
+        """Takes over the durable state, or fails.
+
+        Args:
+            result: the durable state; None if there is none.
+            stored_error: the error of its coordinator.
+            find_start: returns the start offset by the reset policy, if there is one.
+        """
         code = client_error(stored_error)
         if code is ErrorCode.NONE:
             try:
-                code = self._restore(result)
+                code = self._restore(result, find_start)
             except Exception as error:
                 # Without a final state, later fetches would wait for this load for ever.
                 log_failure(logger, error, "share partition %r: its stored state cannot be used", self)
@@ -245,7 +286,7 @@ class SharePartition(SharePartitionCore):
             self._transition(SharePartitionState.ACTIVE)
         self._services.progressed(self)
 
-    def _restore(self, result: Any) -> ErrorCode:
+    def _restore(self, result: Any, find_start: Callable[[], int | None]) -> ErrorCode:
         """Takes over the stored state; returns OFFSET_NOT_AVAILABLE if the reset policy gives no start offset yet.
 
         Raises:
@@ -253,7 +294,7 @@ class SharePartition(SharePartitionCore):
         """
         start_offset: int = result.start_offset
         if start_offset == -1:
-            initial = initial_offset(self.partition, self.settings.reset, self._services.now.wall_ms)
+            initial = find_start()
             if initial is None:
                 return ErrorCode.OFFSET_NOT_AVAILABLE
             start_offset = initial

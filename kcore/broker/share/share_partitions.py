@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kcore.config.node import Config
     from kcore.protocol.error_codes import ErrorCode
     from kcore.runtime.sliced import Work
+    from kcore.runtime.slices import Slices
     from kcore.runtime.topics import TopicInfo
     from kcore.share.persister import Persister
     from kcore_ext.runtime.purgatory import Purgatory
@@ -126,6 +127,12 @@ class SharePartitions(MetadataListener):
     def wheel(self) -> TimerWheel:
         """The node's timers."""
         return self.purgatory.wheel
+
+    @property
+    def slices(self) -> Slices | None:
+        """Runs long work in slices; None without an event loop."""
+        slices = self.partitions.slices
+        return slices if slices.requests.enabled else None
 
     # ---- share partitions
 
