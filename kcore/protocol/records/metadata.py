@@ -241,11 +241,14 @@ def decode_metadata_record(data: Buffer) -> MetadataRecord:
         DecodeError: the bytes are malformed, or the record's type or version is unknown. A metadata log that cannot be
             read whole must not be used: every record in it changes what the next ones mean.
     """
-    frame_version, position = _unsigned_varint(data, 0)
-    if frame_version != _FRAME_VERSION:
-        raise DecodeError(0, f"expected frame version {_FRAME_VERSION}, found {frame_version}")
-    api_key, position = _unsigned_varint(data, position)
-    version, position = _unsigned_varint(data, position)
+    if len(data) > 2 and data[0] == _FRAME_VERSION and data[1] < 0x80 and data[2] < 0x80:
+        api_key, version, position = data[1], data[2], 3  # varints of one byte, as `encode_metadata_record` writes
+    else:
+        frame_version, position = _unsigned_varint(data, 0)
+        if frame_version != _FRAME_VERSION:
+            raise DecodeError(0, f"expected frame version {_FRAME_VERSION}, found {frame_version}")
+        api_key, position = _unsigned_varint(data, position)
+        version, position = _unsigned_varint(data, position)
     cls = _record_classes().get(api_key)
     if cls is None:
         raise DecodeError(1, f"metadata record type {api_key} is unknown")
