@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import sys
 import threading
 from _thread import get_ident
 from typing import TYPE_CHECKING, Any
@@ -116,13 +117,16 @@ class LoopThreadDriver:
         """Runs a coroutine on the engine's loop, and returns its result.
 
         Raises:
-            EngineClosedError: the engine was closed.
+            EngineClosedError: the engine was closed, or the interpreter ends.
             ReentrantCallError: the call comes from the engine's own thread, for example from a watcher.
             TimeoutError: it has not ended after `timeout_s`.
         """
         if self.is_own_thread:
             coroutine.close()
             raise ReentrantCallError
+        if sys.is_finalizing():  # the loop does not run any more: the call would wait for ever
+            coroutine.close()
+            raise EngineClosedError("the interpreter ends")
         with self._closing:
             if self._closed:
                 coroutine.close()
@@ -158,8 +162,8 @@ class LoopThreadDriver:
         self.driver.advance(ms)
 
     def close(self) -> None:
-        """Closes the engine and ends the thread."""
-        if self._closed:
+        """Closes the engine and ends the thread; does nothing at the end of the interpreter, which has ended it."""
+        if self._closed or sys.is_finalizing():
             return
         try:
             self.run_on_loop(self._close())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import CancelledError
@@ -54,6 +55,9 @@ class Cluster:
         self._closing = threading.Lock()
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        if sys.is_finalizing():  # the loop does not run any more: the call would wait for ever
+            coroutine.close()
+            raise ConnectionClosedError("the interpreter ends")
         with self._passing:
             if self._closed:
                 coroutine.close()
@@ -68,7 +72,12 @@ class Cluster:
             raise
 
     def close(self) -> None:
-        """Closes every connection and ends the thread; calls of other threads fail. Can be repeated."""
+        """Closes every connection and ends the thread; calls of other threads fail. Can be repeated.
+
+        Does nothing at the end of the interpreter, which has ended the thread.
+        """
+        if sys.is_finalizing():
+            return
         with self._closing:
             if self._loop.is_closed():
                 return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import sys
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import nullcontext
 from typing import Any, TypeVar
@@ -23,6 +24,7 @@ __all__ = [
     "caller",
     "gather",
     "guard",
+    "interpreter_ends",
     "invoke",
     "is_cancelled",
     "monotonic",
@@ -38,6 +40,11 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 CancelledError = asyncio.CancelledError
+
+
+def interpreter_ends() -> bool:
+    """Returns True at the end of the interpreter, when no event loop runs any more."""
+    return sys.is_finalizing()
 
 
 def guard() -> nullcontext[None]:

@@ -27,6 +27,7 @@ from kcore.node._async.backend import (
     Event,
     Stepper,
     guard,
+    interpreter_ends,
     invoke,
     is_cancelled,
     monotonic,
@@ -232,7 +233,9 @@ class AsyncMember:
         self._calls.transport.close_channel(self._channel)
 
     def _may_close(self) -> bool:
-        """Returns False if other code closes the member; raises if a callback would wait for itself."""
+        """Returns False if other code closes the member, or no code can; raises if a callback would wait for itself."""
+        if interpreter_ends():
+            return False
         what = f"its member of group {self._machine.settings.group_id!r}"
         return not self._started or self._calls.callbacks.require_outside(what, self, closing=self._closing)
 

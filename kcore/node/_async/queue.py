@@ -22,7 +22,7 @@ from kcore.client.share_consumer import (
     backoff_ms,
 )
 from kcore.errors import ConnectionClosedError, KafkaError, KcoreError, PartitionErrors
-from kcore.node._async.backend import AsyncLock, Event, now_ms, sleep, spawn
+from kcore.node._async.backend import AsyncLock, Event, interpreter_ends, now_ms, sleep, spawn
 from kcore.node._async.calls import AsyncCalls
 from kcore.node._async.job import AsyncJob, AsyncShareLink, FetchedJobs
 from kcore.node._async.missing_topics import AsyncSubscription
@@ -120,7 +120,7 @@ class AsyncQueue:
 
     async def close(self) -> None:
         """Leaves the group: jobs without an acknowledgement are released. Iterations end."""
-        if self._closed:
+        if self._closed or interpreter_ends():
             return
         self._closed = True
         self._calls.resources.pop(self, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -24,6 +25,7 @@ __all__ = [
     "caller",
     "gather",
     "guard",
+    "interpreter_ends",
     "invoke",
     "is_cancelled",
     "monotonic",
@@ -41,6 +43,11 @@ logger = logging.getLogger(__name__)
 
 class CancelledError(BaseException):
     """Never raised: threads are not cancelled."""
+
+
+def interpreter_ends() -> bool:
+    """Returns True at the end of the interpreter: a wait for a background thread would never end, as none runs."""
+    return sys.is_finalizing()
 
 
 def guard() -> threading.RLock:
