@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Mapping
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kcore.errors import ConfigError
 from kcore.json_text import parse_json
@@ -20,7 +20,7 @@ from kcore.security.mechanism import PostponedError
 from kcore.security.oauthbearer import OAuthIdentity, TokenRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from kcore.config.security import SecuritySettings
 
@@ -31,8 +31,32 @@ ALGORITHMS: Final = (
 )  # fmt: skip
 """Algorithms with a public key. Those with a shared secret are left out: a public key must never serve as a secret."""
 
+RSA_ALGORITHMS: Final = frozenset(name for name in ALGORITHMS if name.startswith(("RS", "PS")))
+
 MAX_KEYS_BYTES: Final = 1 << 20
 READ_TIMEOUT_S: Final = 10.0
+
+
+class IssuerKey(NamedTuple):
+    """A key of an issuer.
+
+    Attributes:
+        key: the key as PyJWT reads it, which binds an RSA key without the parameter "alg" to RS256.
+        names_algorithm: whether the key has the parameter "alg"; otherwise an RSA key serves all algorithms of RSA.
+    """
+
+    key: Any
+    names_algorithm: bool
+
+    def serves(self, algorithm: str) -> bool:
+        """Returns True if a token with this algorithm may be signed by the key."""
+        name: str = self.key.algorithm_name
+        return name == algorithm or (not self.names_algorithm and {name, algorithm} <= RSA_ALGORITHMS)
+
+    def for_algorithm(self, algorithm: str) -> Any:
+        """Returns the argument with which PyJWT checks a token of this algorithm; it refuses one that is not served."""
+        bound = self.key.algorithm_name == algorithm or not self.serves(algorithm)
+        return self.key if bound else self.key.key
 
 
 class KeySet:
@@ -64,7 +88,7 @@ class KeySet:
         self._read = read or _read
         self._lock = threading.Lock()
         self._reading: Future[None] | None = None  # done when the login that reads keys has read them
-        self._keys: list[Any] = []
+        self._keys: list[IssuerKey] = []
         self._failures = 0
         self._refresh_at_s = self._last_read_s = float("-inf")
 
@@ -107,16 +131,17 @@ class KeySet:
 
     def _find(self, key_id: str | None, algorithm: str) -> Any:
         if key_id is not None:
-            return next((key for key in self._keys if key.key_id == key_id), None)
-        fitting = [key for key in self._keys if key.algorithm_name == algorithm]
-        return fitting[0] if len(fitting) == 1 else None
+            named = next((key for key in self._keys if key.key.key_id == key_id), None)
+            return None if named is None else named.for_algorithm(algorithm)
+        fitting = [key for key in self._keys if key.serves(algorithm)]
+        return fitting[0].for_algorithm(algorithm) if len(fitting) == 1 else None
 
     def _load(self) -> None:
-        import jwt  # noqa: PLC0415  # optional
-
         try:
-            keys = jwt.PyJWKSet.from_dict(parse_json(self._read(self._url))).keys
-            self._keys = [key for key in keys if key.public_key_use in (None, "sig")]
+            keys = list(_usable_keys(parse_json(self._read(self._url))["keys"]))
+            if not keys:
+                raise ValueError("no key is usable")
+            self._keys = [each for each in keys if each.key.public_key_use in (None, "sig")]
         except Exception as error:
             # The pause begins at the end of the read, because a read that times out takes as long as the longest pause.
             self._last_read_s = now_s = self._now_s()
@@ -130,6 +155,16 @@ class KeySet:
             self._last_read_s = self._now_s()
             self._refresh_at_s = self._last_read_s + self._refresh_s
             self._failures = 0
+
+
+def _usable_keys(rows: list[Any]) -> Iterator[IssuerKey]:
+    """Yields the keys of a key set that PyJWT can read; an issuer may have others."""
+    import jwt  # noqa: PLC0415  # optional
+
+    for row in rows:
+        if isinstance(row, dict):
+            with contextlib.suppress(jwt.PyJWTError):
+                yield IssuerKey(jwt.PyJWK(row), bool(row.get("alg")))
 
 
 class SecureRedirects(urllib.request.HTTPRedirectHandler):

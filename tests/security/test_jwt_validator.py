@@ -35,6 +35,7 @@ from tests.server.live import LiveServer
 
 RSA = rsa.generate_private_key(65537, 2048)
 EC = ec.generate_private_key(ec.SECP256R1())
+STRANGER = rsa.generate_private_key(65537, 2048)
 ISSUER, AUDIENCE = "https://issuer.test", "kcore"
 
 
@@ -106,14 +107,33 @@ def test_valid_tokens_are_accepted(make: Callable[[], str]) -> None:
     assert Issuer().validator()(text, {}) == OAuthIdentity("alice", (claims["exp"] + 30) * 1_000)
 
 
+@pytest.mark.parametrize("key_id", ["r", None])
+def test_an_rsa_key_that_names_no_algorithm_serves_all_algorithms_of_rsa(key_id: str | None) -> None:
+    """The parameter "alg" of a key is optional (RFC 7517), and many issuers leave it out."""
+    validate = Issuer().validator()
+    for algorithm in ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"):
+        assert validate(token(RSA, algorithm, key_id), {}).principal == "alice"
+    with pytest.raises((jwt.InvalidSignatureError, TokenRefusedError)):
+        validate(token(STRANGER, "PS256", key_id), {})
+    with pytest.raises(jwt.InvalidAlgorithmError):
+        validate(token(EC, "ES256", "r"), {})
+
+
+def test_an_rsa_key_that_names_an_algorithm_serves_only_this_one() -> None:
+    issuer = Issuer()
+    keys = json.loads(key_set(r=RSA))
+    keys["keys"][0]["alg"] = "PS256"
+    issuer.data = json.dumps(keys).encode()
+    assert issuer.validator()(token(RSA, "PS256"), {}).principal == "alice"
+    with pytest.raises(jwt.InvalidAlgorithmError):
+        issuer.validator()(token(RSA, "RS256"), {})
+
+
 def test_a_token_within_the_clock_skew_opens_a_session() -> None:
     """The session ends when a login with the token would be refused; so the skew has an effect on expired tokens."""
     exchange = OAuthBearer(Issuer().validator(), lambda: int(time.time() * 1_000))
     assert exchange.evaluate(b"n,,\x01auth=Bearer " + token(exp=-5).encode() + b"\x01\x01") == b""
     assert (exchange.complete, exchange.user) == (True, "alice")
-
-
-STRANGER = rsa.generate_private_key(65537, 2048)
 
 
 @pytest.mark.parametrize(
