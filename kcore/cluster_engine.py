@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,13 +20,16 @@ from kcore.broker.cluster.membership import ClusterSight, Membership, Runner, Ti
 from kcore.broker.cluster.node_access import NodeAccess, NodeSecrets
 from kcore.broker.cluster.producer_ids import AllocateProducerIdsApi, SharedProducerIds
 from kcore.broker.cluster.reassignment import MovingReassignmentsApi, PlannedMovesApi, RebalancingApi
+from kcore.broker.cluster.unregistration import UnregisteringApi
 from kcore.broker.cluster.view import SharedClusterView
+from kcore.broker.data.log_dirs import EngineLogDirs
 from kcore.broker.data.recovery_retry import RecoveryRetry
 from kcore.broker.data.shared_partitions import SharedPartitions
 from kcore.cluster.store import METADATA, ClusterStore
 from kcore.engine import Engine, random_uuid
 from kcore.errors import KcoreError
 from kcore.group.share.end_offsets import SharedEndOffsets
+from kcore.log.data_folder import volume_bytes
 from kcore.log.errors import LogError, StoreUnavailableError
 from kcore.log.interface import PartitionKey
 from kcore.log.shared_engine import SharedLogEngine
@@ -187,6 +191,7 @@ class ClusterEngine(Engine):
             self.decides,
             self.forwarder,
             self.topics,
+            node_id=self.config.node_id,
             creates_topics=self.config.auto_create_topics_enable,
         )
         self.control.internal_topics = SharedInternalTopics(
@@ -244,6 +249,11 @@ class ClusterEngine(Engine):
         """Mutes the connection of a client that the controller has throttled."""
         self.client_quotas.mute_for(context, throttle_ms)
 
+    def _make_log_dirs(self) -> EngineLogDirs:
+        folder = self.config.kcore_data_dir
+        path = os.path.abspath(folder) if folder else "database"  # without a folder, the log is in a database
+        return EngineLogDirs(self.log, path, lambda: volume_bytes(path))
+
     def _given_up(self, key: PartitionKey) -> None:
         """Stops delivering a partition's records to share groups, because the next leader delivers them."""
         if self._opened:
@@ -289,6 +299,9 @@ class ClusterEngine(Engine):
                 ApiKey.ELECT_LEADERS,
                 (0, 2),
                 lambda: RebalancingApi(self.control.shard, self.cluster, self.controller, self.authorizer),
+            ),
+            DeferredApi(
+                ApiKey.UNREGISTER_BROKER, (0, 0), lambda: UnregisteringApi(self.control.shard, self.authorizer)
             ),
         ]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from kcore.broker.cluster.view import SharedClusterView
@@ -9,6 +11,8 @@ from kcore.broker.metadata.brokers import BrokerRegistration
 from kcore.broker.metadata.topic_creation import TopicCreation
 from kcore.broker.metadata.topics import Topics
 from kcore.config.node import Config
+from kcore.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from tests.cluster.world import ClusterWorld
 
 
 def view(racks: dict[int, str | None], fenced: int = -1, draining: frozenset[int] = frozenset()) -> SharedClusterView:
@@ -53,3 +57,16 @@ def test_draining_nodes_get_replicas_only_if_the_others_do_not_suffice(replicas:
 
 def test_a_cluster_whose_nodes_all_drain_still_places_partitions() -> None:
     assert view({1: None, 2: None}, draining=frozenset({1, 2})).placement_order(1) == [1, 2]
+
+
+def test_a_node_describes_its_folder_or_the_database(tmp_path: Path) -> None:
+    """Operators and AlterReplicaLogDirs name the folder."""
+    for settings, path in [({"kcore.data.dir": str(tmp_path)}, str(tmp_path)), ({}, "database")]:
+        world = ClusterWorld(settings=settings)
+        world.start()
+        for node in world.up:
+            (folder,) = node.send(DescribeLogDirsRequest(topics=None)).results
+            assert folder.log_dir == path
+            assert (folder.total_bytes > 0) == bool(settings)
+            assert folder.topics
+        world.close()

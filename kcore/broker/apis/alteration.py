@@ -133,8 +133,9 @@ class AlterationApi(ControlApi[Request, Response]):
             if not request.validate_only:
                 records += changed
         response = self.response(results)
-        if not records and all(resource.resource_type == ConfigType.BROKER_LOGGER for resource in request.resources):
-            return response  # any node of a cluster changes its own loggers
+        own = all(resource.resource_type == ConfigType.BROKER_LOGGER for resource in request.resources)
+        if not records and (own or request.validate_only):
+            return response  # any node of a cluster changes its own loggers, and checks changes of its settings
         return machine.outcome(records, response)
 
     def _authorize(self, context: RequestContext, resource: Resource) -> None:

@@ -20,7 +20,7 @@ class UnregisterBrokerApi(MembershipApi[UnregisterBrokerRequest, UnregisterBroke
     request_type: ClassVar[type] = UnregisterBrokerRequest
     response_type: ClassVar[type] = UnregisterBrokerResponse
     versions: ClassVar[tuple[int, int]] = (0, 0)
-    differs: ClassVar[str] = "kcore refuses every request: it unregisters no broker on request."
+    differs: ClassVar[str] = "A node alone refuses every request. A cluster unregisters a node that is not alive."
 
     def check(self, request: UnregisterBrokerRequest) -> KafkaError:
         """Returns the reason of the refusal."""

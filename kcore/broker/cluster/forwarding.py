@@ -8,7 +8,6 @@ from collections.abc import Callable
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
-from kcore.broker.metadata.image import ConfigType
 from kcore.broker.metadata.names import is_internal
 from kcore.errors import KafkaError
 from kcore.process_logging import log_failure
@@ -48,22 +47,16 @@ FORWARDED: Final = frozenset(
         ApiKey.DELETE_ACLS,
         ApiKey.ELECT_LEADERS,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.DESCRIBE_QUORUM,
+        ApiKey.UNREGISTER_BROKER,
+        ApiKey.ADD_RAFT_VOTER,
+        ApiKey.REMOVE_RAFT_VOTER,
     }
 )
 """The APIs that only the controller serves."""
 
 ALTERATIONS: Final = frozenset({ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.ALTER_CONFIGS})
-
-
-def is_local(request: Any) -> bool:
-    """Returns True for a request of an API in `FORWARDED` that this node nevertheless decides itself.
-
-    These are changes of the levels of loggers, which each node has for itself.
-    """
-    return request.API_KEY in ALTERATIONS and all(
-        resource.resource_type == ConfigType.BROKER_LOGGER for resource in request.resources
-    )
-
+"""The APIs in `FORWARDED` whose requests may have parts that each node decides itself."""
 
 ENVELOPED: Final = FORWARDED | {ApiKey.METADATA}
 """The APIs whose requests an envelope may have. Metadata creates topics as a side effect, on the controller only."""

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kcore.broker.cluster.forwarding import FORWARDED, is_local
+from kcore.broker.cluster.alterations import alter
+from kcore.broker.cluster.forwarding import ALTERATIONS, FORWARDED
 from kcore.errors import CloseConnectionError
 from kcore.protocol.api_keys import ApiKey
 from kcore.runtime.api import Guard, Handler
@@ -43,10 +44,11 @@ class LeaseGuard:
         decides: returns True if this node is the controller.
         forwarder: sends requests to the controller.
         topics: the metadata.
+        node_id: this node.
         creates_topics: True if Metadata requests create missing topics.
     """
 
-    __slots__ = ("_creates_topics", "_decides", "_forwarder", "_lease", "_topics")
+    __slots__ = ("_creates_topics", "_decides", "_forwarder", "_lease", "_node_id", "_topics")
 
     def __init__(
         self,
@@ -55,12 +57,14 @@ class LeaseGuard:
         forwarder: Forwarder,
         topics: Topics,
         *,
+        node_id: int,
         creates_topics: bool,
     ) -> None:
         self._lease = lease
         self._decides = decides
         self._forwarder = forwarder
         self._topics = topics
+        self._node_id = node_id
         self._creates_topics = creates_topics
 
     def guard(self, api: Api[Any, Any]) -> Guard:
@@ -87,7 +91,9 @@ class LeaseGuard:
             return handle(context, request)
         if not self._lease.is_valid():
             return _refuse(api, context, request)
-        if api.key in FORWARDED and not self._decides() and not is_local(request):
+        if api.key in FORWARDED and not self._decides():
+            if api.key in ALTERATIONS:
+                return alter(api, handle, context, request, node_id=self._node_id, forwarder=self._forwarder)
             return self._forwarder.forward(api, context, request)
         return self._checked(api, context, request, handle(context, request))
 

@@ -12,6 +12,7 @@ from kcore.protocol.records.metadata import (
     PartitionChangeRecord,
     PartitionRecord,
     RegisterBrokerRecord,
+    UnregisterBrokerRecord,
 )
 
 if TYPE_CHECKING:
@@ -102,6 +103,11 @@ def fencing_record(broker: BrokerRegistration, fenced: bool) -> Record:
         BrokerRegistrationChangeRecord(broker_id=broker.node_id, broker_epoch=broker.epoch, fenced=1 if fenced else -1),
         1,
     )
+
+
+def unregistration_record(broker: BrokerRegistration) -> Record:
+    """Makes the record that removes the registration of a node."""
+    return metadata_record(UnregisterBrokerRecord(broker_id=broker.node_id, broker_epoch=broker.epoch), 0)
 
 
 def leader_record(topic_id: bytes, partition: int, leader: int, replicas: tuple[int, ...] | None = None) -> Record:

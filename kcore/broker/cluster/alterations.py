@@ -1,0 +1,104 @@
+"""Changes of settings at a node that is not the controller: it decides some itself, and forwards the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kcore.broker.metadata.image import ConfigType
+from kcore.runtime.pending import Pending, gather
+
+if TYPE_CHECKING:
+    from kcore.broker.cluster.forwarding import Forwarder
+    from kcore.runtime.api import Api, Handler, RequestContext
+
+
+class SplitAlteration(Pending):
+    """The response to an AlterConfigs or IncrementalAlterConfigs, as Kafka's brokers make it.
+
+    The node changes the levels of its own loggers, which are not stored. It checks changes of its own settings, because
+    the controller cannot read its key stores, and its other settings may differ. The controller decides everything that
+    passes.
+
+    Args:
+        api: the API.
+        context: the context of the request.
+        request: the request.
+        forwarder: the way to the controller.
+    """
+
+    __slots__ = ("_forwarder", "_results")
+
+    def __init__(self, api: Api[Any, Any], context: RequestContext, request: Any, forwarder: Forwarder) -> None:
+        super().__init__(api, context, request, parked=True)
+        self._forwarder = forwarder
+        self._results: dict[tuple[int, str], Any] = {}
+
+    def begin(self, handle: Handler, name: str) -> None:
+        """Decides the node's own part by `handle`. `name` is that of the node's resources."""
+        loggers, settings = [], []
+        for resource in self.request.resources:
+            if resource.resource_type == ConfigType.BROKER_LOGGER:
+                loggers.append(resource)
+            elif resource.resource_type == ConfigType.BROKER and resource.resource_name == name:
+                settings.append(resource)
+        make = self.api.request_type
+        parts = []
+        if loggers:
+            parts.append(handle(self.context, make(resources=loggers, validate_only=self.request.validate_only)))
+        if settings:
+            parts.append(handle(self.context, make(resources=settings, validate_only=True)))
+        own = gather(self.api, self.context, self.request, parts, self._joined)
+        if isinstance(own, Pending):
+            own.on_complete(self.decided)
+        else:
+            self.decided(own)
+
+    def _joined(self, parts: list[Any]) -> Any:
+        return self.api.response_type(responses=[result for part in parts for result in part.responses])
+
+    def decided(self, response: Any) -> None:
+        """Takes the results of this node; forwards what only the controller decides."""
+        for result in response.responses:
+            if result.error_code or result.resource_type == ConfigType.BROKER_LOGGER:
+                self._results[_key(result)] = result
+        left = [resource for resource in self.request.resources if _key(resource) not in self._results]
+        if not left:
+            self._finish()
+            return
+        request = self.api.request_type(resources=left, validate_only=self.request.validate_only)
+        self._forwarder.forward(self.api, self.context, request).on_complete(self.forwarded)
+
+    def forwarded(self, response: Any) -> None:
+        """Adds the results of the controller."""
+        self._results.update((_key(result), result) for result in response.responses)
+        self._finish()
+
+    def _finish(self) -> None:
+        results = [self._results[_key(resource)] for resource in self.request.resources]
+        self.complete(self.api.response_type(responses=results))
+
+
+def _key(resource: Any) -> tuple[int, str]:
+    """Returns the key of a resource in a request, or of its result."""
+    return resource.resource_type, resource.resource_name
+
+
+def alter(
+    api: Api[Any, Any], handle: Handler, context: RequestContext, request: Any, *, node_id: int, forwarder: Forwarder
+) -> Any:
+    """Decides a change of settings at a node that is not the controller.
+
+    Args:
+        api: the API.
+        handle: decides on this node.
+        context: the context of the request.
+        request: the request.
+        node_id: this node.
+        forwarder: the way to the controller.
+
+    Returns:
+        The response, or a `Pending` of it.
+    """
+    split = SplitAlteration(api, context, request, forwarder)
+    split.begin(handle, str(node_id))
+    return split.response if split.done else split
