@@ -27,6 +27,9 @@ logger = limited_logger(__name__)
 LONGEST_FRAME = 0x7FFFFFFF + 4
 """The largest length that an int32 can express, plus the bytes of the length field."""
 
+ENVELOPE_BYTES = 128 * 1024
+"""The largest size of an envelope beyond the request in it: the client's id and its principal have at most 64 KB."""
+
 
 class RefusedError(KcoreError):
     """A request to which the protocol has no response: an unknown API key or an unsupported version."""
@@ -137,8 +140,7 @@ class Dispatch:
                 self.engine.apis[api_key],
                 self._limit_bytes(fetches),
                 note=None if fetches else self._note,
-                # Only Produce carries data; `socket.request.max.bytes` limits it.
-                max_request_bytes=LONGEST_FRAME if api_key == ApiKey.PRODUCE else _max_request_bytes(config),
+                max_request_bytes=_max_request_bytes(config, api_key),
                 max_request_elements=config.kcore_max_request_elements,
                 slice_bytes=0 if fetches else SLICE_BYTES,  # a fetch copies records, which is fast
             )
@@ -234,6 +236,12 @@ def _carries_error(response: Any, version: int) -> bool:
     return sum(counts.values()) > bool(code)
 
 
-def _max_request_bytes(config: Config) -> int:
-    """Returns the limit of requests: also a request with the largest records of a group must fit."""
-    return max(config.kcore_max_request_bytes, 2 * config.message_max_bytes)
+def _max_request_bytes(config: Config, api_key: int) -> int:
+    """Returns the limit of requests: also a request with the largest records of a group must fit.
+
+    Only Produce carries data; `socket.request.max.bytes` limits it. The largest request fits into an envelope.
+    """
+    if api_key == ApiKey.PRODUCE:
+        return LONGEST_FRAME
+    limit_bytes: int = max(config.kcore_max_request_bytes, 2 * config.message_max_bytes)
+    return limit_bytes + ENVELOPE_BYTES if api_key == ApiKey.ENVELOPE else limit_bytes

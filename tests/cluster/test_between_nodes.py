@@ -11,6 +11,7 @@ from kcore.broker.cluster.forwarding import seal, unseal
 from kcore.broker.cluster.node_access import NodeAccess, NodeSecrets
 from kcore.broker.metadata.image import ConfigType
 from kcore.errors import KafkaError
+from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from kcore.protocol.messages.alter_partition import AlterPartitionRequest
@@ -26,6 +27,8 @@ from kcore.protocol.messages.incremental_alter_configs import (
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kcore.runtime import Pending, RequestContext
+from kcore.server.dispatch import Dispatch
+from kcore_ext.codec.frames import encode_request
 from tests.cluster.world import Client, ClusterWorld, Node, check, from_node
 from tests.kit import create, make_topic
 
@@ -87,6 +90,23 @@ def test_an_envelope_with_too_many_elements_is_refused() -> None:
     with pytest.raises(KafkaError) as refused:
         unseal(sealed, "INTERNAL", 49)
     assert refused.value.code == ErrorCode.INVALID_REQUEST
+
+
+def test_an_envelope_has_room_for_the_largest_request(world: ClusterWorld) -> None:
+    """The controller would close the node's connection otherwise, and with it the requests of other clients."""
+    assert world.controller.engine is not None
+    dispatch = Dispatch(world.controller.engine)
+    inner, outer = dispatch.route(ApiKey.DELETE_TOPICS), dispatch.route(ApiKey.ENVELOPE)
+    assert inner is not None
+    assert outer is not None
+    most = 32_767
+    context = CONTEXT._replace(api_version=6, client_id="c" * most, principal="User:" + "u" * most)
+    topics = [DeleteTopicState(name="t" * 390)] * ((inner.max_request_bytes - most - 100) // 409)
+    request = DeleteTopicsRequest(topics=topics)
+    size = len(encode_request(request, context.api_version, 1, context.client_id))
+    assert inner.max_request_bytes - 1_000 < size <= inner.max_request_bytes
+    envelope = encode_request(seal(context, request), 0, 1, "kcore-node/" + "s" * 32)
+    assert inner.max_request_bytes < len(envelope) <= outer.max_request_bytes
 
 
 def test_requests_of_nodes_are_refused_on_the_listeners_of_clients() -> None:

@@ -11,9 +11,11 @@ from kcore.broker.acl.entries import PatternType, Permission
 from kcore.broker.cluster.forwarding import own_request
 from kcore.config.security import STANDARD_AUTHORIZER
 from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from kcore.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kcore.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from kcore.protocol.records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from kcore.runtime.partitioner import partition_for
@@ -199,3 +201,22 @@ def test_only_nodes_may_have_the_topics_of_coordinators_created(world: ClusterWo
     world.advance(500)
     assert world.controller.engine is not None
     assert world.controller.engine.topics.by_name(TRANSACTION_STATE) is None
+
+
+@pytest.mark.parametrize("version", [1, 13])
+def test_no_node_lets_a_client_without_permission_wait_for_a_missing_topic(world: ClusterWorld, version: int) -> None:
+    """Kafka's brokers check CREATE before they have the controller create the topic."""
+    names = ["in2", "app-auto"]  # the client may see both, and create the second
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=True
+    )
+    codes = [
+        {topic.name: topic.error_code for topic in node.send(request, version, "User:app").topics}
+        for node in sorted(world.up, key=lambda node: node is world.controller)
+    ]
+    assert codes[0] == {"in2": ErrorCode.TOPIC_AUTHORIZATION_FAILED, "app-auto": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert [code["in2"] for code in codes] == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * len(world.up)
+    world.advance(500)
+    for node in world.up:
+        assert node.engine is not None
+        assert [node.engine.topics.by_name(name) is not None for name in names] == [False, True]

@@ -180,7 +180,6 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
         else:
             may_create = (
                 self._config.auto_create_topics_enable
-                and machine.leads()  # another node of a cluster has the controller create topics
                 and (version < 4 or request.allow_auto_topic_creation)
                 and not without_creation
             )
@@ -239,7 +238,10 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
         name: str,
         records: list[MetadataItem] | None,
     ) -> MetadataResponseTopic:
-        """Describes one topic by name; creates a missing one if `records` is given, and adds its records."""
+        """Describes one topic by name; creates a missing one if `records` is given, and adds its records.
+
+        Only the controller creates topics, but each node refuses a client that may not create one.
+        """
         if not self.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
             return _failure(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
         topic = machine.image.by_name(name)
@@ -256,10 +258,11 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
         else:
             # Kafka creates topics in the background, so its response is that the topic is unknown.
             failure = _failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
-            with contextlib.suppress(KafkaError):
-                new = self._creation.automatic(machine.image, name)
-                record_mutations(self.mutations(context, 0), len(new.assignments))
-                records += new.records()
+            if machine.leads():  # another node of a cluster has the controller create the topic
+                with contextlib.suppress(KafkaError):
+                    new = self._creation.automatic(machine.image, name)
+                    record_mutations(self.mutations(context, 0), len(new.assignments))
+                    records += new.records()
         self._add_operations(context, request, failure)
         return failure
 
