@@ -183,6 +183,7 @@ def configure(stream: IO[str], level: str, form: str = "text") -> None:
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
     logging.getLogger("asyncio").addFilter(_quieten)  # adding it again changes nothing
+    limited_logger("asyncio")  # after `_quieten`, which compares whole messages
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -156,3 +156,10 @@ def test_writes_to_a_lost_connection_are_lines_at_level_debug(lines: io.StringIO
     process_logging.configure(lines, "debug")
     logger.warning(text)
     assert [line.split(" ", 2)[2] for line in of_asyncio(lines)[1:]] == [f"DEBUG asyncio: {text}"]
+
+
+def test_asyncio_repeats_no_line_without_limit(lines: io.StringIO) -> None:
+    """Without free descriptors, asyncio logs up to a hundred failed accepts of the HTTP address at once."""
+    for _ in range(100):
+        logging.getLogger("asyncio").error("socket.accept() out of system resource")
+    assert len(of_asyncio(lines)) == process_logging.LINES_BURST
