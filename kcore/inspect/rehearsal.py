@@ -8,8 +8,9 @@ from kcore.clock import ManualClock
 from kcore.config.node import Config
 from kcore.embed import SyncEngine
 from kcore.engine import Engine
+from kcore.group.apis.find_coordinator import KeyType
 from kcore.log import PartitionKey
-from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
+from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.runtime.loader import replay_batch
 from kcore.runtime.machine import ShardContext
@@ -30,8 +31,8 @@ class Rehearsal:
         )
         self._engine = Engine.open(config, clock=ManualClock())
         self._sender = SyncEngine(self._engine)
-        # The transaction topic exists once a transactional id was allocated.
-        self._sender.send(InitProducerIdRequest(transactional_id="rehearsal", transaction_timeout_ms=1_000))
+        # The transaction topic is created when a client looks for the first coordinator of a transactional id.
+        self._sender.send(FindCoordinatorRequest(key_type=KeyType.TRANSACTION, coordinator_keys=["rehearsal"]))
         self._key: PartitionKey | None = None
         self._machine: Any = None
         self._accepted: list[bytes] = []
