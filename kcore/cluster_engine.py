@@ -185,7 +185,7 @@ class ClusterEngine(Engine):
             releases=self.releases,
         )
         self.pipeline.on_fenced = self.leadership.refused
-        self.forwarder = Forwarder(self.cluster, self, self._mute)
+        self.forwarder = Forwarder(self.cluster, self, self.wheel, self.now, self._mute)
         self._guard = LeaseGuard(
             self.membership.local,
             self.decides,

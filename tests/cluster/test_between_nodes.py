@@ -29,7 +29,7 @@ from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTop
 from kcore.runtime import Pending, RequestContext
 from kcore.server.dispatch import Dispatch
 from kcore_ext.codec.frames import encode_request
-from tests.cluster.world import Client, ClusterWorld, Node, check, from_node
+from tests.cluster.world import Call, Client, ClusterWorld, Node, check, from_node
 from tests.kit import create, make_topic
 
 CONTEXT = RequestContext(7, "admin", "/10.1.2.3", "PUBLIC", "User:alice", 9)
@@ -200,6 +200,53 @@ def test_without_a_controller_changes_are_refused_with_a_retriable_error(world: 
     assert result.error_code == ErrorCode.NOT_CONTROLLER
     Client(world).create("t")
     check(world)
+
+
+def test_a_client_sees_no_error_while_the_controller_moves(world: ClusterWorld) -> None:
+    """As in Kafka, the node sends the request to the next controller: some clients do not repeat it themselves."""
+    controller = world.controller
+    left: list[bool] = []
+    assert controller.engine is not None
+    controller.engine.hand_over(lambda: left.append(True))
+    while not left:
+        world.advance(50)
+    controller.stop()
+    for number, node in enumerate(world.up):
+        assert node.send(create(f"t{number}")).topics[0].error_code == ErrorCode.NONE
+    assert world.controller is not controller
+    check(world)
+
+
+def test_a_request_that_does_not_reach_the_controller_is_sent_again(world: ClusterWorld) -> None:
+    lost: list[Call] = []
+
+    def lose(call: Call) -> bool:
+        if isinstance(call.request, EnvelopeRequest) and not call.is_response and len(lost) < 3:
+            lost.append(call)
+            return True
+        return False
+
+    world.network.lose = lose
+    assert world.nodes[2].send(create("t")).topics[0].error_code == ErrorCode.NONE
+    assert len(lost) == 3
+
+
+def test_a_request_that_cannot_be_sent_again_gets_a_response(
+    world: ClusterWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exception of the timer would otherwise leave the client without one."""
+    world.network.lose = lambda call: isinstance(call.request, EnvelopeRequest) and not call.is_response
+    engine = world.nodes[2].engine
+    assert engine is not None
+    pending = engine.submit(RequestContext(7), create("t"))
+
+    def broken(*arguments: object) -> None:
+        raise ValueError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.nodes[2].peers, "send", broken)
+        world.advance(500)
+    assert pending.response.topics[0].error_code == ErrorCode.NOT_CONTROLLER
 
 
 def test_requests_are_authorized_for_their_client(world: ClusterWorld) -> None:

@@ -195,8 +195,9 @@ def test_an_unreadable_response_of_the_controller_is_an_error_for_the_client(wor
             done(EnvelopeResponse(response_data=b"\0" * 5))
 
     api = engine.apis[CreateTopicsRequest.API_KEY]
-    forwarder = Forwarder(engine.cluster, Damaging())
+    forwarder = Forwarder(engine.cluster, Damaging(), engine.wheel, engine.now)
     pending = forwarder.forward(api, RequestContext(7, client_host="/127.0.0.1"), create("t"))
+    world.advance(1_000)
     assert pending.done
     assert pending.response.topics[0].error_code == ErrorCode.NOT_CONTROLLER
     world.close()

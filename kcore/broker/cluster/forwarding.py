@@ -28,8 +28,10 @@ from kcore.runtime.pending import Pending
 
 if TYPE_CHECKING:
     from kcore.broker.cluster.node_access import NodeAccess
+    from kcore.clock import Now
     from kcore.runtime.cluster import ClusterView
     from kcore.runtime.peers import Peers
+    from kcore_ext.runtime.timer_wheel import TimerWheel
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +62,10 @@ ALTERATIONS: Final = frozenset({ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.ALTER_C
 
 ENVELOPED: Final = FORWARDED | {ApiKey.METADATA}
 """The APIs whose requests an envelope may have. Metadata creates topics as a side effect, on the controller only."""
+
+RETRY_MS: Final = 100
+RETRY_FOR_MS: Final = 800
+"""The time for which a request is sent again, so that clients do not see that another node becomes the controller."""
 
 OWN_VERSION: Final = 7
 """The version of CreateTopics in the requests of nodes themselves."""
@@ -156,28 +162,52 @@ class Forwarder:
     Args:
         cluster: the present controller.
         peers: sends requests to it.
+        wheel: arms the timers of retries.
+        now: the time of the round.
         mute: mutes the connection of a client for the throttle time in the controller's response, in ms.
     """
 
-    __slots__ = ("_cluster", "_mute", "_peers")
+    __slots__ = ("_cluster", "_mute", "_now", "_peers", "_wheel")
 
     def __init__(
-        self, cluster: ClusterView, peers: Peers, mute: Callable[[RequestContext, int], None] = lambda context, ms: None
+        self,
+        cluster: ClusterView,
+        peers: Peers,
+        wheel: TimerWheel,
+        now: Now,
+        mute: Callable[[RequestContext, int], None] = lambda context, ms: None,
     ) -> None:
         self._cluster = cluster
         self._peers = peers
+        self._wheel = wheel
+        self._now = now
         self._mute = mute
 
     def forward(self, api: Api[Any, Any], context: RequestContext, request: Any) -> Pending:
-        """Returns the `Pending` of the controller's response; NOT_CONTROLLER if it cannot be reached."""
+        """Returns the `Pending` of the controller's response; NOT_CONTROLLER if it cannot be reached.
+
+        As in Kafka, the request is sent again after a failure, also if the first controller may have served it.
+        """
         pending = Pending(api, context, request, parked=True)
+        until_ms = self._now.now_ms + RETRY_FOR_MS
 
         def arrived(response: Any | None) -> None:
-            if response is None:
-                pending.fail(ErrorCode.NOT_CONTROLLER)
-            else:
+            if pending.done:
+                return  # an exception has completed it
+            if response is not None:
                 self._mute(context, getattr(response, "throttle_time_ms", 0))
                 pending.complete(response)
+            elif self._now.now_ms < until_ms:
+                self._wheel.add(self._now.now_ms + RETRY_MS, again)
+            else:
+                pending.fail(ErrorCode.NOT_CONTROLLER)
+
+        def again() -> None:
+            try:
+                self.ask(context, request, arrived)
+            except Exception as error:  # the client waits for a response
+                log_failure(logger, error, "cluster: a request cannot be forwarded again")
+                pending.fail(ErrorCode.NOT_CONTROLLER)
 
         self.ask(context, request, arrived)
         return pending
