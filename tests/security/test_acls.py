@@ -517,7 +517,7 @@ def test_a_custom_authorizer_decides_about_many_topics_in_slices(
 ) -> None:
     """A producer may be idempotent if it may write to any topic, and the authorizer decides about each topic."""
     monkeypatch.setattr(init_producer_id, "TOPICS_PER_STEP", 4)
-    monkeypatch.setattr(init_producer_id, "TOPIC_COST", SLICE_COST // 4)
+    monkeypatch.setattr(init_producer_id, "PERMISSION_COST", SLICE_COST // 4)
     node = Guarded(authorizer_class_name="tests.security.test_acls:OnlyWriters")
     node.send(create(*(f"t{number:02}" for number in range(19))), who=ADMIN)
     engine, authorizer = node.engine, node.engine.authorizer
