@@ -77,10 +77,15 @@ def in_steps(codec: int, data: Buffer, max_size_bytes: int) -> Generator[int, No
         CompressionError: the data is invalid, or its records exceed the limit.
     """
     steps = compression.decompress_in_steps(codec, data, max_size_bytes)
+    return (yield from with_costs(steps, BYTES_A_MICROSECOND))
+
+
+def with_costs(steps: Generator[int, None, bytes], bytes_a_microsecond: int) -> Generator[int, None, bytes]:
+    """Runs steps that yield their bytes; yields the cost of each in microseconds, and returns their result."""
     while True:
         try:
             step_bytes = next(steps)
         except StopIteration as end:
-            records: bytes = end.value
-            return records
-        yield step_bytes // BYTES_A_MICROSECOND
+            result: bytes = end.value
+            return result
+        yield step_bytes // bytes_a_microsecond

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kcore.broker.data.decompression import BYTES_A_MICROSECOND, in_steps
 from kcore.log.batch_header import HEADER_SIZE
 from kcore.protocol.compression import CompressionError, decompress, prepared
+from kcore.runtime.sliced import step
 from kcore_ext.batch import DEFAULT_MAX_DECOMPRESSED_BYTES, parse_header
 from kcore_ext.batch.survey import find_by_timestamp
 
@@ -64,13 +65,8 @@ def searches_log(timestamp: int) -> bool:
 
 def find_offset(partition: Partition, timestamp: int, limit: int) -> FoundOffset:
     """Finds the offset for a timestamp at once; arguments as for `find_offset_in_steps`."""
-    steps = find_offset_in_steps(partition, timestamp, limit)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: FoundOffset = end.value
-            return found
+    found: FoundOffset = step(find_offset_in_steps(partition, timestamp, limit), -1)[1]
+    return found
 
 
 def find_offset_in_steps(partition: Partition, timestamp: int, limit: int) -> Generator[int, None, FoundOffset]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Final
 
+from kcore.broker.data.decompression import with_costs
 from kcore.protocol.compression import (
     PIECE_BYTES,
     Buffer,
@@ -80,14 +81,7 @@ def pack(level: int | None, codec: int, data: Buffer) -> Generator[int, None, by
     level = level_for(level, codec, size_bytes)
     if size_bytes <= PIECE_BYTES or codec == CompressionType.NONE:
         return compress(codec, data, level)
-    steps = compress_in_steps(codec, data, level)
-    while True:
-        try:
-            piece_bytes = next(steps)
-        except StopIteration as end:
-            packed: bytes = end.value
-            return packed
-        yield piece_bytes // PACKED_BYTES_A_MICROSECOND
+    return (yield from with_costs(compress_in_steps(codec, data, level), PACKED_BYTES_A_MICROSECOND))
 
 
 def rebuild(

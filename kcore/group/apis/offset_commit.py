@@ -84,6 +84,8 @@ class OffsetCommitApi(GroupApi[OffsetCommitRequest, OffsetCommitResponse]):
         code = self.refusal(context, Operation.READ, request.group_id, may_be_empty=True)
         if code:
             return self.error(context, request, code)
+        if self._authorizer is None:
+            return self._commit(context, request, None)
         by_id, slices = context.api_version >= TOPIC_IDS_SINCE, self._shards.slices
         commit = partial(self._commit, context, request)
         return with_permissions(self, context, request, self._topics, self._authorizer, by_id, slices, commit)

@@ -115,14 +115,12 @@ class TxnOffsetCommitApi(GroupApi[TxnOffsetCommitRequest, TxnOffsetCommitRespons
         If the group refuses a v5 commit, the partition has been added to the transaction anyway, as in Kafka.
         """
         authorizer = self._authorizer
-        group_id = request.group_id
-        if authorizer is not None:
-            if not authorizer.allowed(
-                context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id
-            ):
-                return self.error(context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-            if not authorizer.allowed(context, Operation.READ, ResourceType.GROUP, group_id):
-                return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if authorizer is None:
+            return self._commit(context, request, None)
+        if not authorizer.allowed(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+            return self.error(context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if not authorizer.allowed(context, Operation.READ, ResourceType.GROUP, request.group_id):
+            return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         commit = partial(self._commit, context, request)
         return with_permissions(self, context, request, self._topics, authorizer, False, self._shards.slices, commit)
 

@@ -69,10 +69,10 @@ def with_permissions(
     context: RequestContext,
     request: Any,
     topics: TopicImage,
-    authorizer: Authorizer | None,
+    authorizer: Authorizer,
     by_id: bool,
     slices: Slices | None,
-    commit: Callable[[TopicPermissions | None], Any],
+    commit: Callable[[TopicPermissions], Any],
 ) -> Any:
     """Runs a commit with the permissions to READ its topics; those of many topics are decided in slices first.
 
@@ -81,13 +81,11 @@ def with_permissions(
         context: the request's context.
         request: OffsetCommit or TxnOffsetCommit.
         topics: the cluster's topics.
-        authorizer: checks READ on topics; None allows all.
+        authorizer: checks READ on topics.
         by_id: whether the request names topics by id.
         slices: runs the slices; None: this node owns no shard.
         commit: returns the response, or a `Pending` of it.
     """
-    if authorizer is None:
-        return commit(None)
     readable = TopicPermissions(authorizer, context, Operation.READ)
     if slices is None or len(request.topics) <= FEW_TOPICS:
         return commit(readable)
