@@ -47,10 +47,10 @@ cdef class BatchSurvey:
         self.buffer = buffer
         self.codec = header.attributes & CODEC_BITS
 
-    def open(self, decompress=None, Py_ssize_t max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
+    cpdef open(self, decompress=None, Py_ssize_t max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
         self.reader = open_reader(self.buffer, 0, decompress, max_decompressed_bytes)
 
-    def advance(self, Py_ssize_t records=NO_LIMIT, Py_ssize_t size_bytes=NO_LIMIT) -> bool:
+    cpdef bint advance(self, Py_ssize_t records=NO_LIMIT, Py_ssize_t size_bytes=NO_LIMIT) except -1:
         cdef RecordReader reader = self.reader
         cdef const unsigned char* stop
         cdef int64_t timestamp
@@ -98,7 +98,7 @@ def survey(buffer, *, decompress=None, Py_ssize_t max_decompressed_bytes=DEFAULT
     """
     cdef BatchSurvey found = BatchSurvey.__new__(BatchSurvey, buffer)
     found.open(decompress, max_decompressed_bytes)
-    found.advance()
+    found.advance(NO_LIMIT, NO_LIMIT)
     return found.earliest_ms, found.latest_ms, found.keyless, found.consecutive
 
 

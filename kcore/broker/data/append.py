@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from kcore.broker.data.decompression import in_steps
 from kcore.broker.data.recompress import rebuild
@@ -24,7 +24,7 @@ from kcore_ext.batch import (
     stamp_append_time,
 )
 from kcore_ext.batch.crc32c import crc32c
-from kcore_ext.batch.survey import BatchSurvey
+from kcore_ext.batch.survey import BatchSurvey, survey
 
 if TYPE_CHECKING:
     from kcore.broker.configs.log_config import LogConfig
@@ -67,6 +67,9 @@ Appended = tuple[int, int]
 """The base offset of a batch, and the time of its append in ms (-1 for create times)."""
 CheckedBatch = tuple["bytes | bytearray", int, int]
 """A batch in the form that the log stores, its largest timestamp, and the time of its append (-1 for create times)."""
+Survey = tuple[int, int, int, bool]
+"""What `survey` returns about a batch: the smallest and the largest timestamp in ms, the number of records without a
+key, and whether the records are numbered 0, 1, 2, ..."""
 Unpack = Callable[[int, "Buffer", int], Generator[int, None, bytes]]
 """Decompresses (codec, data, the largest output) in steps, and yields the cost of each step in microseconds."""
 
@@ -166,12 +169,14 @@ def append(
         KafkaError: the batch is refused.
         LogError: the batch could not be staged.
     """
-    steps = _check(records, header, partition.config, now, unpack)
+    checked = _check(records, header, partition.config, now, unpack)
+    if isinstance(checked, tuple):
+        return _stage(partition, checked, header, guard, verify)
     try:
-        cost = next(steps)
+        cost = next(checked)
     except StopIteration as end:
         return _stage(partition, end.value, header, guard, verify)
-    return _stage_late(partition, cost, steps, header, guard, verify)
+    return _stage_late(partition, cost, checked, header, guard, verify)
 
 
 def _stage_late(
@@ -222,18 +227,24 @@ def _stage(
 
 
 def _check(
-    records: bytes, header: BatchHeader, config: LogConfig, now: Now, unpack: Unpack
-) -> Generator[int, None, CheckedBatch]:
+    records: bytes,
+    header: BatchHeader,
+    config: LogConfig,
+    now: Now,
+    unpack: Unpack,
+    found: Survey | None = None,
+    unpacked: bytes | None = None,
+) -> CheckedBatch | Generator[int, None, CheckedBatch]:
     """Checks everything about a batch except its producer; converts it to the form that the log stores.
 
-    Yields:
-        The cost of each step in microseconds.
+    `found` is the survey of a batch that needed several steps, and `unpacked` its records if it is compressed.
 
     Returns:
-        The batch in the form that the log stores.
+        The batch in the form that the log stores, or a generator that returns it. The generator yields the cost of each
+        step in microseconds. A short batch that needs no change has no generator, because one takes a microsecond.
 
     Raises:
-        KafkaError: the batch is refused.
+        KafkaError: the batch is refused. The generator raises it, too.
     """
     if header.base_offset != 0:
         raise KafkaError(ErrorCode.INVALID_RECORD)
@@ -242,12 +253,14 @@ def _check(
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
     batch = records if size == len(records) and type(records) is bytes else bytes(records[:size])
     codec = header.compression
-    try:
-        found, unpacked = yield from _survey(batch, unpack)
-    except CorruptBatchError as error:
-        refused = ErrorCode.CORRUPT_MESSAGE if error.fault in {"crc", "size", "magic"} else ErrorCode.INVALID_RECORD
-        raise KafkaError(refused) from error
-    earliest_ms, max_timestamp_ms, consecutive = found.earliest_ms, found.latest_ms, found.consecutive
+    if found is None:
+        if codec or size > SURVEYED_BYTES or header.record_count > SURVEYED_RECORDS:
+            return _check_in_steps(batch, header, config, now, unpack)
+        try:
+            found = survey(batch)
+        except CorruptBatchError as error:
+            raise _refusal(error) from error
+    earliest_ms, max_timestamp_ms, keyless, consecutive = found
     wall_ms = now.wall_ms
     last_delta = header.last_offset_delta
     if (
@@ -265,12 +278,12 @@ def _check(
             earliest_ms < wall_ms - config.timestamp_before_max_ms
             or max_timestamp_ms > wall_ms + config.timestamp_after_max_ms
         )
-    if suspect or (found.keyless and config.compact):
-        yield from _refuse_records(batch, header, config, wall_ms, unpacked)
+    if suspect or (keyless and config.compact):
+        return _refuse_records(batch, header, config, wall_ms, unpacked)
     target = codec if config.compression is None else config.compression
     if target != codec or not consecutive:
         # Offsets may not be consecutive: some old clients number the records of compressed batches wrongly.
-        return (yield from _convert(batch, header, target, config, now, max_timestamp_ms, unpacked))
+        return _convert(batch, header, target, config, now, max_timestamp_ms, unpacked)
     if config.log_append_time or max_timestamp_ms != header.max_timestamp_ms or header.is_log_append_time:
         return _with_times(batch, header, config, now, max_timestamp_ms)
     if size > config.segment_bytes:
@@ -278,7 +291,26 @@ def _check(
     return batch, max_timestamp_ms, NO_TIMESTAMP
 
 
-def _survey(batch: bytes, unpack: Unpack) -> Generator[int, None, tuple[BatchSurvey, bytes | None]]:
+def _check_in_steps(
+    batch: bytes, header: BatchHeader, config: LogConfig, now: Now, unpack: Unpack
+) -> Generator[int, None, CheckedBatch]:
+    """Checks a batch of any size and codec as `_check`; yields the cost of each step in microseconds."""
+    try:
+        found, unpacked = yield from _survey(batch, unpack)
+    except CorruptBatchError as error:
+        raise _refusal(error) from error
+    checked = _check(batch, header, config, now, unpack, found, unpacked)
+    return checked if isinstance(checked, tuple) else (yield from checked)
+
+
+def _refusal(error: CorruptBatchError) -> KafkaError:
+    """Returns the error of a response for the fault of a batch."""
+    return KafkaError(
+        ErrorCode.CORRUPT_MESSAGE if error.fault in {"crc", "size", "magic"} else ErrorCode.INVALID_RECORD
+    )
+
+
+def _survey(batch: bytes, unpack: Unpack) -> Generator[int, None, tuple[Survey, bytes | None]]:
     """Checks size, CRC and every record of a batch in steps; yields their costs in microseconds.
 
     Returns:
@@ -300,7 +332,7 @@ def _survey(batch: bytes, unpack: Unpack) -> Generator[int, None, tuple[BatchSur
     found.open(prepared(records))
     while not found.advance(SURVEYED_RECORDS, SURVEYED_BYTES):
         yield SURVEY_COST
-    return found, records
+    return (found.earliest_ms, found.latest_ms, found.keyless, found.consecutive), records
 
 
 def _convert(
@@ -345,7 +377,7 @@ def _with_times(
 
 def _refuse_records(
     batch: bytes, header: BatchHeader, config: LogConfig, wall_ms: int, unpacked: bytes | None
-) -> Generator[int, None, NoReturn]:
+) -> Generator[int, None, CheckedBatch]:
     """Refuses a batch and lists the records with invalid keys or timestamps.
 
     Yields:
