@@ -85,6 +85,11 @@ class ClusterMember:
             raise
 
     @property
+    def started(self) -> bool:
+        """True from the end of `start` until `stop`."""
+        return self._task is not None
+
+    @property
     def ended(self) -> asyncio.Task[None]:
         """The task that starts the next incarnations; it is done if there will be none. It exists after `start`."""
         assert self._task is not None, "start the member first"
@@ -174,7 +179,11 @@ class ThreadMember:
         try:
             self._run(self.member.start())
         except BaseException:
-            self._end()
+            try:
+                if self.member.started:  # an interrupt arrived after the start
+                    self._run(self.member.stop(hand_over=False))
+            finally:
+                self._end()
             raise
 
     def leave_to_parent(self, reason: str) -> None:
@@ -186,12 +195,12 @@ class ThreadMember:
             coroutine.close()
             raise EngineClosedError(self._refusal)
         tasks: list[asyncio.Future[Any]] = []
-        future = asyncio.run_coroutine_threadsafe(_noted(coroutine, tasks), self._loop)
         try:
-            return future.result()
+            return asyncio.run_coroutine_threadsafe(_noted(coroutine, tasks), self._loop).result()
         except BaseException:
-            if not future.done():  # an interrupt: the node ends in order before the loop stops
-                asyncio.run_coroutine_threadsafe(_cancel(tasks), self._loop).result()
+            # After an interrupt, the node ends in order before the loop stops. The interrupt may arrive before
+            # `run_coroutine_threadsafe` has returned, although the loop already runs the coroutine.
+            asyncio.run_coroutine_threadsafe(_cancel(tasks), self._loop).result()
             raise
 
     def _end(self) -> None:

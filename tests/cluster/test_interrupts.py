@@ -58,6 +58,38 @@ def test_an_interrupted_open_gives_up_the_lease(store: MemoryCluster, monkeypatc
         assert node.cluster_id() == CLUSTER_ID
 
 
+@pytest.mark.parametrize("started", [False, True], ids=["while it starts", "after it has started"])
+def test_an_interrupt_before_the_wait_for_the_start_gives_up_the_lease(
+    store: MemoryCluster, monkeypatch: pytest.MonkeyPatch, started: bool
+) -> None:
+    """The event loop may run ahead of the thread that waits for it, for example on a busy machine."""
+    run = asyncio.run_coroutine_threadsafe
+    starting = threading.Event()
+
+    async def wait(*_: Any) -> None:
+        starting.set()
+        await asyncio.Event().wait()
+
+    def interrupted(coroutine: Any, loop: asyncio.AbstractEventLoop) -> Any:
+        monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", run)
+        future = run(coroutine, loop)
+        if started:
+            future.result(60)
+        else:
+            assert starting.wait(60)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
+    with monkeypatch.context() as patched:
+        if not started:
+            patched.setattr(cluster_node.Server, "start", wait)
+        with pytest.raises(KeyboardInterrupt):
+            kcore.open(cluster=URL, config=settings(1))
+    assert leases_ms(store) == [0]
+    with kcore.open(cluster=URL, config=settings(1)) as node:
+        assert node.cluster_id() == CLUSTER_ID
+
+
 def test_an_interrupted_close_gives_up_the_lease(store: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     node = kcore.open(cluster=URL, config=settings(1))
     monkeypatch.setattr(ClusterNode, "_hand_over", interrupt)
