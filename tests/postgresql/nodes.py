@@ -25,14 +25,18 @@ class NodeProcesses:
         folder: the folder of the logs.
         count: the number of nodes; their ids begin with 1.
         settings: further settings.
+        listener: the beginning of the listeners, such as "SASL_PLAINTEXT://".
     """
 
-    def __init__(self, url: str, folder: Path, count: int = 3, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, url: str, folder: Path, count: int = 3, settings: Mapping[str, str] | None = None, listener: str = ""
+    ) -> None:
         self.url = url
         self.folder = folder
         self.ports = {node_id: free_port() for node_id in range(1, count + 1)}
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         self.settings = dict(settings or {})
+        self._listener = listener
         self._environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         self.command("init", url)
 
@@ -55,7 +59,7 @@ class NodeProcesses:
     def start(self, node_id: int) -> None:
         """Starts a node, and does not wait for it."""
         command = [sys.executable, "-m", "kcore", "serve", "--cluster", self.url, "--node-id", str(node_id)]
-        command += ["--listen", f"127.0.0.1:{self.ports[node_id]}"]
+        command += ["--listen", f"{self._listener}127.0.0.1:{self.ports[node_id]}"]
         for name, value in self.settings.items():
             command += ["-c", f"{name}={value}"]
         with (self.folder / f"{node_id}.log").open("ab") as log:

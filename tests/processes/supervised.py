@@ -28,6 +28,7 @@ class Supervised:
         folder: the folder for the data and the log.
         processes: the number of processes.
         settings: further settings.
+        listener: the beginning of the listener, such as "SASL_PLAINTEXT://".
 
     Attributes:
         data: the data folder.
@@ -35,12 +36,15 @@ class Supervised:
         log: the output of all processes.
     """
 
-    def __init__(self, folder: Path, processes: int, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, processes: int, settings: Mapping[str, str] | None = None, listener: str = ""
+    ) -> None:
         self.data = folder / "data"
         self.log = folder / "output.log"
         self.processes = processes
         self.ports: list[int] = []
         self.settings = dict(settings or {})
+        self._listener = listener
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -78,7 +82,7 @@ class Supervised:
     def launch(self) -> None:
         """Starts the supervisor with the chosen ports."""
         command = [sys.executable, "-m", "kcore", "serve", "--processes", str(self.processes)]
-        command += ["--data", str(self.data), "--listen", f"127.0.0.1:{self.ports[0]}", "--log-level", "info"]
+        command += ["--data", str(self.data), "--listen", f"{self._listener}127.0.0.1:{self.ports[0]}", "--log-level", "info"]
         for name, value in self.settings.items():
             command += ["-c", f"{name}={value}"]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
