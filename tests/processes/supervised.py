@@ -82,7 +82,8 @@ class Supervised:
     def launch(self) -> None:
         """Starts the supervisor with the chosen ports."""
         command = [sys.executable, "-m", "kcore", "serve", "--processes", str(self.processes)]
-        command += ["--data", str(self.data), "--listen", f"{self._listener}127.0.0.1:{self.ports[0]}", "--log-level", "info"]
+        listener = f"{self._listener}127.0.0.1:{self.ports[0]}"
+        command += ["--data", str(self.data), "--listen", listener, "--log-level", "info"]
         for name, value in self.settings.items():
             command += ["-c", f"{name}={value}"]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
