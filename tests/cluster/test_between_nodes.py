@@ -11,6 +11,7 @@ from kcore.broker.cluster.forwarding import seal, unseal
 from kcore.broker.cluster.node_access import NodeAccess, NodeSecrets
 from kcore.broker.metadata.image import ConfigType
 from kcore.errors import KafkaError
+from kcore.process_logging import LINES_BURST
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
@@ -19,6 +20,7 @@ from kcore.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kcore.protocol.messages.create_acls import CreateAclsRequest
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kcore.protocol.messages.envelope import EnvelopeRequest
+from kcore.protocol.messages.fetch import FetchRequest
 from kcore.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -154,10 +156,96 @@ def test_requests_of_nodes_are_refused_without_the_secret_of_a_node(world: Clust
         assert isinstance(response, Pending) or response.error_code == ErrorCode.NONE, request
 
 
+@pytest.mark.parametrize(
+    ("settings", "context", "reason"),
+    [
+        ({}, RequestContext(0, node_secret="guessed"), "has no secret of a live node"),
+        ({}, RequestContext(0), "has no secret of a live node"),
+        (
+            {"inter.broker.listener.name": "PLAINTEXT"},
+            from_node(1)._replace(listener="PUBLIC"),
+            "only inter.broker.listener.name serves requests of nodes",
+        ),
+        (
+            {
+                "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+                "super.users": "User:node",
+            },
+            RequestContext(0, principal="User:alice"),
+            "principal 'User:alice' is not allowed to act as a node",
+        ),
+    ],
+    ids=["wrong secret", "no secret", "wrong listener", "no permission"],
+)
+def test_a_refused_request_of_a_node_is_logged(
+    caplog: pytest.LogCaptureFixture, settings: dict[str, str], context: RequestContext, reason: str
+) -> None:
+    """An operator sees who was refused, and why; a client that repeats the request does not fill the disk."""
+    world = ClusterWorld(settings=settings)
+    world.start()
+    engine = world.controller.engine
+    assert engine is not None
+    caplog.clear()
+    context = context._replace(client_host="/10.1.2.3")
+    requests = {
+        "ENVELOPE": seal(CONTEXT, create("t")),
+        "BROKER_HEARTBEAT": BrokerHeartbeatRequest(),
+        "ALTER_PARTITION": AlterPartitionRequest(),
+        "ALLOCATE_PRODUCER_IDS": AllocateProducerIdsRequest(),
+    }
+    for request in requests.values():
+        version = engine.newest_version(request)
+        assert engine.submit(context._replace(api_version=version), request).error_code
+    assert len(caplog.messages) == len(requests)
+    for name, line in zip(requests, caplog.messages, strict=True):
+        assert line.startswith(f"cluster: {name} from /10.1.2.3 at listener ")
+        assert reason in line
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}
+    assert "guessed" not in caplog.text
+    for _ in range(10 * LINES_BURST):
+        engine.submit(context, requests["ENVELOPE"])
+    assert len(caplog.messages) < 2 * LINES_BURST
+    world.close()
+
+
+def test_an_unusable_envelope_is_logged(world: ClusterWorld, caplog: pytest.LogCaptureFixture) -> None:
+    engine = world.controller.engine
+    assert engine is not None
+    caplog.clear()
+    other = 1 if engine.config.node_id != 1 else 2
+    envelopes = [seal(CONTEXT, FetchRequest()), seal(CONTEXT, FetchRequest()), seal(CONTEXT, create("t"))]
+    envelopes[0].request_principal = b"\0\0\x01"
+    envelopes[2].request_principal = None
+    codes = [engine.submit(from_node(other), envelope).error_code for envelope in envelopes]
+    assert codes == [
+        ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUEST,
+    ]
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * 3
+    assert "API 1 is not forwarded" in caplog.messages[1]
+    assert "a node may only create the coordinators' topics for itself" in caplog.messages[2]
+
+
+def test_the_refusal_of_an_envelope_is_logged_by_its_sender(
+    world: ClusterWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    controller, sender = world.controller, next(node for node in world.up if node is not world.controller)
+    assert controller.engine is not None
+    controller.engine.node_secrets.update([])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NodeSecrets, "update", lambda self, nodes: None)  # no poll tells it the secrets
+        assert sender.send(create("t")).topics[0].error_code == ErrorCode.NOT_CONTROLLER
+    number = controller.engine.config.node_id
+    text = f"the controller, node {number}, refused CREATE_TOPICS of a client of this node"
+    assert any(f"{text} with CLUSTER_AUTHORIZATION_FAILED" in line for line in caplog.messages)
+    assert sender.send(create("t")).topics[0].error_code == ErrorCode.NONE
+
+
 def test_before_the_first_look_at_the_cluster_no_client_is_a_node() -> None:
     access = NodeAccess("", None, NodeSecrets())
-    assert not access.allowed(RequestContext(0, "c"))
-    assert not access.allowed(RequestContext(0, "kcore-node", node_secret="guessed"))
+    assert not access.allowed(RequestContext(0, "c"), ApiKey.ENVELOPE)
+    assert not access.allowed(RequestContext(0, "kcore-node", node_secret="guessed"), ApiKey.ENVELOPE)
 
 
 def test_a_node_of_an_older_version_has_no_secret_and_none_is_needed(world: ClusterWorld) -> None:
@@ -170,11 +258,11 @@ def test_a_node_of_an_older_version_has_no_secret_and_none_is_needed(world: Clus
     stranger = RequestContext(0, "c")
     old = nodes[0]._replace(description=nodes[0].description._replace(secret=""))
     secrets.update([*nodes[1:], old])
-    assert access.allowed(stranger)
+    assert access.allowed(stranger, ApiKey.ENVELOPE)
     secrets.update([*nodes[1:], old._replace(fenced=True)])
-    assert not access.allowed(stranger)
+    assert not access.allowed(stranger, ApiKey.ENVELOPE)
     secrets.update([])
-    assert not access.allowed(stranger)
+    assert not access.allowed(stranger, ApiKey.ENVELOPE)
 
 
 def test_any_node_creates_topics(world: ClusterWorld) -> None:

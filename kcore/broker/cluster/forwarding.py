@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import struct
 from collections.abc import Callable
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
+from kcore.broker.cluster.node_access import REFUSED, log_refusal
 from kcore.broker.metadata.names import is_internal
 from kcore.errors import KafkaError
-from kcore.process_logging import log_failure
+from kcore.process_logging import limited_logger, log_failure
 from kcore.protocol import DecodeError
 from kcore.protocol.api_keys import (
     ApiKey,
@@ -19,7 +19,7 @@ from kcore.protocol.api_keys import (
     response_class,
     response_header_version,
 )
-from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.error_codes import ErrorCode, code_name
 from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kcore.protocol.messages.default_principal_data import DefaultPrincipalData
 from kcore.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kcore.runtime.peers import Peers
     from kcore_ext.runtime.timer_wheel import TimerWheel
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 FORWARDED: Final = frozenset(
     {
@@ -66,6 +66,8 @@ ENVELOPED: Final = FORWARDED | {ApiKey.METADATA}
 RETRY_MS: Final = 100
 RETRY_FOR_MS: Final = 800
 """The time for which a request is sent again, so that clients do not see that another node becomes the controller."""
+
+UNUSABLE: Final = REFUSED + "%s. It was sent by a node of another version, or by a client that is no node"
 
 OWN_VERSION: Final = 7
 """The version of CreateTopics in the requests of nodes themselves."""
@@ -218,6 +220,8 @@ class Forwarder:
 
         def arrived(envelope: EnvelopeResponse | None) -> None:
             if envelope is None or envelope.error_code or envelope.response_data is None:
+                if envelope is not None and envelope.error_code != ErrorCode.NOT_CONTROLLER:
+                    _log_refused(controller, request, envelope.error_code)
                 done(None)
                 return
             position = _CORRELATION_ID + response_header_version(request.API_KEY, context.api_version)
@@ -247,6 +251,16 @@ class Forwarder:
         controller = self._cluster.controller_id
         if controller >= 0:
             self._peers.send(controller, envelope, 0, lambda response: None)
+
+
+def _log_refused(controller: int, request: Any, code: int) -> None:
+    """Logs that the controller has refused the envelope of a client's request."""
+    logger.warning(
+        "cluster: the controller, node %d, refused %s of a client of this node with %s; its log names the reason",
+        controller,
+        ApiKey(request.API_KEY).name,
+        code_name(code),
+    )
 
 
 class EnvelopeApi(Api[EnvelopeRequest, EnvelopeResponse]):
@@ -287,13 +301,17 @@ class EnvelopeApi(Api[EnvelopeRequest, EnvelopeResponse]):
 
     def handle(self, context: RequestContext, request: EnvelopeRequest) -> Any:
         """Decides a client's request as this node's own, with the client's principal; or a node's request."""
-        if not self._access.allowed(context):
+        if not self._access.allowed(context, self.key):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if not self._decides():
             return self.error(context, request, ErrorCode.NOT_CONTROLLER)
-        if request.request_principal is None:
-            return self._create(request)
-        inner = unseal(request, context.listener, self._max_elements)
+        try:
+            if request.request_principal is None:
+                return self._create(request)
+            inner = unseal(request, context.listener, self._max_elements)
+        except KafkaError as error:
+            log_refusal(UNUSABLE, context, self.key, error)
+            return self.error(context, request, error.code)
         response = self._submit(*inner)
         if not isinstance(response, Pending):
             return _wrapped(inner, response)

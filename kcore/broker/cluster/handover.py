@@ -233,7 +233,7 @@ class AlterPartitionApi(NodeApi[AlterPartitionRequest, AlterPartitionResponse]):
     def _refusal(
         self, machine: MetadataMachine, context: RequestContext, request: AlterPartitionRequest
     ) -> ErrorCode | None:
-        if not self.access.allowed(context):
+        if not self.access.allowed(context, self.key):
             return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return registration_error(machine, request.broker_id, request.broker_epoch)
 
@@ -281,7 +281,7 @@ class BrokerHeartbeatApi(NodeApi[BrokerHeartbeatRequest, BrokerHeartbeatResponse
         self, machine: MetadataMachine, context: RequestContext, request: BrokerHeartbeatRequest
     ) -> BrokerHeartbeatResponse:
         """Tells the node whether it may stop: when it no longer leads any partition."""
-        if not self.access.allowed(context):
+        if not self.access.allowed(context, self.key):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         code = registration_error(machine, request.broker_id, request.broker_epoch)
         if code is None and not machine.leads():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from kcore.broker.apis.control import ControlApi
+from kcore.process_logging import fields, limited_logger
 from kcore.protocol.authorizer import CLUSTER_NAME, Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -12,9 +13,23 @@ if TYPE_CHECKING:
 
     from kcore.broker.metadata.machine import MetadataMachine
     from kcore.cluster.store import RegisteredNode
+    from kcore.protocol.api_keys import ApiKey
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.shard import Shard
+
+logger = limited_logger(__name__)
+
+REFUSED: Final = "cluster: %s from %s at listener %s refused: "
+WRONG_LISTENER: Final = REFUSED + "only inter.broker.listener.name serves requests of nodes"
+WRONG_SECRET: Final = REFUSED + (
+    "the client has no secret of a live node. A node that has just registered repeats the request; if the lines "
+    "continue, the client is no node of this cluster"
+)
+NO_PERMISSION: Final = REFUSED + (
+    "principal %r is not allowed to act as a node; if it is that of a node, name it in super.users, or allow it "
+    "CLUSTER_ACTION on the cluster"
+)
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -62,15 +77,40 @@ class NodeAccess(NamedTuple):
     authorizer: Authorizer | None = None
     secrets: NodeSecrets = NodeSecrets()
 
-    def allowed(self, context: RequestContext) -> bool:
-        """Returns True if the client may act as a node."""
+    def allowed(self, context: RequestContext, key: ApiKey) -> bool:
+        """Returns True if the client may act as a node. Logs the refusal of its request otherwise.
+
+        Args:
+            context: the context of the request.
+            key: its API.
+        """
         if self.listener and context.listener != self.listener:
+            log_refusal(WRONG_LISTENER, context, key)
             return False
         authorizer = self.authorizer
         if authorizer is None:
             known = self.secrets.known
-            return known is None or context.node_secret in known
-        return authorizer.allowed(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+            if known is None or context.node_secret in known:
+                return True
+            log_refusal(WRONG_SECRET, context, key)
+            return False
+        if authorizer.allowed(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+            return True
+        log_refusal(NO_PERMISSION, context, key, context.principal)
+        return False
+
+
+def log_refusal(message: str, context: RequestContext, key: ApiKey, *values: object) -> None:
+    """Logs that a request of a node is refused. The log limits the lines of each message.
+
+    Args:
+        message: the message, which begins with `REFUSED`.
+        context: the context of the request.
+        key: its API.
+        values: further values of the message.
+    """
+    about = fields(api=key.name, client_id=context.client_id, connection=context.connection_id)
+    logger.warning(message, key.name, context.client_host, context.listener, *values, extra=about)
 
 
 class NodeApi(ControlApi[Request, Response]):

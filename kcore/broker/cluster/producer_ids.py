@@ -89,7 +89,7 @@ class AllocateProducerIdsApi(NodeApi[AllocateProducerIdsRequest, AllocateProduce
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: AllocateProducerIdsRequest) -> Any:
         """Writes the record of the block; the node must be registered in the epoch of the request."""
-        if not self.access.allowed(context):
+        if not self.access.allowed(context, self.key):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         broker = machine.image.brokers.get(request.broker_id)
         if broker is None:
