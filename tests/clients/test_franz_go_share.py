@@ -25,6 +25,13 @@ pytestmark = pytest.mark.long
 
 GROUP_RESOURCE = 32
 SETTINGS = {"group.share.assignment.interval.ms": "0", "group.share.min.record.lock.duration.ms": "1000"}
+MODES = [
+    "ok: each record once, and never again",
+    "ok: released records come again, rejected ones do not",
+    "ok: a lock is renewed",
+    "ok: a member that leaves releases its records",
+]
+"""The lines of the program in mode "modes"."""
 
 
 @pytest.mark.timeout(400)
@@ -35,15 +42,7 @@ def test_franz_go_acknowledges_releases_rejects_and_renews_records(tmp_path: Pat
         done = subprocess.run(
             [executable, "modes", server.bootstrap], capture_output=True, text=True, timeout=300, check=False
         )
-    assert (done.stdout.splitlines(), done.returncode) == (
-        [
-            "ok: each record once, and never again",
-            "ok: released records come again, rejected ones do not",
-            "ok: a lock is renewed",
-            "ok: a member that leaves releases its records",
-        ],
-        0,
-    ), done.stderr[-4000:]
+    assert (done.stdout.splitlines(), done.returncode) == (MODES, 0), done.stderr[-4000:]
     assert (tmp_path / "server.log").read_text() == ""
 
 

@@ -14,27 +14,28 @@ from tests.clients.java_programs import command
 LIMIT_S = 300.0
 """The time limit of the program, which starts a virtual machine and waits for two rebalances."""
 
+STEPS = [
+    "ok: topic created",
+    "ok: records produced in order",
+    "ok: two members share the partitions",
+    "ok: every record arrived whole",
+    "ok: the one who stays takes over",
+    "ok: offsets committed",
+    "ok: seek by time",
+    "ok: group described",
+    "ok: a group with members is not deleted",
+    "ok: offsets altered",
+    "ok: offsets and group deleted",
+    "ok: topic administrated",
+    "ok: topic deleted",
+]
+"""The lines of the program KafkaClient."""
+
 
 @pytest.mark.timeout(LIMIT_S + 60)
 def test_java_clients_work(bootstrap: str, name: str) -> None:
-    program = finished([*command("KafkaClient"), bootstrap, name, name])
-    assert (program.stdout.splitlines(), program.returncode) == (
-        [
-            "ok: topic created",
-            "ok: records produced in order",
-            "ok: two members share the partitions",
-            "ok: every record arrived whole",
-            "ok: the one who stays takes over",
-            "ok: offsets committed",
-            "ok: seek by time",
-            "ok: group described",
-            "ok: a group with members is not deleted",
-            "ok: offsets altered",
-            "ok: offsets and group deleted",
-            "ok: topic administrated and deleted",
-        ],
-        0,
-    ), program.stderr
+    program = finished([*command("KafkaClient"), bootstrap, name, name, "1"])
+    assert (program.stdout.splitlines(), program.returncode) == (STEPS, 0), program.stderr
 
 
 def finished(arguments: list[str]) -> subprocess.CompletedProcess[str]:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import queue
 import subprocess
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from kcore.client.connection import Connection
 from kcore.protocol.messages.incremental_alter_configs import (
@@ -22,10 +17,9 @@ from kcore.protocol.messages.incremental_alter_configs import (
 )
 from kcore.testing import ServerProcess
 from tests.clients.java_programs import command
+from tests.clients.streams_apps import DEADLINE_S, SOURCE, Applications, counts, lines
 
-SOURCE = Path(__file__).with_name("streams_java")
 TOOL = "org.apache.kafka.tools.streams.StreamsGroupCommand"
-DEADLINE_S = 90.0
 SETTINGS = {
     "offsets.topic.num.partitions": "4",
     "group.initial.rebalance.delay.ms": "0",
@@ -39,138 +33,12 @@ SETTINGS = {
 }
 
 
-class App:
-    """One instance of a Kafka Streams application: a Java process that obeys commands."""
-
-    def __init__(self, bootstrap: str, prefix: str, kind: str, folder: Path, **settings: str) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        options = {
-            "bootstrap.servers": bootstrap,
-            "application.id": f"{prefix}-app",
-            "state.dir": str(folder),
-            "consumer.session.timeout.ms": "6000",
-            "consumer.heartbeat.interval.ms": "300",
-            **settings,
-        }
-        with (folder / "log").open("w") as log:
-            self.process = subprocess.Popen(
-                [*command("StreamsApp", SOURCE), prefix, kind, *(f"{name}={value}" for name, value in options.items())],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        self._lines: queue.Queue[str] = queue.Queue()
-        self.seen: list[str] = []
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self._lines.put(line.strip())
-
-    def wait_for(self, start: str) -> str:
-        """Returns the next line that begins with a text."""
-        deadline = time.monotonic() + DEADLINE_S
-        while (left := deadline - time.monotonic()) > 0:
-            with contextlib.suppress(queue.Empty):
-                line = self._lines.get(timeout=min(left, 1))
-                self.seen.append(line)
-                if line.startswith(start):
-                    return line
-        raise AssertionError(f"no line {start!r}; there were {self.seen}")
-
-    def ask(self, request: str) -> str:
-        """Sends a command; returns the text after its name in the output."""
-        self._write(request)
-        return self.wait_for(request).partition(" ")[2]
-
-    def until(self, request: str, done: Callable[[str], bool]) -> str:
-        """Repeats a command until `done` accepts its output; returns the output."""
-        deadline = time.monotonic() + DEADLINE_S
-        while time.monotonic() < deadline:
-            output = self.ask(request)
-            if done(output):
-                return output
-            time.sleep(0.2)
-        raise AssertionError(f"the last output of {request!r} was {output}")
-
-    def stop(self) -> None:
-        """Closes the application; it leaves its group."""
-        self._write("stop")
-        assert self.wait_for("closed") == "closed true"
-        assert self.process.wait(DEADLINE_S) == 0
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def _write(self, line: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{line}\n")
-        self.process.stdin.flush()
-
-
-class Cluster:
+class Cluster(Applications):
     """A server, the applications on it, and the topics' contents."""
 
     def __init__(self, server: ServerProcess, folder: Path) -> None:
+        super().__init__(server.bootstrap, folder)
         self.server = server
-        self.folder = folder
-        self.apps: list[App] = []
-
-    def start(self, prefix: str, kind: str, **settings: str) -> App:
-        app = App(self.server.bootstrap, prefix, kind, self.folder / f"app-{len(self.apps)}", **settings)
-        self.apps.append(app)
-        return app
-
-    def create(self, **topics: int) -> None:
-        admin = AdminClient({"bootstrap.servers": self.server.bootstrap, "log_level": 0})
-        made = admin.create_topics([NewTopic(name.replace("_", "-"), count, 1) for name, count in topics.items()])
-        for future in made.values():
-            future.result()
-
-    def produce(self, topic: str, *records: tuple[str, str]) -> None:
-        """Produces records to the partitions that Java's clients choose."""
-        producer = Producer(
-            {"bootstrap.servers": self.server.bootstrap, "partitioner": "murmur2_random", "log_level": 0}
-        )
-        for key, value in records:
-            producer.produce(topic, key=key, value=value)
-        assert producer.flush(30) == 0
-
-    def read_until(self, topic: str, done: Callable[[dict[str, str]], bool]) -> dict[str, str]:
-        """Reads committed records of a topic until `done` accepts the last values of all keys."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.server.bootstrap,
-                "group.id": f"reader-of-{topic}",
-                "auto.offset.reset": "earliest",
-                "isolation.level": "read_committed",
-                "enable.auto.commit": False,
-                "log_level": 0,
-            }
-        )
-        values: dict[str, str] = {}
-        try:
-            consumer.subscribe([topic])
-            deadline = time.monotonic() + DEADLINE_S
-            while not done(values) and time.monotonic() < deadline:
-                message = consumer.poll(0.5)
-                if message is not None and not message.error():
-                    key, value = message.key(), message.value()
-                    assert key is not None
-                    assert value is not None
-                    values[key.decode()] = value.decode()
-        finally:
-            consumer.close()
-        assert done(values), values
-        return values
-
-    def topics(self) -> set[str]:
-        """Returns the names of all topics."""
-        admin = AdminClient({"bootstrap.servers": self.server.bootstrap, "log_level": 0})
-        return set(admin.list_topics(timeout=30).topics)
 
     def set_group(self, group_id: str, name: str, value: str) -> None:
         """Sets a setting of one group."""
@@ -201,18 +69,8 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         try:
             yield running
         finally:
-            for app in running.apps:
-                app.kill()
+            running.kill()
     assert "Traceback" not in (tmp_path / "server.log").read_text()
-
-
-def lines(start: int, stop: int) -> list[tuple[str, str]]:
-    return [(str(number), f"every word-{number % 5}") for number in range(start, stop)]
-
-
-def counts(total: int) -> dict[str, str]:
-    per_word = {f"word-{word}": str(len(range(word, total, 5))) for word in range(5)}
-    return {"every": str(total), **per_word}
 
 
 @pytest.mark.long

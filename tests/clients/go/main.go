@@ -3,6 +3,8 @@
 //	program modes BOOTSTRAP               prints a line for each mode that went as expected
 //	program follow BOOTSTRAP GROUP TOPIC  accepts all records; prints the values once they are acknowledged
 //	program work BOOTSTRAP GROUP TOPIC SEED  accepts, rejects and releases records at random until its input ends
+//
+// With KAFKA_USER and KAFKA_PASSWORD in the environment, it logs in with PLAIN.
 package main
 
 import (
@@ -18,11 +20,24 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
 )
 
 const limit = 60 * time.Second
 
 var bootstrap string
+
+// connect makes a client with the bootstrap address and the credentials.
+func connect(options ...kgo.Opt) *kgo.Client {
+	options = append(options, kgo.SeedBrokers(bootstrap))
+	if user := os.Getenv("KAFKA_USER"); user != "" {
+		auth := plain.Auth{User: user, Pass: os.Getenv("KAFKA_PASSWORD")}
+		options = append(options, kgo.SASL(auth.AsMechanism()))
+	}
+	client, err := kgo.NewClient(options...)
+	must(err)
+	return client
+}
 
 func main() {
 	bootstrap = os.Args[2]
@@ -210,8 +225,8 @@ type member struct {
 
 func newMember(clientID, group, topic string) *member {
 	m := &member{}
-	client, err := kgo.NewClient(
-		kgo.SeedBrokers(bootstrap), kgo.ClientID(clientID), kgo.ShareGroup(group), kgo.ConsumeTopics(topic),
+	m.client = connect(
+		kgo.ClientID(clientID), kgo.ShareGroup(group), kgo.ConsumeTopics(topic),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 100 * time.Millisecond }),
 		kgo.ShareMaxRecords(20),
 		kgo.ShareAckCallback(func(_ *kgo.Client, results kgo.ShareAckResults) {
@@ -228,8 +243,6 @@ func newMember(clientID, group, topic string) *member {
 			}
 		}),
 	)
-	must(err)
-	m.client = client
 	return m
 }
 
@@ -285,8 +298,7 @@ func untilEndOfInput() func() bool {
 
 // prepare makes a topic with records, and a group of the same name that begins at the first record.
 func prepare(name string, partitions int32, records int) {
-	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	must(err)
+	client := connect(kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -307,8 +319,7 @@ func prepare(name string, partitions int32, records int) {
 
 // configure changes a setting of a group.
 func configure(group, name, value string) {
-	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap))
-	must(err)
+	client := connect()
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()

@@ -30,6 +30,7 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.GroupNotEmptyException;
 import org.apache.kafka.common.errors.RebalanceInProgressException;
+import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
@@ -37,7 +38,8 @@ import org.apache.kafka.common.serialization.StringSerializer;
 /**
  * Java's own clients against a server: produces, shares a group of the classic protocol, commits, administrates.
  *
- * <p>Arguments: HOST:PORT, a topic and a group that nobody uses. Each step that held is a line "ok: ...".
+ * <p>Arguments: HOST:PORT, a topic and a group that nobody uses, the number of nodes, and settings of all clients as
+ * name=value. Each step that held is a line "ok: ...".
  */
 public final class KafkaClient {
     private static final int PARTITIONS = 3;
@@ -47,20 +49,26 @@ public final class KafkaClient {
     private static final String RETENTION_MS = "1000000000000";
     private static final String LONGER_RETENTION_MS = "2000000000000";
 
-    private final String bootstrap;
     private final String topic;
     private final String group;
+    private final int nodes;
+    private final Map<String, Object> common = new HashMap<>();
     private final Admin admin;
 
-    private KafkaClient(String bootstrap, String topic, String group) {
-        this.bootstrap = bootstrap;
-        this.topic = topic;
-        this.group = group;
-        this.admin = Admin.create(Map.of("bootstrap.servers", bootstrap));
+    private KafkaClient(String... arguments) {
+        this.topic = arguments[1];
+        this.group = arguments[2];
+        this.nodes = Integer.parseInt(arguments[3]);
+        common.put("bootstrap.servers", arguments[0]);
+        for (int index = 4; index < arguments.length; index++) {
+            String[] setting = arguments[index].split("=", 2);
+            common.put(setting[0], setting[1]);
+        }
+        this.admin = Admin.create(common);
     }
 
     public static void main(String[] arguments) throws Exception {
-        KafkaClient client = new KafkaClient(arguments[0], arguments[1], arguments[2]);
+        KafkaClient client = new KafkaClient(arguments);
         try {
             client.createTopic();
             client.produce();
@@ -91,7 +99,7 @@ public final class KafkaClient {
 
     private KafkaConsumer<String, String> consumer() {
         Properties settings = new Properties();
-        settings.put("bootstrap.servers", bootstrap);
+        settings.putAll(common);
         settings.put("group.id", group);
         settings.put("group.protocol", "classic");
         settings.put("partition.assignment.strategy", "org.apache.kafka.clients.consumer.CooperativeStickyAssignor");
@@ -114,15 +122,30 @@ public final class KafkaClient {
     private void createTopic() throws Exception {
         NewTopic wanted = new NewTopic(topic, PARTITIONS, (short) 1).configs(Map.of("retention.ms", RETENTION_MS));
         admin.createTopics(List.of(wanted)).all().get();
-        int nodes = admin.describeCluster().nodes().get().size();
-        int partitions = admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic).partitions().size();
-        check(nodes == 1 && partitions == PARTITIONS, "topic created");
+        int known = admin.describeCluster().nodes().get().size();
+        until(() -> known == nodes && partitions() == PARTITIONS, "topic created");
+    }
+
+    /** Returns the number of the topic's partitions: 0 at a node of a cluster that does not know the topic yet. */
+    private int partitions() throws Exception {
+        try {
+            return admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic).partitions().size();
+        } catch (ExecutionException error) {
+            if (error.getCause() instanceof UnknownTopicOrPartitionException) {
+                return 0;
+            }
+            throw error;
+        }
+    }
+
+    private String retention(ConfigResource resource) throws Exception {
+        return admin.describeConfigs(List.of(resource)).all().get().get(resource).get("retention.ms").value();
     }
 
     /** Idempotent, as is Java's default; compressed; with headers; the last one of each partition is a tombstone. */
     private void produce() throws Exception {
-        Map<String, Object> settings =
-            Map.of("bootstrap.servers", bootstrap, "compression.type", "zstd", "linger.ms", 5, "acks", "all");
+        Map<String, Object> settings = new HashMap<>(common);
+        settings.putAll(Map.of("compression.type", "zstd", "linger.ms", 5, "acks", "all"));
         List<Long> offsets = new ArrayList<>();
         try (KafkaProducer<String, String> producer =
                 new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer())) {
@@ -239,15 +262,13 @@ public final class KafkaClient {
         ConfigResource resource = new ConfigResource(ConfigResource.Type.TOPIC, topic);
         AlterConfigOp change = new AlterConfigOp(new ConfigEntry("retention.ms", LONGER_RETENTION_MS), AlterConfigOp.OpType.SET);
         admin.incrementalAlterConfigs(Map.of(resource, List.of(change))).all().get();
-        String retention =
-            admin.describeConfigs(List.of(resource)).all().get().get(resource).get("retention.ms").value();
         TopicPartition part = new TopicPartition(topic, 0);
         admin.deleteRecords(Map.of(part, RecordsToDelete.beforeOffset(7))).all().get();
         long start = admin.listOffsets(Map.of(part, OffsetSpec.earliest())).partitionResult(part).get().offset();
         admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(5))).all().get();
-        int partitions = admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic).partitions().size();
+        until(() -> start == 7 && partitions() == 5 && retention(resource).equals(LONGER_RETENTION_MS),
+            "topic administrated");
         admin.deleteTopics(List.of(topic)).all().get();
-        boolean gone = !admin.listTopics().names().get().contains(topic);
-        check(retention.equals(LONGER_RETENTION_MS) && start == 7 && partitions == 5 && gone, "topic administrated and deleted");
+        until(() -> !admin.listTopics().names().get().contains(topic), "topic deleted");
     }
 }
