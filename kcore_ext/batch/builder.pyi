@@ -20,6 +20,7 @@ class BatchBuilder:
         control: bool = False,
         compression: int = 0,
         compress: Callable[[int, bytes], bytes] | None = None,
+        keeps_codec: bool = False,
         log_append_time: bool = False,
     ) -> None: ...
     @property

@@ -70,6 +70,7 @@ cdef class BatchBuilder:
         compression: codec of the records: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
         compress: `compress(codec, data) -> bytes`; needed for any codec but 0. If compression does not shrink the
             records, the batch stays uncompressed, so that the limit holds.
+        keeps_codec: also compress records that become longer, as Kafka's brokers do, if the batch stays in the limit.
         log_append_time: timestamps are the log's, not the producer's.
 
     Attributes:
@@ -90,7 +91,7 @@ cdef class BatchBuilder:
     def __init__(
         self, Py_ssize_t max_size_bytes, *, int64_t base_timestamp_ms, int64_t producer_id=-1,
         int16_t producer_epoch=-1, int32_t base_sequence=-1, bint transactional=False, bint control=False,
-        int compression=0, compress=None, bint log_append_time=False,
+        int compression=0, compress=None, bint keeps_codec=False, bint log_append_time=False,
     ):
         if not HEADER_BYTES <= max_size_bytes <= INT32_MAX:
             raise ValueError(f"max_size_bytes must be from {HEADER_BYTES} to {INT32_MAX}, not {max_size_bytes}")
@@ -112,6 +113,7 @@ cdef class BatchBuilder:
         if control:
             self.attributes |= CONTROL_BIT
         self.compress = compress
+        self.keeps_codec = keeps_codec
 
     def __dealloc__(self):
         PyMem_Free(self.records)
@@ -284,7 +286,6 @@ cdef class BatchBuilder:
         )
         if PyBytes_GET_SIZE(packed) < self.records_size:
             return packed
-        # Kafka's coordinator compresses also what becomes larger.
         return packed if self.keeps_codec and self.built_size(packed) <= self.max_size_bytes else None
 
     cdef Py_ssize_t built_size(self, bytes packed) noexcept:

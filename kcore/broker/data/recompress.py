@@ -116,6 +116,7 @@ def rebuild(
         transactional=header.is_transactional,
         compression=codec,
         compress=lambda codec, data: packed,
+        keeps_codec=True,
         log_append_time=config.log_append_time,
     )
     step_bytes = builder.size_bytes

@@ -212,6 +212,18 @@ def test_batches_are_stored_in_the_codec_of_the_topic(source: int, target: str, 
     assert list(iter_records(kept, decompress=decompress)) == list(iter_records(sent, decompress=decompress))
 
 
+def test_a_batch_that_compression_makes_longer_is_stored_in_the_codec_of_the_topic() -> None:
+    """Kafka's brokers compress such a batch, too."""
+    plane = DataPlane()
+    plane.topic("t", compression_type="gzip")
+    sent = batch_of(b"a", b"b")
+    assert produce(plane, sent) == taken(0)
+    kept = stored(plane)[0]
+    assert validate(kept, decompress=decompress).compression == 1
+    assert len(kept) > len(sent)
+    assert list(iter_records(kept, decompress=decompress)) == list(iter_records(sent))
+
+
 def test_a_batch_larger_than_a_segment_is_refused() -> None:
     plane = DataPlane()
     plane.topic("t", segment_bytes=100)
