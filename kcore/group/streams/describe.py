@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from kcore.group.description import NAMES_A_MICROSECOND, Description
@@ -78,7 +78,9 @@ def _convert(
 def _topology(topology: StoredTopology, configured: ConfiguredTopology | None) -> Generator[int, None, Topology]:
     """Returns the topology with the decided partition counts if it is ready, else as the members sent it."""
     counts: dict[str, int] = {}
+    names: Callable[[Iterable[str]], Iterable[str]] = tuple
     if configured is not None and configured.is_ready and configured.subtopologies:
+        names = set  # Kafka's configured topology has sets of names
         for decided in configured.subtopologies.values():
             counts.update({name: topic.partitions for name, topic in decided.internal.items()})
             yield 1 + len(decided.internal)
@@ -87,8 +89,8 @@ def _topology(topology: StoredTopology, configured: ConfiguredTopology | None) -
         parts.append(
             Subtopology(
                 subtopology_id=part.subtopology_id,
-                source_topics=sorted(part.source_topics),
-                repartition_sink_topics=sorted(part.repartition_sink_topics),
+                source_topics=sorted(names(part.source_topics)),
+                repartition_sink_topics=sorted(names(part.repartition_sink_topics)),
                 state_changelog_topics=_internal(part.state_changelog_topics, counts),
                 repartition_source_topics=_internal(part.repartition_source_topics, counts),
             )

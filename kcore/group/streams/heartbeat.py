@@ -209,11 +209,11 @@ def _ordered(tags: Sequence[KeyValue]) -> tuple[tuple[str, str], ...]:
     """Returns client tags ordered by key.
 
     Raises:
-        KafkaError: UNKNOWN_SERVER_ERROR, as in Kafka, for a key that occurs twice.
+        KafkaError: UNKNOWN_SERVER_ERROR without a message, as in Kafka, for a key that occurs twice.
     """
     by_key = {tag.key: tag.value for tag in tags}
     if len(by_key) < len(tags):
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "two client tags have the same key")
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
     return tuple(sorted(by_key.items()))
 
 

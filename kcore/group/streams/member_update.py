@@ -17,7 +17,7 @@ from kcore.group.streams.member import own_bytes
 from kcore.group.streams.reconcile import reconcile
 from kcore.group.streams.states import STABLE
 from kcore.group.streams.timers import start_initial_delay
-from kcore.group.streams.topology import Topology, from_request, is_same
+from kcore.group.streams.topology import Topology, from_request, is_same, refuse_impossible
 from kcore.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -97,7 +97,8 @@ class MemberChange:
         """Sets the group's topology if it has none, or compares the requested one with it.
 
         Raises:
-            KafkaError: INVALID_REQUEST for a changed topology; UNKNOWN_SERVER_ERROR if there is no topology.
+            KafkaError: INVALID_REQUEST for a changed topology; UNKNOWN_SERVER_ERROR if there is no topology, or as
+                `refuse_impossible`.
         """
         group, present = self.group, self.group.topology
         if present is None:
@@ -108,6 +109,8 @@ class MemberChange:
             return
         self.topology = present
         prepared, self.prepared = self.prepared, None
+        if requested is not None:
+            refuse_impossible(requested)
         if prepared is None:
             same = requested is None or is_same(requested, present)
         else:

@@ -104,23 +104,32 @@ def from_request(topology: RequestedTopology) -> Topology:
     """Converts a request's topology to the form of the record.
 
     Raises:
-        KafkaError: UNKNOWN_SERVER_ERROR, as in Kafka, for a negative epoch or two subtopologies with one id.
+        KafkaError: as `refuse_impossible`.
     """
     converted: Topology = step(from_request_in_steps(topology), -1)[1]
     return converted
+
+
+def refuse_impossible(topology: RequestedTopology) -> None:
+    """Refuses a topology that Kafka cannot represent.
+
+    Raises:
+        KafkaError: UNKNOWN_SERVER_ERROR without a message, as in Kafka, for a negative epoch or two subtopologies with
+            one id.
+    """
+    parts = topology.subtopologies
+    if topology.epoch < 0 or len({part.subtopology_id for part in parts}) < len(parts):
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def from_request_in_steps(topology: RequestedTopology) -> Generator[int, None, Topology]:
     """Converts a topology like `from_request`, in steps; yields their costs in microseconds.
 
     Raises:
-        KafkaError: as `from_request`.
+        KafkaError: as `refuse_impossible`.
     """
+    refuse_impossible(topology)
     parts = topology.subtopologies
-    if topology.epoch < 0:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the topology epoch {topology.epoch} is negative")
-    if len({part.subtopology_id for part in parts}) < len(parts):
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "two subtopologies have the same id")
     converted: list[Subtopology] = []
     size_bytes = 0
     for first in range(0, len(parts), PARTS_PER_STEP):
