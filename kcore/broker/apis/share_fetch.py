@@ -350,7 +350,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         if session is None:
             self.share_partitions.sessions.close(run.key)
             return self._respond(run, {})
-        if request.is_renew_ack:
+        if request.is_renew_ack or request.max_bytes <= 0:
             return self._respond(run, {})
         if len(session.partitions) <= FEW_FETCHED or not self.share_partitions.partitions.slices.requests.enabled:
             return step(self._fetch_in_steps(run, session, pending), -1)[1]

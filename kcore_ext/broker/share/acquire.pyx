@@ -135,7 +135,8 @@ cdef class AcquiringRuns(RunList):
             if aborted:
                 acquisition.ranges = without(acquisition.ranges, aborted)
                 self.coalesce(lock.first, lock.last)
-                self.advance()
+                if self.end_offset - self.start_offset >= max_locks:
+                    self.advance()  # otherwise a later write moves the start, as in Kafka
         acquired = acquired_of(acquisition)
         self.torn = was_torn
         return acquired

@@ -317,6 +317,7 @@ cdef class ShareFetchFastPath:
         if (
             run.session.epoch != read(request, self._request, EPOCH)
             or read(request, self._request, IS_RENEW_ACK)
+            or read(request, self._request, MAX_BYTES) <= 0
             or len(read(request, self._request, FORGOTTEN))
         ):
             return False

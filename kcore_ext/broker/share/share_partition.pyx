@@ -85,10 +85,13 @@ cdef class SharePartitionCore(ShareRuns):
             log_start = (<LogCore>partition.log).log_start_offset
         else:
             log_start = partition.log.log_start_offset
-        if self.start_offset < log_start:
-            self.move_log_start(log_start)
         self.looked = 0
         offset, end = self.next_offset(), self.end_of(settings)
+        if offset < log_start:
+            # As in Kafka, the next fetch delivers records, and acquired ones below the log's start stay acquired until
+            # a fetch is due there.
+            self.move_log_start(log_start)
+            return NOTHING
         if offset >= end or max_records <= 0 or not self.may_acquire(max_locks):
             return NOTHING
         batches = self.first_batches(offset, end, min(max_records, max_locks), max_bytes)

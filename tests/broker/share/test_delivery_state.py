@@ -191,15 +191,31 @@ def test_failed_loads_log_one_warning_in_ten_seconds(caplog: pytest.LogCaptureFi
 
 
 def test_a_deleted_log_start_moves_the_share_partition() -> None:
-    """Available records below the log's start are gone; acknowledgements of others below it are ignored."""
+    """Available records below the log's start are gone; acknowledgements of others below it are ignored.
+
+    As in Kafka, the fetch that finds the new start delivers nothing, and the next one delivers the records from there.
+    """
     world = World()
     world.produce(3, 3, 3)
     assert world.acquire("m", 0, [0], max_records=3) == [(0, 2, 1)]
     world.delete_records(6)
-    assert world.acquire("n", 0, [0]) == [(6, 8, 1)]
+    assert world.acquire("n", 0, [0]) == []
+    assert world.acquire("n", 1) == [(6, 8, 1)]
     assert world.acknowledge("m", 1, (0, 2, ACCEPT)) == 0
-    assert world.acknowledge("n", 1, (6, 8, ACCEPT)) == 0
+    assert world.acknowledge("n", 2, (6, 8, ACCEPT)) == 0
     assert world.share_partition().start_offset == 9
+
+
+def test_acquired_records_below_the_log_start_can_be_acknowledged() -> None:
+    """The share partition keeps its start until a fetch is due below the log's start."""
+    world = World()
+    world.produce(5, 5)
+    assert world.acquire("m", 0, [0], max_records=5) == [(0, 4, 1)]
+    world.delete_records(3)
+    assert world.acquire("m", 1) == [(5, 9, 1)]
+    assert world.share_partition().start_offset == 0
+    assert world.acknowledge("m", 2, (0, 9, ACCEPT)) == 0
+    assert world.share_partition().start_offset == 10
 
 
 def test_records_are_the_log_batches_of_the_acquired_ones() -> None:

@@ -262,6 +262,37 @@ def test_read_committed_leaves_out_aborted_records() -> None:
     assert world.share_partition().start_offset == 7
 
 
+def test_only_a_write_moves_the_start_past_aborted_records() -> None:
+    """As in Kafka: the record of the acknowledgement has the start before it, and counts the aborted records."""
+    world = World(group={"share_isolation_level": "read_committed"})
+    transaction(world, False, 2)
+    world.produce(2)
+    assert world.acquire("m", 0, [0]) == [(2, 4, 1)]
+    assert world.share_partition().start_offset == 0
+    assert world.acknowledge("m", 1, (3, 4, ACCEPT)) == 0
+    _, written = world.records()[-1]
+    assert (written.start_offset, written.delivery_complete_count) == (0, 4)
+    assert world.share_partition().start_offset == 2
+
+
+def test_aborted_records_do_not_fill_the_window() -> None:
+    """No write follows a fetch that finds only aborted records, and still the next records can be acquired."""
+    world = World(group={"share_isolation_level": "read_committed", "share_partition_max_record_locks": "100"})
+    transaction(world, False, 250)
+    world.produce(2)
+    assert world.acquire("m", 0, [0]) == []
+    assert world.acquire("m", 1) == [(250, 252, 1)]
+
+
+def test_a_fetch_without_room_for_bytes_gets_no_records() -> None:
+    """Kafka's answer to max_bytes 0 names no partition, not even in the first response of a session."""
+    world = World()
+    world.produce(2)
+    for epoch, max_bytes in enumerate((0, -1, 0)):
+        assert world.fetch("m", epoch, [0] if not epoch else (), max_bytes=max_bytes).responses == ()
+    assert world.acquire("m", 3, max_bytes=1) == [(0, 1, 1)]
+
+
 def test_read_committed_waits_for_the_end_of_a_transaction() -> None:
     world = World(group={"share_isolation_level": "read_committed"})
     world.produce(1)
