@@ -285,7 +285,7 @@ def test_aborted_records_do_not_fill_the_window() -> None:
 
 
 def test_a_fetch_without_room_for_bytes_gets_no_records() -> None:
-    """Kafka's answer to max_bytes 0 names no partition, not even in the first response of a session."""
+    """Kafka's response to max_bytes 0 names no partition, not even in the first response of a session."""
     world = World()
     world.produce(2)
     for epoch, max_bytes in enumerate((0, -1, 0)):
