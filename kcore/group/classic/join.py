@@ -111,9 +111,10 @@ class _Join:
         """
         group, state = self.group, self.group.state
         member = group.members.get(self.request.member_id)
-        growth = protocols_bytes(self.protocols) - (0 if member is None else protocols_bytes(member.protocols))
-        if not has_room(group, growth):
-            return False
+        if member is None or member.protocols != self.protocols:
+            growth = protocols_bytes(self.protocols) - (0 if member is None else protocols_bytes(member.protocols))
+            if not has_room(group, growth):
+                return False
         max_size = group.shard.config.group_max_size
         if state is EMPTY or state is DEAD:
             return True
