@@ -145,11 +145,13 @@ class Journal:
 
     __slots__ = (
         "_areas",
+        "_before",
         "_file",
         "_flags",
         "_folder",
         "_key",
         "_lock",
+        "_next_before",
         "identity",
         "may_fill_other",
         "move_is_due",
@@ -167,6 +169,7 @@ class Journal:
         self._areas: tuple[Area, ...] = (Area(AREAS[0], 0),)
         self.identity = NO_IDENTITY
         self.next_identity = NO_IDENTITY
+        self._before = self._next_before = b""  # `Reference.before` of these two
         self.may_fill_other = False
         self.move_is_due = False
 
@@ -188,7 +191,7 @@ class Journal:
     @property
     def reference(self) -> Reference:
         """The reference that LMDB must have while a journal is in use and no transaction is unsettled."""
-        return Reference(self.identity, self._areas[0].first_round)
+        return Reference(self.identity, self._areas[0].first_round, self._before)
 
     # ---- opening
 
@@ -291,7 +294,8 @@ class Journal:
             return
         if begin:
             identity = os.urandom(IDENTITY_BYTES)
-            self._store(txn, environment, Reference(identity, 0))
+            self._next_before = b"" if trusted else self._first_identity()
+            self._store(txn, environment, Reference(identity, 0, self._next_before))
             self.next_identity = identity
         else:
             txn.delete(self._key, db=environment.meta_db)
@@ -305,7 +309,7 @@ class Journal:
         """
         full, other = self._areas
         self._move_batches(txn, environment, full, trusted=False)
-        self._store(txn, environment, Reference(self.identity, other.first_round))
+        self._store(txn, environment, Reference(self.identity, other.first_round, self._before))
 
     def _move_batches(self, txn: Any, environment: LmdbEnvironment, area: Area, trusted: bool) -> None:
         if not trusted:
@@ -322,6 +326,16 @@ class Journal:
     def _store(self, txn: Any, environment: LmdbEnvironment, reference: Reference) -> None:
         if not txn.put(self._key, reference.encode(), db=environment.meta_db):
             raise LogError("LMDB refused an overwriting put")
+
+    def _first_identity(self) -> bytes:
+        """Returns the identity at the start of the file; empty if it is not known."""
+        try:
+            return self._file.first_identity()
+        except OSError as error:
+            logger.error(
+                "log %s: the journal cannot be read (%s); its next entries are not affected", self._folder, error
+            )
+            return b""
 
     def _require_end(self, area: Area) -> None:
         """Raises JournalMismatchError if the area has a sound entry after the last one in memory."""
@@ -346,6 +360,7 @@ class Journal:
         area = Area(AREAS[0], 0)
         with self._lock:
             self._areas = (area,)
+            self._before = self._next_before
             # Assigned last: as long as the identities differ, an interrupted call is repeated.
             self.identity = self.next_identity
 
@@ -356,7 +371,9 @@ class Journal:
 
     def names_other_area(self, stored: bytes) -> bool:
         """Returns whether a reference in LMDB shows that the full area was moved, although memory has it."""
-        return self.has_full_area and stored == Reference(self.identity, self._areas[-1].first_round).encode()
+        if not self.has_full_area:
+            return False
+        return stored == Reference(self.identity, self._areas[-1].first_round, self._before).encode()
 
     def adopt(self, stored: bytes) -> bool:
         """Follows the reference in LMDB, after a transaction whose result was unknown.

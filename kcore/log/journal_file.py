@@ -6,7 +6,9 @@ first area and overwrites an earlier one. Its identity, 16 random bytes that are
 those of earlier journals.
 
 While a full area is moved to the log, entries go to the start of the other one. Rounds are counted over both areas.
-LMDB also has the first round that was not moved: entries with lower rounds are invalid.
+LMDB also has the first round that was not moved: entries with lower rounds are invalid. And it has the identity at the
+start of the file when the journal began. A file that has neither this identity nor that of the journal belongs to
+another folder or to another state of this one, and lacks acknowledged entries.
 
 An entry (big-endian):
 
@@ -62,28 +64,46 @@ class JournalDamagedError(LogError):
         super().__init__(f"the journal is damaged: {what}", FailureReason.CORRUPT)
 
 
+class ForeignJournalError(JournalDamagedError):
+    """The journal file belongs to another folder, or to another state of this one."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"the file `{JOURNAL_NAME}` belongs to another folder, or to another state of this one: put the file back "
+            "that this folder had"
+        )
+
+
 class Reference(NamedTuple):
-    """LMDB's reference to the journal in use: its identity, and its first round that was not moved to the log."""
+    """LMDB's reference to the journal in use.
+
+    Attributes:
+        identity: the identity of the journal.
+        first_round: its first round that was not moved to the log.
+        before: the identity at the start of the file when the journal began; empty if it is not known.
+    """
 
     identity: bytes
     first_round: int
+    before: bytes = b""
 
     def encode(self) -> bytes:
         """Returns the value in LMDB."""
-        return self.identity + _ROUND.pack(self.first_round)
+        return self.identity + _ROUND.pack(self.first_round) + self.before
 
     @classmethod
     def decode(cls, stored: bytes) -> Reference:
-        """Reads the value in LMDB. Up to format version 4 it is the identity alone.
+        """Reads the value in LMDB. In format version 5 it has no `before`; up to version 4 it is the identity alone.
 
         Raises:
             JournalDamagedError: it has another size.
         """
         if len(stored) == IDENTITY_BYTES:
             return cls(stored, 0)
-        if len(stored) != IDENTITY_BYTES + _ROUND.size:
+        before = stored[IDENTITY_BYTES + _ROUND.size :]
+        if len(stored) < IDENTITY_BYTES + _ROUND.size or len(before) not in (0, IDENTITY_BYTES):
             raise JournalDamagedError(f"its identity has {len(stored)} bytes")
-        return cls(stored[:IDENTITY_BYTES], _ROUND.unpack_from(stored, IDENTITY_BYTES)[0])
+        return cls(stored[:IDENTITY_BYTES], _ROUND.unpack_from(stored, IDENTITY_BYTES)[0], before)
 
 
 class Entry(NamedTuple):
@@ -129,6 +149,20 @@ def read_entries(data: bytes, reference: Reference) -> tuple[list[Entry], int]:
                 entries.append(found[0])
                 at = end = found[0].end
     return entries, end
+
+
+def _is_foreign(data: bytes, reference: Reference) -> bool:
+    """Returns whether the start of a file shows that it is not the one that `reference` belongs to.
+
+    A crash may interrupt the first entry of a journal, so damage at the start shows nothing. Zeros there do, if the
+    file had an entry when the journal began.
+    """
+    if not reference.before:
+        return False
+    first = entry_at(data, 0)
+    if first is None:
+        return not any(data[: ENTRY_HEAD.size]) and any(reference.before)
+    return first[1] not in (reference.identity, reference.before)
 
 
 def find_lost_entry(data: bytes, identity: bytes, next_round: int) -> tuple[int, int] | None:
@@ -191,6 +225,7 @@ def load_entries(data: bytes, stored: bytes) -> list[Entry]:
         stored: the value of LMDB's reference.
 
     Raises:
+        ForeignJournalError: the file does not belong to the reference.
         JournalDamagedError: the file is missing or truncated, or an acknowledged entry is damaged.
     """
     reference = Reference.decode(stored)
@@ -198,6 +233,8 @@ def load_entries(data: bytes, stored: bytes) -> list[Entry]:
     if len(data) < size:
         raise JournalDamagedError(f"the file `{JOURNAL_NAME}` has {len(data)} of {size} bytes")
     entries, end = read_entries(data, reference)
+    if not entries and _is_foreign(data, reference):
+        raise ForeignJournalError
     next_round = reference.first_round + len(entries)
     lost = find_lost_entry(data, reference.identity, next_round)
     if lost is not None:
@@ -238,7 +275,9 @@ class JournalFile:
         return self._fd >= 0
 
     def prepare(self) -> None:
-        """Opens the file for writing. The missing part of a new or a shorter file is filled with zeros and flushed.
+        """Opens the file for writing. The missing part of a new or a shorter file is filled with zeros.
+
+        If writes are flushed, so is the file: an earlier process may have written to it without flushing.
 
         If the disk is full, the file stays closed: every write set then takes an LMDB transaction. The caller makes the
         file's name durable.
@@ -254,6 +293,7 @@ class JournalFile:
                 zeros = memoryview(bytes(JOURNAL_BYTES))
                 for at in range(size, JOURNAL_BYTES, FILL_BYTES):
                     _write_all(fd, zeros[at : at + FILL_BYTES], at)
+            if size < JOURNAL_BYTES or self.sync:
                 _sync(fd, os.fsync)
         except OSError as error:
             self.close()
@@ -280,6 +320,17 @@ class JournalFile:
     def read(self, size: int, at: int) -> bytes:
         """Reads at most `size` bytes from a position; raises OSError."""
         return os.pread(self._fd, min(size, JOURNAL_BYTES), at)
+
+    def first_identity(self) -> bytes:
+        """Returns the identity at the start of the file, zeros in a new one; empty if it may not be on the device.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        if not self.sync:
+            return b""
+        head = os.pread(self._fd, ENTRY_HEAD.size, 0)
+        return head[-IDENTITY_BYTES:] if len(head) == ENTRY_HEAD.size else b""
 
     def flush(self) -> None:
         """Flushes earlier writes, with or without `sync`; raises OSError."""

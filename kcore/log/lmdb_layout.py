@@ -20,11 +20,12 @@ from kcore.log.errors import LogError
 from kcore.log.interface import PartitionKey
 from kcore.log.journal_file import JournalDamagedError, iter_batches
 
-FORMAT_VERSION: Final = 5
+FORMAT_VERSION: Final = 6
 """The version this code writes.
 
 Version 2 added compaction up to an offset in the partition's metadata. Version 3 added the journal, as a database. In
-version 4 the journal became a file, in version 5 a file of two areas.
+version 4 the journal became a file, in version 5 a file of two areas. Version 6 added the identity at the start of the
+file to the reference to the journal.
 """
 
 SHARED_VERSION: Final = 500 + FORMAT_VERSION
@@ -33,7 +34,7 @@ SHARED_VERSION: Final = 500 + FORMAT_VERSION
 Each node has a journal of its own, so a process that does not know these journals must not open the folder. `fold`
 changes it to `FORMAT_VERSION`.
 """
-SHARED_VERSIONS: Final = (504, SHARED_VERSION)
+SHARED_VERSIONS: Final = (504, 505, SHARED_VERSION)
 """The versions of shared folders that this code opens. The journals of 504 have one area."""
 
 FIRST_VERSION: Final = 1
@@ -105,7 +106,17 @@ def _add_area(txn: Any, databases: Mapping[bytes, Any]) -> None:
     """Migrates version 4 to 5: nothing changes. The opening then moves the journal to the log, as after a crash."""
 
 
-MIGRATIONS: Final[dict[int, Migration]] = {1: _allow_compaction, 2: _add_journal, 3: _move_old_journal, 4: _add_area}
+def _add_identity_before(txn: Any, databases: Mapping[bytes, Any]) -> None:
+    """Migrates version 5 to 6: nothing changes. The new version refuses older code, which cannot read the reference."""
+
+
+MIGRATIONS: Final[dict[int, Migration]] = {
+    1: _allow_compaction,
+    2: _add_journal,
+    3: _move_old_journal,
+    4: _add_area,
+    5: _add_identity_before,
+}
 """The migrations by the version from which each starts."""
 
 

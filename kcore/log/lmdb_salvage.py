@@ -28,6 +28,7 @@ from kcore.log.journal_file import (
     ENTRY_HEAD,
     JOURNAL_NAME,
     Entry,
+    ForeignJournalError,
     JournalDamagedError,
     Reference,
     entry_at,
@@ -406,15 +407,20 @@ class Salvage:
             if references:
                 self._doubt_all()  # its batches may be of any partition
             return
-        self._journal += data
         if not references:
+            self._journal += data
             return
         try:
             entries = load_entries(data, references[0])
+        except ForeignJournalError as error:  # its batches may be another folder's, of partitions with equal numbers
+            self.problems.append(str(error))
+            self._doubt_all()
+            return
         except JournalDamagedError as error:
             self.problems.append(str(error))
             self._doubt_all()
             entries = _waiting_entries(data, references[0])
+        self._journal += data
         for entry in entries:
             place = JOURNAL_POSITION + begin + entry.start
             self._take_round(f"round {entry.round}", place, entry.size, Tier.LIVE, True)

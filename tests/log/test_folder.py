@@ -184,8 +184,8 @@ def test_durability_memory_is_for_logs_without_a_path(folder: Path) -> None:
 
 def test_a_newer_format_is_refused(folder: Path) -> None:
     make(folder)
-    put_raw(folder, b"meta", b"format", struct.pack(">I", 6))
-    what = "format version 6 is newer than 5, the newest this version of kcore knows"
+    put_raw(folder, b"meta", b"format", struct.pack(">I", 7))
+    what = "format version 7 is newer than 6, the newest this version of kcore knows"
     assert refusal(folder) == (what, "data.mdb")
     put_raw(folder, b"meta", b"format", struct.pack(">I", 4))
     LmdbLogEngine(folder).close()
@@ -225,7 +225,7 @@ def test_an_older_format_is_migrated_step_by_step_and_once(folder: Path, monkeyp
 def test_an_older_format_without_a_known_step_is_refused(folder: Path) -> None:
     make(folder)
     put_raw(folder, b"meta", b"format", struct.pack(">I", 0))
-    assert refusal(folder)[0] == "no migration from format version 0 to 5: the step from 0 is unknown"
+    assert refusal(folder)[0] == "no migration from format version 0 to 6: the step from 0 is unknown"
 
 
 def test_a_file_without_format_or_with_damaged_metadata_is_refused(folder: Path) -> None:
