@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import logging
 import sys
 import threading
 from _thread import get_ident
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kcore.drivers.event_loop import AsyncDriver
 from kcore.drivers.forks import refuse_in_child
 from kcore.errors import EngineClosedError, KcoreError, ReentrantCallError
+from kcore.process_logging import log_failure
 from kcore.security.protocols import SecurityProtocol
 from kcore.server.listeners import ANYWHERE, Listener, parse_address
 from kcore.server.server import Server
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from kcore.drivers.threads import ThreadDriver
     from kcore.engine import Engine
     from kcore.runtime import Pending, RequestContext
+
+logger = logging.getLogger(__name__)
 
 NAME = "LISTEN"
 
@@ -89,7 +93,17 @@ class LoopThreadDriver:
         self._closed = True
 
     def _run_loop(self) -> None:
-        self.loop.run_forever()
+        """Runs the loop until `close` stops it.
+
+        asyncio ends a loop at a KeyboardInterrupt or a SystemExit. Here, an authorizer, an assignor or a watcher has
+        raised it, and the threads that call the engine need their errors.
+        """
+        while True:
+            try:
+                self.loop.run_forever()
+                break
+            except (KeyboardInterrupt, SystemExit) as error:
+                log_failure(logger, error, "engine: code that the engine calls has raised %r on its thread", error)
         self.loop.run_until_complete(self._cancel_calls())
 
     async def _cancel_calls(self) -> None:

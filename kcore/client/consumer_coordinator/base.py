@@ -22,7 +22,7 @@ from kcore.client.consumer_coordinator.interface import Assigned, Commit, Lost, 
 from kcore.client.consumer_coordinator.ownership import NOT_IN_GROUP, Ownership
 from kcore.client.consumer_coordinator.topic_metadata import TopicMetadata
 from kcore.client.malformed import MALFORMED, malformed
-from kcore.errors import CommitFailedError, ConnectionClosedError, KafkaError, MemberClosedError
+from kcore.errors import CommitFailedError, ConnectionClosedError, EngineClosedError, KafkaError, MemberClosedError
 from kcore.protocol.error_codes import RETRIABLE, ErrorCode
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -186,7 +186,9 @@ class GroupMemberMachine(ABC):
             return True
 
     def failed(self, outgoing: Outgoing, error: Exception, now_ms: int) -> None:
-        """Handles the failure of a request: no connection, no response in time, or no common version."""
+        """Handles the failure of a request: no connection, no response in time, no common version, or no engine."""
+        if isinstance(error, EngineClosedError) and self.error is None:
+            self.error = error  # no repetition can succeed
         if not self.closed:
             outgoing.refuse(error, now_ms)
 
@@ -402,12 +404,7 @@ class GroupMemberMachine(ABC):
 
     # ---- metadata
 
-    def _ask_metadata(
-        self,
-        topics: Iterable[str] | None,
-        ids: Iterable[bytes],
-        then: Callable[[int], None],
-    ) -> None:
+    def _ask_metadata(self, topics: Iterable[str] | None, ids: Iterable[bytes], then: Callable[[int], None]) -> None:
         """Looks topics up by name or id (None: all topics), stores them, and calls `then`.
 
         If one does not exist or has no leader, the next lookup follows after the retry backoff, as in the Java client.

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from kcore.client.aio.results import OnDone
 from kcore.embed import SyncEngine as EmbeddedEngine
+from kcore.errors import KcoreError
 
 __all__ = [
     "CancelledError",
@@ -217,10 +218,18 @@ def start_request(transport: Any, request: Any, on_done: OnDone, **options: Any)
 
 
 def call_and_report(call: Callable[[], Any], on_done: OnDone) -> None:
-    """Calls a function, and reports the result before it returns."""
+    """Calls a function, and reports the result before it returns.
+
+    Code that an embedded engine calls may raise KeyboardInterrupt or SystemExit. The caller then needs an error.
+    """
     try:
         response = call()
     except Exception as error:
         on_done(None, error)
+    except BaseException as error:
+        interrupted = KcoreError(f"the request was interrupted by {error!r}")
+        interrupted.__cause__ = error
+        on_done(None, interrupted)
+        raise
     else:
         on_done(response, None)

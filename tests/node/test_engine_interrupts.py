@@ -1,0 +1,35 @@
+"""A node whose engine was interrupted by code that it calls: every waiting caller gets an error."""
+
+from __future__ import annotations
+
+import pytest
+
+import kcore
+from kcore.errors import EngineInterruptedError
+from tests.kit import QUICK
+
+HANG_S = 30.0
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit, GeneratorExit])
+@pytest.mark.parametrize("listens", [False, True], ids=["alone", "listens"])
+def test_after_a_watcher_raised_members_and_calls_fail_and_the_node_closes(
+    listens: bool, raised: type[BaseException]
+) -> None:
+    """The watcher runs on the member's thread, or on that of the event loop, which asyncio would end."""
+
+    def watch(_: object) -> None:
+        raise raised
+
+    with kcore.open(config=QUICK) as node:
+        node.topics.create("t")
+        if listens:
+            node.listen()
+        node.watch_group("g", watch)
+        with pytest.raises(EngineInterruptedError):
+            node.group("g").join(["t"]).start(timeout=HANG_S)
+        with pytest.raises(EngineInterruptedError):
+            node.topics["t"].append("a record")
+        with pytest.raises(EngineInterruptedError), node.group("h").consume(["t"]) as consumer:
+            consumer.poll(HANG_S)
