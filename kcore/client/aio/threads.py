@@ -14,6 +14,7 @@ from kcore.client.aio.broker import Broker
 from kcore.client.aio.cluster import TIMEOUT_S, AsyncCluster
 from kcore.client.aio.results import OnDone
 from kcore.client.security import ClientSecurity
+from kcore.drivers.forks import refuse_in_child
 from kcore.errors import ConnectionClosedError
 from kcore.protocol.messages.metadata import MetadataResponse
 from kcore.protocol.schema import Request
@@ -51,8 +52,17 @@ class Cluster:
         self._thread = threading.Thread(target=self._loop.run_forever, name="kcore-connections", daemon=True)
         self._thread.start()
         self._closed = False
+        self._forked = False
+        self._refusal = "the node is closed"
         self._passing = threading.Lock()  # held while work is passed to the loop, so that none comes after `_end`
         self._closing = threading.Lock()
+        refuse_in_child(self)
+
+    def leave_to_parent(self, reason: str) -> None:
+        """Implements `ForkedDriver.leave_to_parent`: the thread of the loop does not exist in the child."""
+        self._passing = threading.Lock()
+        self._refusal = reason
+        self._closed = self._forked = True
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         if sys.is_finalizing():  # the loop does not run any more: the call would wait for ever
@@ -61,7 +71,7 @@ class Cluster:
         with self._passing:
             if self._closed:
                 coroutine.close()
-                raise ConnectionClosedError("the node is closed")
+                raise ConnectionClosedError(self._refusal)
             future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
@@ -74,9 +84,9 @@ class Cluster:
     def close(self) -> None:
         """Closes every connection and ends the thread; calls of other threads fail. Can be repeated.
 
-        Does nothing at the end of the interpreter, which has ended the thread.
+        Does nothing in a forked child, and at the end of the interpreter, which has ended the thread.
         """
-        if sys.is_finalizing():
+        if self._forked or sys.is_finalizing():
             return
         with self._closing:
             if self._loop.is_closed():
@@ -134,7 +144,7 @@ class Cluster:
             if not closed:
                 self._loop.call_soon_threadsafe(start)
         if closed:
-            on_done(None, ConnectionClosedError("the node is closed"))
+            on_done(None, ConnectionClosedError(self._refusal))
 
     def newest(self, request_type: Any, at_most: int | None = None) -> int:
         """Returns the newest version of a request that a broker of the cluster and this client know."""

@@ -302,7 +302,7 @@ class AsyncProducer:
     async def close(self) -> None:
         """Ends the producer; records that were not flushed are lost."""
         self._calls.resources.pop(self, None)
-        if self._closed:
+        if self._closed or self._calls.forked:
             return
         self._closed = self._accumulator.closed = True
         with self._guard:
@@ -317,6 +317,7 @@ class AsyncProducer:
     # ---- sending
 
     def _start(self) -> None:
+        self._calls.require_owner()
         with self._guard:
             if self._started:
                 return

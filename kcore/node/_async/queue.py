@@ -22,7 +22,7 @@ from kcore.client.share_consumer import (
     backoff_ms,
 )
 from kcore.errors import ConnectionClosedError, KafkaError, KcoreError, PartitionErrors
-from kcore.node._async.backend import AsyncLock, Event, interpreter_ends, now_ms, sleep, spawn
+from kcore.node._async.backend import AsyncLock, Event, now_ms, sleep, spawn
 from kcore.node._async.calls import AsyncCalls
 from kcore.node._async.job import AsyncJob, AsyncShareLink, FetchedJobs
 from kcore.node._async.missing_topics import AsyncSubscription
@@ -113,6 +113,7 @@ class AsyncQueue:
         await self.close()
 
     def _start(self) -> None:
+        self._calls.require_owner()
         if not self._started and not self._closed:
             self._calls.add_resource(self)
             spawn(self._send_heartbeats)
@@ -120,7 +121,7 @@ class AsyncQueue:
 
     async def close(self) -> None:
         """Leaves the group: jobs without an acknowledgement are released. Iterations end."""
-        if self._closed or interpreter_ends():
+        if self._closed or self._calls.abandoned:
             return
         self._closed = True
         self._calls.resources.pop(self, None)

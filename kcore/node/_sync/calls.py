@@ -11,8 +11,9 @@ from typing import Any, Protocol, TypeVar
 
 from kcore.client.aio.broker import Broker
 from kcore.client.malformed import MALFORMED, malformed
+from kcore.drivers.forks import refuse_in_child
 from kcore.errors import ConnectionClosedError, EngineClosedError, KafkaError, PartitionErrors
-from kcore.node._sync.backend import monotonic, sleep
+from kcore.node._sync.backend import interpreter_ends, monotonic, sleep
 from kcore.node._sync.callers import CallbackCallers
 from kcore.node._sync.transport import Transport
 from kcore.protocol.error_codes import ErrorCode
@@ -84,7 +85,30 @@ class Calls:
         self.resources: dict[Resource, None] = {}
         self.callbacks = CallbackCallers()
         self._closed = False
+        self._refusal = ""  # in a forked child: the text of its errors
         self._turns: dict[str, count[int]] = {}
+        refuse_in_child(self)
+
+    def leave_to_parent(self, reason: str) -> None:
+        """Implements `ForkedDriver.leave_to_parent`: the threads of members and producers do not exist in the child."""
+        self._refusal = reason
+        self._closed = True
+        self.resources = {}
+
+    @property
+    def forked(self) -> bool:
+        """True in a forked child: the threads do not exist, and a lock that one of them held is never released."""
+        return bool(self._refusal)
+
+    @property
+    def abandoned(self) -> bool:
+        """True in a forked child and at the end of the interpreter: no thread or task runs, so no wait would end."""
+        return self.forked or interpreter_ends()
+
+    def require_owner(self) -> None:
+        """Refuses a call in a forked child, which lacks the threads; raises as `require_open`."""
+        if self._refusal:
+            self.require_open()
 
     def now_ms(self) -> int:
         """Returns the time of new records in ms since the epoch: on an engine, by the engine's clock."""
@@ -99,7 +123,8 @@ class Calls:
             ConnectionClosedError: it is a cluster.
         """
         if self._closed:
-            raise EngineClosedError("the node is closed") if self.local else ConnectionClosedError("the node is closed")
+            reason = self._refusal or "the node is closed"
+            raise EngineClosedError(reason) if self.local else ConnectionClosedError(reason)
 
     def add_resource(self, resource: Resource) -> None:
         """Adds an object that the node's close closes, too.
@@ -130,6 +155,8 @@ class Calls:
         Raises:
             ReentrantCallError: a listener or callback of a member calls it.
         """
+        if self._refusal:
+            return
         self.callbacks.require_outside("the node")
         self._closed = True
         while self.resources:
@@ -186,7 +213,7 @@ class Calls:
             attempt: the number of earlier repetitions.
         """
         elapsed_s = monotonic() - started_s
-        if elapsed_s >= self.timeout_s or not may_repeat(error, elapsed_s, self.local):
+        if self._refusal or elapsed_s >= self.timeout_s or not may_repeat(error, elapsed_s, self.local):
             raise error
         sleep(backoff_s(attempt))
 

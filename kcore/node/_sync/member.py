@@ -28,7 +28,6 @@ from kcore.node._sync.backend import (
     Event,
     Stepper,
     guard,
-    interpreter_ends,
     invoke,
     is_cancelled,
     monotonic,
@@ -235,7 +234,7 @@ class Member:
 
     def _may_close(self) -> bool:
         """Returns False if other code closes the member, or no code can; raises if a callback would wait for itself."""
-        if interpreter_ends():
+        if self._calls.abandoned:
             return False
         what = f"its member of group {self._machine.settings.group_id!r}"
         return not self._started or self._calls.callbacks.require_outside(what, self, closing=self._closing)
@@ -278,11 +277,13 @@ class Member:
             raise MemberClosedError(f"the member of group {group_id!r} has failed; see the log, and begin again")
 
     def _require_started(self) -> None:
+        self._calls.require_owner()
         if not self._started and not self._closing:
             raise KcoreError("the member was not started: call start(), or use it with `with`")
 
     def _raise_error(self) -> None:
         """Raises an error once, or the fatal error each time."""
+        self._calls.require_owner()
         error, self._error = self._error, None
         if error is not None:
             raise error

@@ -303,7 +303,7 @@ class Producer:
     def close(self) -> None:
         """Ends the producer; records that were not flushed are lost."""
         self._calls.resources.pop(self, None)
-        if self._closed:
+        if self._closed or self._calls.forked:
             return
         self._closed = self._accumulator.closed = True
         with self._guard:
@@ -318,6 +318,7 @@ class Producer:
     # ---- sending
 
     def _start(self) -> None:
+        self._calls.require_owner()
         with self._guard:
             if self._started:
                 return

@@ -23,7 +23,7 @@ from kcore.client.share_consumer import (
     backoff_ms,
 )
 from kcore.errors import ConnectionClosedError, KafkaError, KcoreError, PartitionErrors
-from kcore.node._sync.backend import Event, Lock, interpreter_ends, now_ms, sleep, spawn
+from kcore.node._sync.backend import Event, Lock, now_ms, sleep, spawn
 from kcore.node._sync.calls import Calls
 from kcore.node._sync.job import FetchedJobs, Job, ShareLink
 from kcore.node._sync.missing_topics import Subscription
@@ -114,6 +114,7 @@ class Queue:
         self.close()
 
     def _start(self) -> None:
+        self._calls.require_owner()
         if not self._started and not self._closed:
             self._calls.add_resource(self)
             spawn(self._send_heartbeats)
@@ -121,7 +122,7 @@ class Queue:
 
     def close(self) -> None:
         """Leaves the group: jobs without an acknowledgement are released. Iterations end."""
-        if self._closed or interpreter_ends():
+        if self._closed or self._calls.abandoned:
             return
         self._closed = True
         self._calls.resources.pop(self, None)
