@@ -188,6 +188,16 @@ def test_a_late_write_does_not_move_the_start_offset_back(updates: int) -> None:
     assert read(world) == (0, 4, [(4, 6, 2, 1)])
 
 
+def test_the_count_of_completed_deliveries_is_bounded_by_its_field() -> None:
+    """A request may name any offsets, and a share partition that reads them counts their records."""
+    world = World()
+    assert write(world, start_offset=4) == 0
+    assert write(world, (4, 10**12, 2, 1), start_offset=0) == 0
+    (state,) = [state for shard in world.engine.share.shards or () for state in shard.machine.states.values()]
+    assert state.delivery_complete_count == 2**31 - 1
+    assert write(world, (10**12 + 1, 10**12 + 1, 2, 1), start_offset=4) == 0
+
+
 # ---- the persister of the node
 
 

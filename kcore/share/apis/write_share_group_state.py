@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 COMPLETE: Final = (2, 4)
 """Delivery states of records whose delivery is complete: acknowledged and archived."""
+MAX_COUNT: Final = 2**31 - 1
+"""The largest count of completed deliveries that a record can have. Batches of a request may cover more offsets."""
 
 
 class WriteShareGroupStateApi(ShareStateApi[WriteShareGroupStateRequest, WriteShareGroupStateResponse]):
@@ -66,6 +68,7 @@ class WriteShareGroupStateApi(ShareStateApi[WriteShareGroupStateRequest, WriteSh
             start_offset = state.start_offset
             if complete_count != -1:
                 complete_count = _count_complete(combine(state.batches, batches, start_offset))
+        complete_count = min(complete_count, MAX_COUNT)
         _check_size(state, batches, start_offset)
         record = write_record(
             machine,
