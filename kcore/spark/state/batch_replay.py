@@ -178,6 +178,10 @@ def _offsets_of(shard: GroupShard) -> Callable[[str, str], dict[int, OffsetAndMe
     """Returns a function (group, topic) -> the shard's dictionary of these offsets. It creates unknown groups."""
 
     def partitions_of(group_id: str, topic: str) -> dict[int, OffsetAndMetadata]:
+        if group_id in shard.groups:
+            known = shard.offsets.topics_of(group_id).get(topic)
+            if known is not None:
+                return known
         return shard.offsets.partitions_of(shard.get_or_create_group(group_id).group_id, topic)
 
     return partitions_of

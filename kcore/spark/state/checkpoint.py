@@ -133,8 +133,9 @@ def resume(topic: str, partition: int, tables: Iterable[pa.Table], cleaned_to: i
         )
     loading = BatchReplay(topic, partition, END, cleaned_to, with_records=True)
     records = rows.column(COMMITTED).null_count
-    for batch in _with_timestamps(rows.slice(1, records - 1)).to_batches(BATCH_ROWS):
-        loading.add(batch)
+    if records > 1:
+        for batch in _with_timestamps(rows.slice(1, records - 1)).to_batches(BATCH_ROWS):
+            loading.add(batch)
     state, live = loading.state, loading.live
     load_committed(state, rows.slice(records).column(COMMITTED).chunks, known["deleted_groups"])
     assert live is not None, "the records were requested"

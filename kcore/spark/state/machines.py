@@ -7,6 +7,7 @@ refuses every other use of the runtime.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any, Final
 
 from kcore.clock import ManualClock, Now
@@ -87,17 +88,23 @@ class _NoMarkers:
         raise ReplayOnlyError(f"a replay cannot write {marker!r}")
 
 
+@cache
+def _defaults() -> Config:
+    """Returns the default settings, which all machines share: they are many, and a replay changes none of them."""
+    return Config({})
+
+
 def group_machine() -> GroupShard:
     """Returns a group shard that replays a partition of `__consumer_offsets`."""
-    return GroupShard(ReplayContext(), Config({}), NoTopics(), _no_member_id)
+    return GroupShard(ReplayContext(), _defaults(), NoTopics(), _no_member_id)
 
 
 def transaction_machine() -> TransactionShard:
     """Returns a transaction shard that replays a partition of `__transaction_state`."""
-    services = Services(Config({}), NoTopics(), _no_producer_id, _NoMarkers(), lambda: TRANSACTION_VERSION)
+    services = Services(_defaults(), NoTopics(), _no_producer_id, _NoMarkers(), lambda: TRANSACTION_VERSION)
     return TransactionShard(ReplayContext(), services)
 
 
 def share_machine() -> ShareShard:
     """Returns a share shard that replays a partition of `__share_group_state`."""
-    return ShareShard(ReplayContext(), ShareServices(Config({}), NoTopics(), lambda: False, _no_pruning))
+    return ShareShard(ReplayContext(), ShareServices(_defaults(), NoTopics(), lambda: False, _no_pruning))
