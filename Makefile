@@ -60,6 +60,7 @@ test-long: build
 test-kafka: build
 	@command -v mvn >/dev/null || { echo 'make test-kafka needs Java 17 and Maven' >&2; exit 1; }
 	KCORE_TEST_KAFKA=start $(BIN)/python -m pytest tests/node
+	KCORE_TEST_KAFKA=start $(BIN)/python -m pytest -m long tests/spark/test_kafka_source.py tests/spark/test_kafka_admin.py
 
 # PROJECTS is a folder with checkouts of projects; see tools/public_suites.py
 test-public-suites: build

@@ -1,4 +1,4 @@
-"""Shared fixtures of the Spark tests: the logs of a real broker, and one Spark session."""
+"""Shared fixtures of the Spark tests: the logs of a real broker, a running broker, and one Spark session."""
 
 from __future__ import annotations
 
@@ -11,7 +11,22 @@ from typing import Any
 
 import pytest
 
+from kcore.testing import ServerProcess
+from tests.apache.broker import ApacheKafka
 from tests.spark import oracle
+from tests.spark.traffic import HISTORY, QUICK_ENDS
+
+TIMEOUT_S = 900
+"""The timeout of tests that use the shared session, unless they have their own. An interrupted call of the JVM would
+make all later tests fail, too."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Gives tests with the shared session more time, because a busy machine may start Spark's workers late."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
 
 
 @pytest.fixture(scope="session")
@@ -51,3 +66,19 @@ def spark() -> Iterator[Any]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(params=["serve", "kafka"])
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The HOST:PORT of a new broker. Apache Kafka takes part if `KCORE_TEST_KAFKA` is `start`."""
+    if request.param == "kafka":
+        if os.environ.get("KCORE_TEST_KAFKA") != "start":
+            pytest.skip("KCORE_TEST_KAFKA=start runs the test against Apache Kafka")
+        (tmp_path / "kafka").mkdir()
+        with ApacheKafka(tmp_path / "kafka") as broker:
+            yield broker.bootstrap
+    else:
+        settings = {**HISTORY, **QUICK_ENDS, "group.initial.rebalance.delay.ms": 0}
+        settings |= {"offsets.topic.num.partitions": 4, "transaction.state.log.num.partitions": 2}
+        with ServerProcess(tmp_path / "data", {name: str(value) for name, value in settings.items()}) as server:
+            yield server.bootstrap

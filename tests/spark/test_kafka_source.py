@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +22,9 @@ from kcore.spark.state.rebuild import END
 from kcore.spark.state.table_batches import all_tables
 from kcore.spark.state.table_schemas import TABLES
 from kcore.spark.watch.alerts import OWN_GROUPS
-from kcore.testing import ServerProcess
-from tests.apache.broker import ApacheKafka
 from tests.kit import wait_until
 from tests.spark.maven_packages import KAFKA_SOURCE, packages
-from tests.spark.test_engine_oracle import SETTINGS, real_traffic
+from tests.spark.test_engine_oracle import real_traffic
 
 pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.clients, pytest.mark.timeout(1800)]
 
@@ -42,20 +38,6 @@ SPARK = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
 }
-
-
-@pytest.fixture(params=["serve", "kafka"])
-def bootstrap(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """Starts a broker. Apache Kafka takes part if `KCORE_TEST_KAFKA` is `start`."""
-    if request.param == "kafka":
-        if os.environ.get("KCORE_TEST_KAFKA") != "start":
-            pytest.skip("KCORE_TEST_KAFKA=start runs the test against Apache Kafka")
-        (tmp_path / "kafka").mkdir()
-        with ApacheKafka(tmp_path / "kafka") as broker:
-            yield broker.bootstrap
-    else:
-        with ServerProcess(tmp_path / "data", {name: str(value) for name, value in SETTINGS.items()}) as server:
-            yield server.bootstrap
 
 
 def state_of(bootstrap: str) -> dict[str, list[str]]:
@@ -90,20 +72,20 @@ def causes(done: subprocess.CompletedProcess[str]) -> str:
     return "\n".join(line for line in done.stderr.splitlines() if "Error" in line or "Exception" in line)
 
 
-def test_a_rebuild_reads_sparks_kafka_source(bootstrap: str, tmp_path: Path) -> None:
+def test_a_rebuild_reads_sparks_kafka_source(cluster: str, tmp_path: Path) -> None:
     """The state equals the one read by Fetch: aborted offsets are left out, and gaps of markers are no loss."""
     jars = packages(KAFKA_SOURCE)
-    finished_traffic(bootstrap)
-    done = spark_job("rebuild", "--kafka", bootstrap, "--out", str(tmp_path / "state"), jars=jars)
+    finished_traffic(cluster)
+    done = spark_job("rebuild", "--kafka", cluster, "--out", str(tmp_path / "state"), jars=jars)
     assert done.returncode == 0, causes(done)
-    expected = state_of(bootstrap)
+    expected = state_of(cluster)
     assert {"groups", "offsets", "transactions"} <= expected.keys()
     for table in [path.name for path in (tmp_path / "state").iterdir() if path.is_dir()]:
         if table not in HIDDEN:
             rows = [repr(row) for row in pq.read_table(tmp_path / "state" / table).to_pylist()]
             assert sorted(rows) == expected.get(table, []), table
 
-    audited = spark_job("audit", "--kafka", bootstrap, "--out", str(tmp_path / "audit"), jars=jars)
+    audited = spark_job("audit", "--kafka", cluster, "--out", str(tmp_path / "audit"), jars=jars)
     assert audited.returncode == 0, audited.stdout + causes(audited)
 
 
@@ -128,10 +110,10 @@ def without_own_groups(tables: dict[str, list[str]]) -> dict[str, list[str]]:
     return {table: rows for table, rows in kept.items() if rows}
 
 
-def test_a_stream_reads_sparks_kafka_source(bootstrap: str, tmp_path: Path) -> None:
+def test_a_stream_reads_sparks_kafka_source(cluster: str, tmp_path: Path) -> None:
     """The stream finds topics that are created later, knows the lag, and publishes new rows to a topic."""
     jars = packages(KAFKA_SOURCE)
-    common = {"bootstrap.servers": bootstrap, "log_level": 0}
+    common = {"bootstrap.servers": cluster, "log_level": 0}
     admin = AdminClient(common)
     admin.create_topics([NewTopic("early", 1, 1), NewTopic("rows", 1, 1)])["rows"].result(30)
     producer = Producer(common)
@@ -142,12 +124,12 @@ def test_a_stream_reads_sparks_kafka_source(bootstrap: str, tmp_path: Path) -> N
     reader.commit(offsets=[TopicPartition("early", 0, 2)], asynchronous=False)
     reader.close()
     out = str(tmp_path / "out")
-    arguments = ("--kafka", bootstrap, "--out", out, "--once", "--publish", f"{bootstrap}/rows")
-    for traffic in (lambda: None, lambda: finished_traffic(bootstrap)):
+    arguments = ("--kafka", cluster, "--out", out, "--once", "--publish", f"{cluster}/rows")
+    for traffic in (lambda: None, lambda: finished_traffic(cluster)):
         traffic()
         done = spark_job("watch", *arguments, jars=jars)
         assert done.returncode == 0, causes(done)
-    expected = without_own_groups(state_of(bootstrap))
+    expected = without_own_groups(state_of(cluster))
     assert {"groups", "offsets", "transactions"} <= expected.keys()
     assert watched_tables(tmp_path / "out") == expected
 
