@@ -224,6 +224,10 @@ async def test_a_listener_that_awaits_a_cancelled_task_has_failed(bootstrap: str
             await worker
 
         member = node.group(name).join(name, on_revoked=revoked)
+        await member.start(LIMIT_S)
+        async with asyncio.timeout(LIMIT_S):
+            while not member.assignment:  # the first one may be empty, before the group decides
+                await asyncio.sleep(0.01)
         async with asyncio.timeout(20):  # a close that waits for the listener takes 35 s
             with pytest.raises(KcoreError, match="ended with CancelledError"):
                 async with member:
