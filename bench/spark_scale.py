@@ -59,7 +59,7 @@ from kcore.spark.events.event import EventRow
 from kcore.spark.events.sources import Part, Source, Span
 from kcore.spark.export.exporter import ExportSource, export
 from kcore.spark.jobs.rebuild import END, Moment, rebuild, rebuild_with_doubts
-from kcore.spark.jobs.session import JVM_SETTINGS, prepare_local_workers
+from kcore.spark.jobs.session import prepare_local_workers, settings_of
 from kcore.spark.state.batch_replay import REPLAYED, BatchReplay
 from kcore.spark.state.live_records import COMMITTED
 from kcore.spark.state.table_batches import TableBatch, all_tables
@@ -393,7 +393,7 @@ def session(master: str, settings: Mapping[str, str]) -> SparkSession:
         "spark.driver.host": HOST,
         "spark.driver.bindAddress": HOST,
     }
-    for name, value in {**fixed, **JVM_SETTINGS, **settings}.items():
+    for name, value in {**fixed, **settings_of("rebuild", ()), **settings}.items():
         builder = builder.config(name, value)
     spark: SparkSession = builder.getOrCreate()
     spark.range(1_000).count()

@@ -17,7 +17,7 @@ from kcore.spark.frames.output import Output
 from kcore.spark.jobs.audit import audit
 from kcore.spark.jobs.rebuild import DONE, Moment, rebuild, rebuild_with_doubts
 from kcore.spark.jobs.restore_plan import committed_as_of
-from kcore.spark.jobs.session import parse_settings
+from kcore.spark.jobs.session import JVM_SETTINGS, parse_settings, settings_of
 from kcore.spark.jobs.timeline import REPORT, timeline
 from kcore.spark.state.table_schemas import TABLES
 from tests.spark.audit.test_log_order import batches
@@ -188,3 +188,11 @@ def test_settings_of_a_session_are_parsed() -> None:
     assert parse_settings(["a=b=c", "d="]) == {"a": "b=c", "d": ""}
     with pytest.raises(ConfigError, match="'a' is not NAME=VALUE"):
         parse_settings(["a"])
+
+
+def test_tasks_get_files_in_small_batches_unless_a_setting_is_given() -> None:
+    """A Python worker holds two batches in memory. Spark's default is 64 MB, many files of an export."""
+    name = "spark.sql.execution.arrow.maxBytesPerBatch"
+    assert settings_of("audit", []) == {name: "8m"}
+    assert settings_of("rebuild", ["a=b"]) == {name: "8m", **JVM_SETTINGS, "a": "b"}
+    assert settings_of("audit", [f"{name}=1m"]) == {name: "1m"}

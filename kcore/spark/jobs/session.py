@@ -66,6 +66,11 @@ JVM_SETTINGS: Final = dict.fromkeys(
 for ten million events, a quarter of the job's processor time."""
 
 
+BATCH_SETTINGS: Final = {"spark.sql.execution.arrow.maxBytesPerBatch": "8m"}
+"""Settings of all jobs. Spark passes the files of a task to its Python worker in batches, and the worker holds two of
+them beside its state. Spark's default of 64 MB is many files of an export."""
+
+
 def add_session_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments for the session."""
     parser.add_argument("--master", help="Spark's master (default: that of spark-submit, else local[*])")
@@ -108,8 +113,7 @@ def session(options: argparse.Namespace, job: str) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     builder = SparkSession.builder.appName(f"kcore {job}").config("spark.sql.session.timeZone", "UTC")
-    defaults = JVM_SETTINGS if job == "rebuild" else {}
-    for name, value in {**defaults, **parse_settings(options.conf)}.items():
+    for name, value in settings_of(job, options.conf).items():
         builder = builder.config(name, value)
     if options.master is not None:
         builder = builder.master(options.master)
@@ -122,6 +126,12 @@ def session(options: argparse.Namespace, job: str) -> Iterator[SparkSession]:
         raise KcoreError(f"the job failed: {lines[-1] if lines else type(error).__name__}") from error
     finally:
         spark.stop()
+
+
+def settings_of(job: str, texts: Sequence[str]) -> dict[str, str]:
+    """Returns the settings of a job's session: its defaults, and `NAME=VALUE` entries, which replace them."""
+    defaults = {**BATCH_SETTINGS, **(JVM_SETTINGS if job == "rebuild" else {})}
+    return {**defaults, **parse_settings(texts)}
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, str]:
