@@ -19,6 +19,7 @@ from kcore.log.data_folder import (
     refuse_unusable,
     reserve_lock_file,
 )
+from kcore.log.data_lock import is_locked
 from kcore.log.errors import DataFolderError, FailureReason, LogError
 from kcore.log.journal_file import JOURNAL_BYTES, JOURNAL_NAME, JournalDamagedError, load_entries, read_file
 from kcore.log.lmdb_environment import MAX_READERS, log_error
@@ -192,7 +193,7 @@ def _require_common_lock_file(source: str) -> None:
     The server would then not know that this process reads, and would reuse the pages that are being copied. The copy
     would find pages of a newer state and report a damaged file.
     """
-    if sys.platform == "linux" and not _lmdb_lock_is_held(source) and _is_open(source):
+    if sys.platform == "linux" and not _lmdb_lock_is_held(source) and is_locked(os.path.join(source, DATA_NAME)):
         raise LogError(
             f"{source}: a server has this folder open, but its {LMDB_LOCK_NAME} was removed or replaced, so it cannot "
             "be copied while the server runs: restart the server first; if it is just starting, try again",
@@ -211,18 +212,6 @@ def _lmdb_lock_is_held(source: str) -> bool:
     finally:
         os.close(fd)
     return bool(_FLOCK.unpack(found)[0] != fcntl.F_UNLCK)
-
-
-def _is_open(source: str) -> bool:
-    """Returns whether a process has the folder open, as its lock on the data file shows."""
-    fd = os.open(os.path.join(source, DATA_NAME), os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
 
 
 def _check(env: lmdb.Environment, source: str) -> None:

@@ -10,8 +10,9 @@ from typing import Any, Final, TypeVar
 import lmdb
 
 from kcore.cluster.local.locks import FileLock
-from kcore.log.data_folder import DATA_NAME
-from kcore.log.errors import LogError
+from kcore.log.data_folder import DATA_NAME, LMDB_LOCK_NAME, open_private
+from kcore.log.data_lock import is_locked
+from kcore.log.errors import FailureReason, LogError
 from kcore.log.lmdb_environment import (
     DEFAULT_MAP_SIZE_BYTES,
     MAX_MAP_SIZE_BYTES,
@@ -47,6 +48,58 @@ class SharedEnvironment(LmdbEnvironment):
         self.cluster_db: Any = None
         self._write_lock = threading.Lock()
         self._writer = FileLock(os.path.join(path, CLUSTER_FOLDER, "writer"), WRITER_LIMIT_S)
+
+    def open(self, create: bool) -> None:
+        """Opens the environment, as `LmdbEnvironment.open`.
+
+        Raises:
+            LogError: LMDB's lock file is not the one that the other processes have open.
+        """
+        if create:
+            super().open(create)
+            self._note_lock_file()
+            return
+        self._require_common_lock_file()
+        super().open(create)
+        try:
+            self._require_common_lock_file()
+        except BaseException:
+            self._close()
+            raise
+
+    @property
+    def _note(self) -> str:
+        """The file with the identity of LMDB's lock file."""
+        return os.path.join(self.path, CLUSTER_FOLDER, "lmdb-lock")
+
+    def _note_lock_file(self) -> None:
+        with open(self._note, "w", encoding="ascii", opener=open_private) as file:
+            file.write(self._lock_file_identity())
+
+    def _require_common_lock_file(self) -> None:
+        """Refuses a lock file that was removed or replaced while processes serve the folder.
+
+        LMDB's lock file has the number of the last transaction and the readers. Processes with different lock files
+        would overwrite each other's transactions. A copy that no process serves may have any.
+        """
+        try:
+            with open(self._note, encoding="ascii") as file:
+                noted = file.read()
+        except FileNotFoundError:
+            return  # an older version has prepared the folder
+        if noted != self._lock_file_identity() and is_locked(os.path.join(self.path, DATA_NAME)):
+            raise LogError(
+                f"{self.path}: {LMDB_LOCK_NAME} was removed or replaced while processes serve the folder: restart "
+                "all of them together",
+                FailureReason.MISUSE,
+            )
+
+    def _lock_file_identity(self) -> str:
+        """Returns the inode number of LMDB's lock file; "" if there is none. No other file gets it while it is open."""
+        try:
+            return str(os.stat(os.path.join(self.path, LMDB_LOCK_NAME)).st_ino)
+        except FileNotFoundError:
+            return ""
 
     def _open_databases(self, env: lmdb.Environment, txn: Any, create: bool) -> None:
         super()._open_databases(env, txn, create)

@@ -1,0 +1,41 @@
+"""LMDB's lock file in a folder that several processes serve, if an operator removes or replaces it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kcore.log import LogError
+from kcore.log.data_folder import DataFolder
+from tests.processes.shared import LocalShared
+
+REFUSED = "lock.mdb was removed or replaced while processes serve the folder: restart all of them together"
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_a_process_that_starts_later_does_not_open_another_lock_file(how: str, tmp_path: Path) -> None:
+    """The running processes keep the old one; two lock files would let transactions overwrite each other."""
+    shared = LocalShared(tmp_path)
+    shared.lock = DataFolder(shared.path, create=False)  # as the supervisor has it
+    shared.open().close()
+    lock = shared.path / "lock.mdb"
+    kept = tmp_path / "kept"
+    lock.rename(kept)
+    if how == "replaced":
+        shutil.copy(kept, lock)
+    with pytest.raises(LogError, match=REFUSED):
+        shared.open()
+    assert lock.exists() is (how == "replaced")
+    kept.replace(lock)
+    shared.open().close()
+    shared.close()
+
+
+def test_a_copy_that_no_process_serves_has_its_own_lock_file(tmp_path: Path) -> None:
+    shared = LocalShared(tmp_path)
+    shared.open().close()
+    shutil.copy(shared.path / "lock.mdb", tmp_path / "lock.mdb")
+    (tmp_path / "lock.mdb").replace(shared.path / "lock.mdb")
+    shared.open().close()
