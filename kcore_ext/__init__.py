@@ -1,4 +1,1 @@
-"""Compiled inner parts of kcore: codec, record batches, timer wheel, purgatory, assignor loops.
-
-Nothing here knows of groups.
-"""
+"""Compiled parts of kcore: `kcore_ext/X` holds those of `kcore/X`, and `util` what several of them share."""

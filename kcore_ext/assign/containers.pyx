@@ -5,7 +5,7 @@ from libc.string cimport memcpy, memset
 
 cdef extern from *:
     """
-    /* Where writes beyond a piece are to be found, each piece has a block of its own. */
+    /* The sanitizer finds a write beyond a piece only if each piece has its own block. */
     #ifdef KCORE_SANITIZE
     #define KCORE_SHARES_BLOCKS 0
     #else

@@ -7,11 +7,10 @@ A group flows straight to its earlier owner, or through the *pool* of its subscr
     group --(move)--> pool                   subscriber --(2 * load + 1)--> sink, for each additional unit
 
 The j-th partition of a member costs 2 * j - 1, so a member with n costs n * n: the flow of least cost has the least sum
-of
-squared loads among all assignments, then the fewest moves, then the fewest partitions off their member's rack. One
-number encodes all three: a move outweighs all rack misses of a simple path, one unit of load outweighs all moves.
-The least sum of squares also minimises the largest load, the sum of pairwise differences, and any convex measure:
-loads of flows form a base polytope, whose least majorized vectors minimise them all.
+of squared loads among all assignments, then the fewest moves, then the fewest partitions off their member's rack. One
+number encodes all three: a move outweighs all rack misses of a simple path, one unit of load outweighs all moves. The
+least sum of squares also minimises the largest load, the sum of pairwise differences, and any convex measure: loads of
+flows form a base polytope, whose least majorized vectors minimise them all.
 
 Units are sent along shortest paths (successive shortest paths with potentials), along all equally short ones at once
 (Dinic's blocking flows). Every intermediate flow has the least cost for its amount, so the last one is optimal.
@@ -401,8 +400,8 @@ cdef int _build(Problem p, bint racks, const int* previous, const int* topic_of,
 
 
 cdef int _read_flow(Problem p, Net* net, const int* group_of, const int* pool_of, int* owner) except -1 nogil:
-    """Reads the assignment from the flow: the first partitions of a group stay, the others go to the pool's takers by
-    member id.
+    """Reads the assignment from the flow: the first partitions of a group stay with their owner, the others go to the
+    receivers of the pool by member id.
     """
     cdef int q, g, k, arc, base = net.groups + net.pools
     cdef int* stay = ints(net.memory, net.groups)

@@ -7,7 +7,7 @@ subscriber comes from a tournament tree instead of a walk over a sorted set.
 
 Kafka's loop may never end. In place of a partition it may move another one of the topic back, and so take it from a
 third member. A sweep that ends in an earlier state would then repeat forever. This code detects the repetition (Brent's
-method) and then uses the least unbalanced assignment with the fewest moves.
+method) and then uses the most balanced assignment with the fewest moves.
 """
 
 

@@ -13,7 +13,7 @@ cdef int compare_ids(PyObject* a, PyObject* b) except -2
 cdef extern from * nogil:
     """
     #include <string.h>
-    // Eight bytes from an offset on as a number that orders like they do; what is missing counts as zero.
+    // Returns the eight bytes from an offset on as a number with the same order; missing bytes count as zero.
     static inline unsigned long long kcore_word(const unsigned char *text, Py_ssize_t offset, Py_ssize_t size) {
         unsigned long long word = 0;
         Py_ssize_t left = size - offset;

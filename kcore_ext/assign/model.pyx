@@ -40,7 +40,9 @@ cdef int _compare_ids(const void* one, const void* other) noexcept nogil:
 
 
 cdef list _sorted_ids(list keys):
-    """Sorts topic ids in the order of `uuid_key`; 60,000 of them, which took 50 ms with that function."""
+    """Sorts topic ids in the order of `uuid_key`, without a Python call per id: with that function, 60,000 ids took 50
+    ms.
+    """
     cdef Py_ssize_t i, count = len(keys)
     cdef const unsigned char* data
     cdef SortedId* ids = <SortedId*>PyMem_Malloc(max(count, 1) * sizeof(SortedId))
@@ -279,7 +281,8 @@ cdef Subscription _intern(tuple given):
         if not isinstance(topic, str) and not (isinstance(topic, bytes) and len(topic) == 16):
             raise ValueError(f"topic {topic!r}: a name or an id of 16 bytes is needed")
     unique = frozenset(given)
-    # In the order of the request: most subscriptions are sorted already, and are then sorted in linear time.
+    # Keeps the given order while removing duplicates: most subscriptions are sorted already, and sorting a sorted list
+    # takes linear time.
     listed = list(dict.fromkeys(given))
     if all(isinstance(topic, str) for topic in listed) or all(isinstance(topic, bytes) for topic in listed):
         listed.sort()

@@ -18,7 +18,7 @@ cdef inline u64 _hash(int topic, int source, int target) noexcept nogil:
 
 
 cdef int start_moves(Moves* moves, Memory* memory, int partitions) except -1 nogil:
-    """Initialises without moves."""
+    """Initialises an empty record of moves."""
     memset(moves, 0, sizeof(Moves))
     moves.memory = memory
     moves.partitions = partitions

@@ -32,7 +32,7 @@ cdef int need_numpy() except -1:
 
 
 cdef class Problem:
-    """One group as arrays; the `.pxd` describes every field. Made by `from_arrays` or by `model.lower`."""
+    """One group as arrays; the `.pxd` describes every field. Made by `from_arrays` or by `lower.lower`."""
 
     def __cinit__(self):
         self.equal = True

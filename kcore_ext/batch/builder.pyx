@@ -156,7 +156,8 @@ cdef class BatchBuilder:
                 one.
 
         Raises:
-            ValueError: the batch is empty and no last_offset_delta is given, or that precedes the last record's.
+            ValueError: the batch is empty and no last_offset_delta is given, or last_offset_delta is below the last
+                record's.
         """
         cdef int32_t last = self.checked_last(last_offset_delta)
         cdef bytes packed = self.pack()

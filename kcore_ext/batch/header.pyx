@@ -294,7 +294,7 @@ def split_batches(buffer):
 
     Returns:
         SplitBatches(batches, end, error). Batches of magic 0 and 1 (one message each) are found as well, so that a
-        broker can refuse them by name.
+        broker can refuse them with the error of their format.
     """
     cdef Py_buffer view
     cdef const unsigned char* start

@@ -7,7 +7,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 cdef enum:
     HEADER_BYTES = 61  # the fixed part of a batch, and the size of the smallest one
     LENGTH_OVERHEAD = 12         # base offset and length field, which the length field does not count
-    SMALLEST_LENGTH = 49  # so this is the minimum of the length field
+    SMALLEST_LENGTH = 49  # the minimum of the length field, which an empty batch has
     MAGIC_AT = 16
     CRC_AT = 17
     CHECKED_FROM = 21            # the CRC covers everything from the attributes on

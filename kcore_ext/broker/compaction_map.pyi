@@ -73,8 +73,7 @@ class OffsetMap:
 
         Returns:
             (index after the last surveyed batch, remaining work). A batch that is surveyed in part is the next one. If
-            batches and work remain and the map is not full,
-            the caller must judge the batch at the index.
+            batches and work remain and the map is not full, the caller must judge the batch at the index.
 
         Raises:
             CorruptBatchError: a batch cannot be read.

@@ -215,9 +215,9 @@ cdef class ProducersCore:
     cdef bint follows(
         self, int64_t producer_id, int16_t epoch, int32_t first_sequence, bint transactional, object transactional_id
     ) except -1:
-        """Returns True if a batch may be appended. Such a batch is the next one of a known producer, in its open transaction or
-        outside of any, or the first one of an unknown producer, outside of any transaction. False does not refuse the
-        batch: the generic path then decides.
+        """Returns True if a batch may be appended. This holds for the next batch of a known producer, in its open
+        transaction or outside of any. It also holds for the first batch of an unknown producer outside of any
+        transaction. False does not refuse the batch: the generic path then decides.
 
         Verifications are not checked: they concern only the batch that opens a transaction.
         """

@@ -204,7 +204,7 @@ cdef class Accumulator:
         measure: returns an upper bound of the size of a record with headers, or raises TypeError.
         on_batch: called after a batch got its first record.
         monotonic: returns the time in seconds.
-        clock_ms: returns the timestamp of a record that has none; None: the system's clock does.
+        clock_ms: returns the timestamp of a record that has none, in ms since the epoch; None: the system's clock.
 
     Attributes:
         queues: the queues of the partitions.

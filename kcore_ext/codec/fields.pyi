@@ -5,11 +5,12 @@ class FieldLayout:
     """The memory positions of a message class's fields, for other compiled modules.
 
     Args:
-        cls: a declared class of `kcore.protocol`. None: no class is known, every field is read as Python has it.
+        cls: a declared class of `kcore.protocol`. None: no class is known, and every field is read as a Python
+            attribute.
         fields: the names of the fields that a module uses, by the index that it uses for each: 0, 1, 2, ...
 
     Raises:
-        TypeError: no such class, or one without one of these fields.
+        TypeError: `cls` is not a declared class, or lacks one of the fields.
     """
 
     def __init__(self, cls: type | None, fields: dict[int, str]) -> None: ...

@@ -1,7 +1,7 @@
 """The public interface of the codec: the base class of every message, frames and request headers.
 
 Messages are instances of declared classes (`kcore.protocol.schema`) with real slots. Constructing, comparing, reading
-and writing them happens here and in the two modules below without a Python-level call per field.
+and writing them happens here and in `read` and `write`, without a Python-level call per field.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE

@@ -9,14 +9,14 @@ from cpython.object cimport PyObject, PyTypeObject
 
 cdef extern from *:
     """
-    /* Whether freed objects are kept: not without the lock around them, and not where late uses are to be found. */
+    /* Freed objects are kept under the interpreter's lock only, and not if a sanitizer must find uses after free. */
     #if !defined(Py_GIL_DISABLED) && !defined(KCORE_SANITIZE)
     #define KCORE_KEEPS
     #endif
 
     #define KCORE_SIZES 24   /* objects with up to 23 slots are kept */
     #define KCORE_KEPT 256   /* of each size */
-    #define KCORE_DEPTH 40   /* structs inside of structs that are freed by plain recursion */
+    #define KCORE_DEPTH 40   /* structs inside of structs that are freed by recursion */
 
     static PyObject *kcore_free[KCORE_SIZES][KCORE_KEPT];
     static int kcore_free_count[KCORE_SIZES];
@@ -77,7 +77,7 @@ cdef extern from *:
         Py_DECREF(cls);
     }
 
-    /* Structs inside of structs without end can only be made on purpose; Python's trashcan frees them without recursion. */
+    /* Only a program that intends it nests structs this deeply. Python's trashcan frees them without recursion. */
     static void kcore_dealloc_deep(PyObject *self) {
         Py_TRASHCAN_BEGIN(self, kcore_dealloc)
         kcore_release(self);

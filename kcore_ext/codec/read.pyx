@@ -543,7 +543,7 @@ cdef PyObject* _struct(Plan* plan, Reader* reader) noexcept:
     return instance
 
 
-# ---------------------------------------------------------------- for the modules above
+# ---------------------------------------------------------------- for other modules
 cdef int raise_failure(Reader* reader) except -1:
     """Raises the error of a failed decode: the recorded failure, or an exception of Python's own (no memory)."""
     if reader.reason == NULL:
@@ -575,7 +575,7 @@ def decode_with_views(decode, frame, int version, Py_ssize_t position):
         decode: the function `decode` of the message's class.
         frame: the frame. The caller keeps its bytes unchanged while a view of it exists.
         version: the version of the message.
-        position: the begin of the message in the frame.
+        position: the start of the message in the frame.
 
     Raises:
         TooManyElementsError, DecodeError: as `decode`.

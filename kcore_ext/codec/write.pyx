@@ -86,7 +86,7 @@ cdef int _grow(Writer* writer, Py_ssize_t size) noexcept:
         memcpy(PyBytes_AS_STRING(writer.owner), writer.start, used)
         writer.scratch = _scratch_taken = False
     elif _PyBytes_Resize(&writer.owner, room) < 0:
-        # The old buffer is gone as well.
+        # A failed resize has also freed the old buffer.
         writer.start = writer.at = writer.end = NULL
         writer.limit = -SLACK
         return -1

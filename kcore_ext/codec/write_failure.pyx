@@ -17,7 +17,7 @@ cdef int raise_failure_of(Writer* writer, int version) except -1:
     cause, found, place = None, None, "message"
     cdef PyObject* held = writer.found
     writer.found = NULL
-    # First of all: while an exception is set, looking anything up in a type may fail.
+    # This comes first: while an exception is set, the look-up of an attribute may fail.
     if PyErr_Occurred() != NULL:
         try:
             _rethrow()

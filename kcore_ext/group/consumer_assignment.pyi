@@ -6,7 +6,7 @@ from kcore_ext.codec.fields import FieldLayout
 
 @final
 class SubscribedTopics:
-    """Tells whether a member subscribes to the topic of an id.
+    """Callable that tests if a member subscribes to the topic with an id.
 
     Args:
         by_id: returns the topic of an id, or None.

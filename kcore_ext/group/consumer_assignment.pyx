@@ -124,7 +124,7 @@ cdef class PartitionOwners:
         return 0
 
     cdef bint holds_all(self, dict of_topic, dict partitions, object member_epoch) except -1:
-        """Returns whether the partitions are those of an entry, all of the member in that epoch."""
+        """Returns True if an entry has exactly these partitions, and the member owns all of them in that epoch."""
         if len(of_topic) != len(partitions):
             return False
         for partition in partitions:
@@ -134,7 +134,7 @@ cdef class PartitionOwners:
 
     cdef int remove(self, dict owned, object member_epoch) except -1:
         cdef dict of_topic
-        last_partitions = last_entry = None  # whose partitions are all of the member
+        last_partitions = last_entry = None  # the last deleted entry: topics that share it need no second comparison
         for topic_id, partitions in owned.items():
             entry = self.epochs.get(topic_id)
             if type(entry) is SharedEpochs:

@@ -39,7 +39,7 @@ class EpochFastPath(GroupFastPath):
         denied: the response to a client that may not READ the group.
         request: the class of the request.
         fields: as in `GroupFastPath`.
-        services: the protocol's switch and the settings of groups.
+        services: the setting that enables the protocol, and the settings of groups.
         context: the class of request contexts, a named tuple.
         settings: the class of a group's settings, a named tuple.
     """
@@ -114,7 +114,7 @@ class ConsumerHeartbeatFastPath(EpochFastPath):
         authorizer: checks the permission to READ a group; None allows all.
         read: `Operation.READ` and `ResourceType.GROUP`.
         denied: the response to a client that may not READ the group.
-        services: the protocol's switch and the settings of groups.
+        services: the setting that enables the protocol, and the settings of groups.
         request: the class of the request.
         response: the class of the response.
         context: the class of request contexts, a named tuple.

@@ -18,7 +18,7 @@ class OffsetBlock(Generic[R]):
         now_ms: time of the commit, milliseconds since the epoch.
         expire_ms: time of expiration, milliseconds since the epoch; -1: by the group's retention. A record with an
             expiration time has neither leader epoch nor topic id.
-        limit: of the metadata, in UTF-16 code units.
+        limit: the maximum length of the metadata, in UTF-16 code units.
         record_type: the named tuple (key, value, version) of a record.
 
     Attributes:
@@ -45,7 +45,7 @@ class OffsetBlock(Generic[R]):
         response_type: Callable[..., Any],
         accepted: dict[int, Any],
     ) -> list[Any]:
-        """Takes the offsets of one topic of the request.
+        """Adds the offsets of one topic of the request.
 
         Args:
             topic: the topic's name.
@@ -73,7 +73,7 @@ class OffsetBlock(Generic[R]):
         response_type: Callable[..., Any],
         accepted: dict[int, Any],
     ) -> list[Any]:
-        """Takes the offsets of all topics of a plan: calls `add` for each, and makes the topics of the response.
+        """Adds the offsets of all topics of a plan: calls `add` for each, and makes the topics of the response.
 
         Args:
             planned: the topics of a `CommitPlan`.

@@ -1,3 +1,5 @@
+"""Committed offsets and their records, for other compiled modules."""
+
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t
 

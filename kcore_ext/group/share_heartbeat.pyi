@@ -11,7 +11,7 @@ class ShareHeartbeatFastPath(EpochFastPath):
         authorizer: checks the permission to READ a group; None allows all.
         read: `Operation.READ` and `ResourceType.GROUP`.
         denied: the response to a client that may not READ the group.
-        services: the protocol's switch and the settings of groups.
+        services: the setting that enables the protocol, and the settings of groups.
         request: the class of the request.
         response: the class of the response.
         context: the class of request contexts, a named tuple.

@@ -5,11 +5,11 @@ def encode_state(
     initialized: dict[bytes, tuple[str, frozenset[int]]],
     deleting: dict[bytes, str],
 ) -> bytes:
-    """Returns the value of record 15 in version 0, with the int16 of the version before it.
+    """Returns the value of record 15 in version 0, preceded by its version as an int16.
 
     Args:
         initializing: name and partitions of each topic id.
-        initialized: likewise.
+        initialized: name and partitions of each topic id.
         deleting: name of each topic id.
 
     Raises:

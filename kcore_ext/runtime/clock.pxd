@@ -1,3 +1,5 @@
+"""Clocks, and the time of a round, for other compiled modules."""
+
 cimport cython
 from libc.stdint cimport int64_t
 

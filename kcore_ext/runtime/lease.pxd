@@ -1,3 +1,5 @@
+"""The lease of a cluster's node, for other compiled modules."""
+
 cimport cython
 from libc.stdint cimport int64_t
 

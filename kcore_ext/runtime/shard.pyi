@@ -188,7 +188,7 @@ class ShardCore:
         """
 
     def committed(self) -> None:
-        """Takes note that everything decided is durable (`Participant`)."""
+        """Marks the decisions of the committed round as durable (`Participant`)."""
 
     topic: str
     index: int

@@ -1,1 +1,1 @@
-"""Compiled parts of the server: the request queue of a connection."""
+"""Compiled parts of the server: connections, their request queues, and the APIs as a server serves them."""

@@ -1,3 +1,5 @@
+"""The steps of a connection for every read of the socket, for other compiled modules."""
+
 from libc.stdint cimport int64_t
 
 from kcore_ext.runtime.clock cimport RoundClock

@@ -1,5 +1,6 @@
-cimport cython
 """The request queue of a connection, for other compiled modules."""
+
+cimport cython
 
 from libc.stdint cimport int64_t
 

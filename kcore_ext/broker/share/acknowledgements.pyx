@@ -19,7 +19,7 @@ cpdef bint valid(batches, int version, bint renews) except -1:
     for batch in batches:
         first, last, kinds = batch.first_offset, batch.last_offset, batch.acknowledge_types
         count = len(kinds)
-        # Offsets have 64 bits, and so may their difference overflow: it is positive then as well, if unsigned.
+        # The difference of two 64-bit offsets may overflow. As an unsigned number it is correct.
         if first > last or first < previous or not count:
             return False
         if count > 1 and <unsigned long long>(count - 1) != <unsigned long long>last - <unsigned long long>first:

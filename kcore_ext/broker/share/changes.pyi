@@ -44,7 +44,7 @@ class ShareRuns(AcquiringRuns):
         """Begins to release all records that a member has acquired. Returns the change, as `acknowledge` does."""
 
     def finish(self, change: Change, written: bool, max_deliveries: int) -> tuple[bool, bool]:
-        """Ends a change: applies it if it was written, else takes it back.
+        """Ends a change: applies it if it was written, else reverts it.
 
         Returns:
             Two flags: the start moved, records became available.
@@ -53,6 +53,6 @@ class ShareRuns(AcquiringRuns):
     def expire(self, lock: Lock, max_deliveries: int) -> list[list[StateBatch]]:
         """Releases the records of an expired lock. Returns their new state, as a list of writes.
 
-        As in Kafka, each range has a write of its own. If requests have divided the range in which records were first
-        acquired, each record has one. From 100 writes on, one has the rest.
+        As in Kafka, each range is a separate write. If requests have divided the range in which records were first
+        acquired, each record is a separate write. After 100 writes, one more write has the remaining state.
         """

@@ -42,7 +42,7 @@ class ShareFetchFastPath:
     Args:
         api: the generic path. Its `fetch_after` continues a request whose acknowledgements are complete.
         share_partitions: the share partitions and sessions of the node.
-        room: the memory for responses.
+        room: the memory budget of responses.
         authorizer: decides about permissions; None allows all.
         permissions: `Operation.READ`, `ResourceType.GROUP`, `ResourceType.TOPIC`.
         active: the state of share partitions that deliver records.

@@ -127,7 +127,7 @@ cdef class FetchRun:
                     self.path._api.fetch_failed(error)
                 except Exception:
                     pass  # no memory for the call: the response is more important
-        # the operation refers to this object; breaking the cycle spares the garbage collector
+        # the operation refers to this object: without this, only the garbage collector would free both
         self.acknowledged = None
         if response is not None and response is not self.pending and not self.pending.done:
             self.pending.complete(response)
