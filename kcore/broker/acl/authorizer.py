@@ -85,7 +85,7 @@ class AclAuthorizer(AclAuthorizerCore):
         """Decides if the client may perform the operation on any resource of a type, existing or not (KIP-679)."""
         if self.allowed(context, operation, resource_type, _PROBE):
             return True
-        table = self._current_table()  # the decision may look at all entries
+        table = self._current_table()  # the decision may examine all entries
         key = (context.principal, context.client_host, int(operation), int(resource_type))
         decision = self._any.get(key)
         if decision is None:

@@ -14,7 +14,8 @@ logger = logging.getLogger("kcore.authorizer")
 
 WINDOW_MS = 10_000
 MAX_LINES = 10
-"""Lines for one principal, operation and resource type in each window; one more line says that others are omitted."""
+"""Lines for one principal, operation and resource type in each window; one more line reports that others are omitted.
+"""
 MAX_WINDOWS = 1_000
 MAX_PRINCIPAL_CHARACTERS = 300
 

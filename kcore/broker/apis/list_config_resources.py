@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kcore.runtime.sliced import Work
 
 STEP_NAMES = 1_000
-"""Number of names that a step looks at. Each takes about a microsecond."""
+"""Number of names that a step examines. Each takes about a microsecond."""
 
 _LISTED_BY_SETTINGS = frozenset({int(ConfigType.CLIENT_METRICS), int(ConfigType.GROUP)})
 """The types whose resources are listed if they have settings."""

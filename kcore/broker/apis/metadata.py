@@ -76,7 +76,7 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
     """Describes nodes, topics and leaders, and creates missing topics if the request and the settings allow it.
 
     As in Kafka, the response to a request that creates a topic is UNKNOWN_TOPIC_OR_PARTITION, and the client sends the
-    request again. Otherwise a client that looks up a topic after deleting it would be shown a new topic.
+    request again. Otherwise a client that looks up a topic after deleting it would get a new topic.
 
     Args:
         shard: the metadata shard.

@@ -133,7 +133,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
     Args:
         share_partitions: the share partitions of the node.
         enabled: returns True if share groups are enabled.
-        room: the memory for responses.
+        room: the memory budget of responses.
         cluster: this node's endpoints.
         authorizer: decides about permissions; None allows all.
     """
@@ -533,7 +533,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
     def _respond(self, run: _Run, fetched: dict[TopicIdPartition, PartitionData]) -> ShareFetchResponse:
         """Makes the response from the fetched partitions and the results of the acknowledgements.
 
-        A response within a session leaves out partitions without records, error, acknowledgement or other news.
+        A response within a session leaves out partitions without records, error, acknowledgement or other changes.
         """
         session = run.session
         included: dict[TopicIdPartition, PartitionData] = {}

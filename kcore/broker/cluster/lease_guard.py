@@ -33,7 +33,7 @@ LEASELESS: Final = frozenset(
 """APIs that a node serves without a certain lease: they show how to reach the cluster, and no shared state."""
 
 FIRST_WITH_CHOICE: Final = 4
-"""The first version of Metadata whose requests say whether missing topics are created."""
+"""The first version of Metadata with a field that forbids the creation of missing topics."""
 
 
 class LeaseGuard:

@@ -37,7 +37,8 @@ def read_value(setting: Setting, text: str) -> Any:
     if fault is None and setting.check is not None:
         fault = setting.check(value)
     if fault is not None:
-        valid = "" if setting.valid == ANY_TEXT else f"; valid: {setting.valid}"  # the check's fault says it then
+        # Without declared values, the fault contains the valid ones.
+        valid = "" if setting.valid == ANY_TEXT else f"; valid: {setting.valid}"
         raise InvalidValueError(f"{setting.name}={text!r}: {fault}{valid}")
     return value
 

@@ -68,8 +68,9 @@ Appended = tuple[int, int]
 CheckedBatch = tuple["bytes | bytearray", int, int]
 """A batch in the form that the log stores, its largest timestamp, and the time of its append (-1 for create times)."""
 Survey = tuple[int, int, int, bool]
-"""What `survey` returns about a batch: the smallest and the largest timestamp in ms, the number of records without a
-key, and whether the records are numbered 0, 1, 2, ..."""
+"""The result of `survey` for a batch: the smallest and the largest timestamp in ms, the number of records without a
+key, and whether the records are numbered 0, 1, 2, ...
+"""
 Unpack = Callable[[int, "Buffer", int], Generator[int, None, bytes]]
 """Decompresses (codec, data, the largest output) in steps, and yields the cost of each step in microseconds."""
 

@@ -117,7 +117,7 @@ class ClientQuotas(MetadataListener):
         """Records a value for the client of a request; mutes its connection if it is above the quota.
 
         Returns:
-            The throttle time in ms, 0 if the client may go on.
+            The throttle time in ms, 0 if the client is not throttled.
         """
         return self.throttle(quota, context, self._charge(quota, context, value))
 
@@ -125,8 +125,8 @@ class ClientQuotas(MetadataListener):
         """Records the time of a request for `request_percentage`; mutes its connection if it is above the quota.
 
         Returns:
-            The throttle time in ms, at most that of one sample as in Kafka; 0 if the client may go on, or if it is
-            another node of the cluster, whose requests must not wait.
+            The throttle time in ms, at most that of one sample as in Kafka; 0 if the client is not throttled, or if it
+            is another node of the cluster, whose requests must not wait.
         """
         if context.node_secret and self.is_node(context):
             return 0
@@ -181,7 +181,7 @@ class ClientQuotas(MetadataListener):
         return Mutations(bucket, bound, tokens, strict=strict)
 
     def refund(self, quota: str, context: RequestContext, value: float) -> None:
-        """Takes back a value that `charge` recorded."""
+        """Subtracts a value that `charge` recorded."""
         found = self._find(quota, context)
         if found is not None:
             self._rate(quota, found[0]).record(-value, self._now.now_ms, self.window_ms)

@@ -86,5 +86,5 @@ class TokenBucket:
         self._tokens -= tokens
 
     def is_idle(self, now_ms: int, window_ms: int, count: int) -> bool:
-        """Tests if the bucket has been left alone for the time in which an empty one fills up, without a debt."""
+        """Tests if the bucket was not used for the time in which an empty one fills up, and has no negative balance."""
         return (self._tokens or 0.0) >= 0 and now_ms - self._at_ms >= count * window_ms

@@ -29,14 +29,14 @@ PARTITIONS_A_SLICE = 50
 OFFSETS_A_PARTITION = 100_000
 """A log with more offsets counts as several partitions: the search in its index takes up to 2 ms per million."""
 SNAPSHOT_CHECKS_A_SLICE = 2_000
-"""Partitions without a snapshot that a slice looks at."""
+"""Partitions without a snapshot that a slice examines."""
 SNAPSHOT_INTERVAL_MS = 60_000
 SNAPSHOT_MIN_RECORDS = 50_000
 """Number of offsets that a restart would replay in a partition from which on its producers are snapshotted."""
 
 
 class Periodic:
-    """Sliced work that starts at a fixed interval, unless the previous run is still going.
+    """Sliced work that starts at a fixed interval, unless the previous run is still in progress.
 
     Args:
         wheel: fires its timer.
@@ -69,7 +69,7 @@ class Periodic:
         self._wheel.add(self._now.now_ms + self._interval(), self)
 
     def __call__(self) -> None:
-        """Starts a run when the timer fires, unless one is going, and arms the timer again."""
+        """Starts a run when the timer fires, unless one is in progress, and arms the timer again."""
         if not self._running:
             self._slices.add(self._run())
             self._running = True

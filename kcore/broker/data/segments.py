@@ -1,7 +1,7 @@
 """Virtual segments: the segments that a partition's log would have in Kafka, for retention and compaction.
 
 The log itself has none. But Kafka deletes whole segments, and never compacts the last one, the *active* segment.
-Records therefore stay for longer than their settings say, and clients rely on that. Segments are found by reading the
+Records therefore stay for longer than the settings require, and clients rely on that. Segments are found by reading the
 headers of batches when retention or compaction is due, so appends cost nothing.
 """
 
@@ -17,7 +17,7 @@ BATCHES_A_SLICE = 1_000
 
 
 class Segment:
-    """A stretch of a log.
+    """A contiguous part of a log.
 
     Attributes:
         base_offset: the offset of its first batch.

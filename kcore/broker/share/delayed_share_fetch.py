@@ -46,7 +46,7 @@ class RefusedLater(Pending):
         self._timer = wheel.add(deadline_ms, partial(self.fail, code))
 
     def abandon(self) -> None:
-        """Ends the wait of a client that has gone.
+        """Ends the wait, because the connection is closed.
 
         Otherwise the timer would keep the request in memory until it fires.
         """

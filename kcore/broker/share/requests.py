@@ -251,7 +251,7 @@ class ShareApi(Api[Request, Response]):
         return self.share_partitions.settings_of(group_id).lock_ms
 
     def leader_endpoint(self, context: RequestContext, errors: Iterable[int]) -> Broker | None:
-        """Returns this node's endpoint if one of the errors says that another leader may have the partition."""
+        """Returns this node's endpoint if one of the errors indicates that another node may lead the partition."""
         if self._cluster is None or LEADER_ERRORS.isdisjoint(errors):
             return None
         return self._cluster.broker(self._cluster.node_id, context.listener)

@@ -275,7 +275,7 @@ class SharePartitions(MetadataListener):
         self.cached_settings.clear()
 
     def on_feature_changed(self, name: str, level: int) -> None:
-        """Ends all sessions and share partitions when share groups are switched off."""
+        """Ends all sessions and share partitions when share groups are disabled."""
         if name == SHARE_VERSION and not level:
             self.sessions.clear()
             for group_id in list(self.by_group):

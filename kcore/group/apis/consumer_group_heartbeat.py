@@ -62,7 +62,7 @@ class ConsumerGroupHeartbeatApi(GroupApi[ConsumerGroupHeartbeatRequest, Consumer
 
     Args:
         shards: the group shards.
-        services: the protocol's switch, assignors, and settings of groups.
+        services: the setting that enables the protocol, assignors, and settings of groups.
         authorizer: decides about the permissions; None allows all.
     """
 

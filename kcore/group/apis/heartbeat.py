@@ -1,4 +1,4 @@
-"""Heartbeat (API key 12), v0-4: keeps a member of a classic group alive, and tells it when to rejoin.
+"""Heartbeat (API key 12), v0-4: keeps a member of a classic group alive; the response shows if it must rejoin.
 
 v3 adds static members (KIP-345).
 """

@@ -92,7 +92,7 @@ class OffsetDeleteApi(Api[OffsetDeleteRequest, OffsetDeleteResponse]):
         self._authorizer = authorizer
 
     def handle(self, context: RequestContext, request: OffsetDeleteRequest) -> Any:
-        """Authorizes and decides the request, in parts if it is long. Each part is durable on its own.
+        """Authorizes and decides the request, in parts if it is long. Each part has its own commit.
 
         The shard decides even if all topics are refused: the group may refuse the request as a whole.
         """

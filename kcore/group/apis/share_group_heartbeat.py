@@ -43,7 +43,7 @@ class ShareGroupHeartbeatApi(GroupApi[ShareGroupHeartbeatRequest, ShareGroupHear
 
     Args:
         shards: the group shards.
-        services: the switch of share groups, and settings of groups.
+        services: the setting that enables share groups, and settings of groups.
         authorizer: checks permissions; None allows all.
     """
 

@@ -61,7 +61,7 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
 
     Args:
         shards: the group shards.
-        services: the protocol's switch, the assignor, the settings of groups, the creator of topics.
+        services: the setting that enables the protocol, the assignor, the settings of groups, the creator of topics.
         authorizer: decides about the permissions; None allows all.
     """
 

@@ -237,8 +237,8 @@ class _Join:
     def _same_generation_response(self, member: Member, former_leader_id: str) -> JoinGroupResponse:
         """Returns the response for a static member that rejoins a generation which continues (KIP-814).
 
-        Before version 9 the response cannot tell the leader that its assignment remains valid. It names the leader's
-        old id as the leader instead, so that the client acts as a follower and computes no assignment.
+        Before version 9 the response has no field to show the leader that its assignment remains valid. It names the
+        leader's old id as the leader instead, so that the client acts as a follower and computes no assignment.
         """
         group = self.group
         if self.context.api_version < SKIPS_ASSIGNMENT:

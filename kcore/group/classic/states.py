@@ -23,7 +23,7 @@ class GroupState(Enum):
     """The states; the value is Kafka's name, as DescribeGroups and ListGroups show it."""
 
     EMPTY = "Empty"
-    """No members. Offsets and the generation number live on."""
+    """No members. Offsets and the generation number are kept."""
     PREPARING_REBALANCE = "PreparingRebalance"
     """The join phase: joins are parked until all members have joined or the timeout ends."""
     COMPLETING_REBALANCE = "CompletingRebalance"

@@ -51,7 +51,7 @@ class GroupChanged(NamedTuple):
 
     Attributes:
         group_id: the group.
-        state: its state, in Kafka's words; "Dead" if it is no longer a consumer group.
+        state: Kafka's name of its state; "Dead" if it is no longer a consumer group.
         group_epoch: its epoch.
         assignment_epoch: the epoch of the targets.
         members: its members by id.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def heartbeat(group: ConsumerGroup, request: HeartbeatRequest) -> HeartbeatResponse:
-    """Decides a Heartbeat: restarts the session, and tells the member if it must rejoin."""
+    """Decides a Heartbeat: restarts the session, and requests a rejoin if it is necessary."""
     try:
         member = _classic_member(group, request.member_id, request.group_instance_id)
     except KafkaError as error:
@@ -95,7 +95,7 @@ def leave_group(group: ConsumerGroup, members: Sequence[MemberIdentity]) -> tupl
 
 
 def await_join(member: ConsumerMember) -> None:
-    """Starts a classic member's rebalance timeout when a response first tells it to rejoin."""
+    """Starts a classic member's rebalance timeout when a response first requests that it rejoin."""
     if member.join_timer is None:
         member.join_timer = MemberTimer.armed(member, Awaited.JOIN, member.metadata.rebalance_timeout_ms)
 

@@ -1,7 +1,7 @@
 """Conversion of a classic group to a consumer group when the first consumer member joins.
 
 All members keep their partitions: the generation becomes the epoch, and the leader's assignment becomes both target and
-current assignment. The classic members learn of the following rebalance from their next heartbeats.
+current assignment. The responses to the next heartbeats of the classic members announce the following rebalance.
 """
 
 from __future__ import annotations

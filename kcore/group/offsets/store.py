@@ -168,8 +168,7 @@ class OffsetStore:
 
     def complete(self, producer_id: int, commit: bool) -> None:
         """Ends a transaction. Offsets apply in the order of their records in the log, not of the markers, because
-        compaction
-        keeps the last record of a key.
+        compaction keeps the last record of a key.
 
         A pending offset is dropped if its record precedes that of the materialised offset. Then a non-transactional
         commit replaced it, or another transaction that began later and ended earlier.

@@ -24,7 +24,7 @@ VERSION: Final = 4
 """The version of OffsetForLeaderEpoch between nodes."""
 
 EndOffsets = dict[int, int | None]
-"""The end offsets of a topic's partitions; None for one whose leader did not tell its end."""
+"""The end offsets of a topic's partitions; None for a partition whose leader did not return its end."""
 
 
 class _Ends:
@@ -57,7 +57,7 @@ class LocalEndOffsets:
 
 
 class SharedEndOffsets(LocalEndOffsets):
-    """Looks up the ends of partitions, and asks other nodes for those that they lead.
+    """Looks up the ends of partitions; those of partitions on other nodes are requested from their leaders.
 
     The request is OffsetForLeaderEpoch, because a node needs no permission beyond CLUSTER_ACTION for it.
 

@@ -42,11 +42,11 @@ class StatePhase(Enum):
     ABSENT = "absent"
     """In no list: the group has not used the partition, or its state was deleted."""
     INITIALIZING = "initializing"
-    """The share coordinator was asked to initialize the state, and has not confirmed."""
+    """The group has requested the initialization from the share coordinator, which has not confirmed it."""
     INITIALIZED = "initialized"
     """The state exists, and the partition may be assigned."""
     DELETING = "deleting"
-    """The share coordinator was asked to delete the state, and has not confirmed."""
+    """The group has requested the deletion from the share coordinator, which has not confirmed it."""
 
 
 ABSENT, INITIALIZING, INITIALIZED, DELETING = StatePhase
