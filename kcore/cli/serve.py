@@ -1,4 +1,4 @@
-"""`kcore serve`: serve Kafka clients over TCP."""
+"""`kcore serve`: serves Kafka clients over TCP."""
 
 from __future__ import annotations
 

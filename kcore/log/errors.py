@@ -72,8 +72,8 @@ class FencedWriteError(LogError):
     Nothing was written. The caller unloads the partitions.
 
     Attributes:
-        partitions: the partitions that this node does not lead in the given epoch. Empty if the store cannot tell: then
-            every partition of the call may be concerned.
+        partitions: the partitions that this node does not lead in the given epoch. Empty if the store does not name
+            them: then every partition of the call may be concerned.
         node: True if the node itself is fenced: it leads nothing, and must register again.
     """
 

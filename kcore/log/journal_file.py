@@ -2,8 +2,8 @@
 
 The file has a fixed size and is filled with zeros once. So a commit allocates no space and does not change the file's
 size, and a flush has to write only the entry. It has two areas of the same size. A journal begins at the start of the
-first area and overwrites an earlier one. Its identity, 16 random bytes that are also in LMDB, tells its entries from
-those of earlier journals.
+first area and overwrites an earlier one. Its identity, 16 random bytes that are also in LMDB, distinguishes its entries
+from those of earlier journals.
 
 While a full area is moved to the log, entries go to the start of the other one. Rounds are counted over both areas.
 LMDB also has the first round that was not moved: entries with lower rounds are invalid. And it has the identity at the
