@@ -14,8 +14,7 @@ class BalancedAssignor:
     the newer generation keeps it, then the lower member id.
 
     It is eager: a partition moves to its new member immediately. Server-side groups still hand partitions over safely;
-    a
-    classic group must use it with eager rebalancing.
+    a classic group must use it with eager rebalancing.
     """
 
     name = "kcore.balanced"

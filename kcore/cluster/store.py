@@ -119,7 +119,7 @@ class RegisteredNode(NamedTuple):
         node_id: its id.
         lease: its lease. A node is alive while the lease has not expired and `fenced` is False.
         fenced: True if its writes are refused: it was fenced, or it has unregistered.
-        draining: True if an operator wants it to lead nothing (`set_draining`).
+        draining: True if an operator has set it to lead nothing (`set_draining`).
         description: its addresses.
     """
 

@@ -48,7 +48,7 @@ class CommitOffloadPolicy:
         return too_many
 
     def wrote(self, took_s: float) -> None:
-        """Adds the duration of a write to the moving average. One slow write says little about the next."""
+        """Adds the duration of a write to the moving average. One slow write does not predict the next."""
         self.average_write_s += (took_s - self.average_write_s) / 8
 
 

@@ -49,11 +49,10 @@ class ThreadDriver:
     Threads share flushes. A thread that leaves the engine commits the open round, unless more threads are likely to
     join it. These are the threads that wait for the lock, and as many further threads as joined the previous round.
     Then the thread becomes a follower, which sleeps until a later thread has committed the round. The first follower of
-    a round is its
-    opener: if no thread joins for `GRACE_S`, the opener commits. `_expected` has the threads that waited for the lock
-    when the last commit ended. The round stays open until they have entered, so a call waits for two flushes at most,
-    unless a parked request ends the round. If exceptions interrupt the threads that a round relies on, its followers
-    commit it after `FOLLOWER_WAIT_S`.
+    a round is its opener: if no thread joins for `GRACE_S`, the opener commits. `_expected` has the threads that waited
+    for the lock when the last commit ended. The round stays open until they have entered, so a call waits for two
+    flushes at most, unless a parked request ends the round. If exceptions interrupt the threads that a round relies on,
+    its followers commit it after `FOLLOWER_WAIT_S`.
 
     Args:
         engine: the engine.

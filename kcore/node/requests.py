@@ -146,7 +146,7 @@ def offset_fetch_request(
     member_id: str | None = None,
     epoch: int = -1,
 ) -> OffsetFetchRequest:
-    """Builds a request for committed offsets; None asks for all partitions of the group."""
+    """Builds a request for committed offsets; None requests all partitions of the group."""
     topics = None
     if partitions is not None:
         topics = [
@@ -253,7 +253,7 @@ def list_offsets_request(
     Args:
         timestamps: partition -> a time in milliseconds; -1 is the end and -2 the start of a log.
         isolation: "read_committed" or "read_uncommitted".
-        epoch_of: returns the leader epoch of a partition, by which a broker notices that it or the client is behind.
+        epoch_of: returns the leader epoch of a partition, by which a broker detects that it or the client is behind.
     """
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for (topic, partition), timestamp in timestamps.items():

@@ -54,7 +54,7 @@ class Participant(Protocol):
         ...
 
     def committed(self) -> None:
-        """Takes note that the staged records are durable."""
+        """Handles the commit: the staged records are durable."""
         ...
 
     def failed(self, error: LogError) -> None:
@@ -152,8 +152,8 @@ class CommitPipeline(PipelineCore):
     later commit.
 
     If the result of a failed commit is not known (`uncertain`), the responses get an error at once, and the
-    participants keep their memory. A reload would read the log without a round that may be in the file. Each
-    later commit asks the log again, fails, and resets the participants as soon as the log knows the result.
+    participants keep their memory. A reload would read the log without a round that may be in the file. Each later
+    commit queries the log again, fails, and resets the participants as soon as the log knows the result.
 
     Args:
         log: the engine that makes either all staged records durable or none.
@@ -428,7 +428,7 @@ class CommitPipeline(PipelineCore):
                 logger.error("commit: the log refused a write, and the requests of the round fail: %s", error)
 
     def _keep_undecided(self, participants: dict[Participant, None], error: LogError) -> None:
-        """Keeps shards dirty, so that their responses wait for the next commit, which asks the log again."""
+        """Keeps shards dirty, so that their responses wait for the next commit, which queries the log again."""
         known = self._undecided is not None
         self._undecided = participants
         for participant in participants:

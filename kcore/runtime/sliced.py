@@ -212,7 +212,7 @@ class SlicedPending(Pending):
         self.cost = 0
 
     def abandon(self) -> None:
-        """Takes note that the client has disconnected."""
+        """Handles the disconnection of the client."""
         super().abandon()
         self._gone = self._finish is None
         awaited, self._awaited = self._awaited, None

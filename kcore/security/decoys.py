@@ -1,4 +1,4 @@
-"""Decoys: credentials in place of those of users that do not exist, so that clients cannot tell which users exist."""
+"""Decoys: credentials in place of those of absent users, so that clients cannot find out which users exist."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SaltKind(IntEnum):
 
 
 class SaltForm(NamedTuple):
-    """The properties of a credential that a client learns before it authenticates, without the salt itself.
+    """The properties of a credential that a client can see before it authenticates, without the salt itself.
 
     Attributes:
         length: length of the salt in bytes; 0 if the kind determines it.

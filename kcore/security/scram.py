@@ -182,7 +182,8 @@ class ScramServer(Mechanism):
         self._gs2 = message["gs2"]
         self._nonce = message["nonce"] + self._nonces()
         found = self._credentials.find(user, self.mechanism)
-        decoy = self._decoys.credential(user, self.mechanism)  # also for a user: the time must not tell which exist
+        # also for a user that exists: the time must not show which users exist
+        decoy = self._decoys.credential(user, self.mechanism)
         self._known = found is not None
         credential = self._credential = found or decoy
         salt = base64.b64encode(credential.salt).decode()

@@ -1,4 +1,4 @@
-"""The cost of a TLS handshake: its first message tells the key exchange that the client asks for (RFC 8446, 4.1.2).
+"""The cost of a TLS handshake: its first message has the key exchange that the client requests (RFC 8446, 4.1.2).
 
 OpenSSL offers the groups of finite fields (ffdhe2048 to ffdhe8192, RFC 7919) in TLS 1.3, and Python has no function
 that removes them. One handshake with the largest takes 140 ms on the event loop, and 1 ms with an elliptic curve. A

@@ -15,7 +15,7 @@ LATE_MS: Final = 300_000
 """Time above `transaction.max.timeout.ms` after which an open transaction is late, as in Kafka."""
 
 SLICE_ITEMS: Final = 5_000
-"""Topics and partitions that one slice looks at."""
+"""Topics and partitions that one slice examines."""
 
 
 class DataTotals:

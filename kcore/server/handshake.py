@@ -72,7 +72,7 @@ class _Client:
         host: its address.
         since_s: the time on the loop's clock at which it was accepted, or at which its handshake began.
         needed_bytes: number of bytes after which the loop reports the socket as readable; 0 while it does not watch it.
-        signs_late: True if its first message does not tell when the server signs.
+        signs_late: True if its first message does not determine when the server signs.
     """
 
     __slots__ = ("host", "needed_bytes", "signs_late", "since_s", "socket")
@@ -128,7 +128,7 @@ class Handshakes:
         self._loop = loop
         self._silent: dict[_Client, None] = {}  # oldest first
         self._silent_by_host: dict[str, dict[_Client, None]] = {}
-        # by address, the one whose turn it is first
+        # by address, the next one first
         self._ready: OrderedDict[str, dict[_Client, None]] = OrderedDict()
         self._running_by_host: dict[str, dict[asyncio.Task[None], _Client]] = {}
         self._timeout: asyncio.TimerHandle | None = None  # fires at the timeout of the oldest silent client
@@ -197,7 +197,7 @@ class Handshakes:
                 self._drop(client, "")
 
     def _watch(self, client: _Client, needed_bytes: int) -> None:
-        """Looks at the client again when it has sent `needed_bytes`, or has ended its stream."""
+        """Examines the client again when it has sent `needed_bytes`, or has ended its stream."""
         # Without this option, an incomplete record would make the socket readable in every turn of the loop.
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, needed_bytes)
         if not client.needed_bytes:

@@ -80,7 +80,7 @@ class _Budget:
 class ClientLog:
     """Logs events of single clients, a bounded number of lines for each client address and in total.
 
-    The next line of an address tells how many lines were suppressed.
+    The next line of an address has the number of suppressed lines.
 
     Args:
         clock: returns the time in seconds.

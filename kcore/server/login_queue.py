@@ -71,7 +71,7 @@ class LoginQueue:
         self._threads = self._free = threads
         self._retry: asyncio.TimerHandle | None = None
         self._newest_first = False
-        self._waiting: dict[str, dict[Login, None]] = {}  # by address, the one whose turn it is first
+        self._waiting: dict[str, dict[Login, None]] = {}  # by address, the next one first
         self._postponed: dict[str, dict[Login, None]] = {}  # by address
 
     def __len__(self) -> int:

@@ -86,7 +86,7 @@ class SaslConnection(SecureConnection):
         self.abort()
 
     def _at_gate(self, frame: bytes) -> None:
-        """Handles a frame that arrives before the client has authenticated for good."""
+        """Handles a frame that arrives before the authentication is complete."""
         exchange = self._exchange
         if exchange.state is SaslState.RAW:
             served = self._dispatch.find(ApiKey.SASL_AUTHENTICATE, 0)

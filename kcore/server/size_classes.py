@@ -1,4 +1,4 @@
-"""Finds one of the largest of many items without a look at all of them."""
+"""Finds one of the largest of many items without visiting all of them."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ OBSERVED: Final = frozenset(
         ApiKey.STREAMS_GROUP_HEARTBEAT,
     }
 )
-"""The APIs whose requests can change a group, or tell a member that it was fenced."""
+"""The APIs whose requests can change a group, or whose responses can show a member that it was fenced."""
 
 COMMITS: Final = (ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT)
 

@@ -303,7 +303,7 @@ class AsyncCluster:
     # ---- lookups
 
     async def metadata(self, topics: Iterable[str] | None, create: bool = False) -> MetadataResponse:
-        """Asks for topics and brokers, and stores the partition leaders.
+        """Requests topics and brokers, and stores the partition leaders.
 
         Args:
             topics: topic names; None: all topics; empty: brokers only.
@@ -408,7 +408,7 @@ class AsyncCluster:
         return self._brokers.get(self._controller_id) if route.controller else None
 
     def forget(self, request: Any) -> None:
-        """Forgets the broker of a request, after an error that says that it moved."""
+        """Forgets which broker serves a request, after an error which shows that another one does now."""
         route = route_of(request)
         if route.coordinator is not None:
             self._coordinators.pop(route.coordinator, None)

@@ -103,7 +103,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
     async def open(
         cls, host: str, port: int, client_id: str, timeout_s: float, security: ClientSecurity | None
     ) -> AsyncConnection:
-        """Connects, performs the TLS handshake and SASL, and asks for the served versions.
+        """Connects, performs the TLS handshake and SASL, and requests the served versions.
 
         Raises:
             ConnectionClosedError: no server listens there, or the TLS handshake failed.

@@ -155,7 +155,7 @@ class Cluster:
         return self._run(self._cluster.feature(name))
 
     def metadata(self, topics: Iterable[str] | None, create: bool = False) -> MetadataResponse:
-        """Asks for topics and brokers; see `AsyncCluster.metadata`."""
+        """Requests topics and brokers; see `AsyncCluster.metadata`."""
         return self._run(self._cluster.metadata(topics, create))
 
     def by_leader(self, partitions: Sequence[TopicPartition]) -> list[tuple[Broker, list[TopicPartition]]]:
@@ -179,7 +179,7 @@ class Cluster:
         return self._cluster.known_broker(request)
 
     def forget(self, request: Any) -> None:
-        """Forgets the broker of a request, after an error that says that it moved."""
+        """Forgets which broker serves a request, after an error which shows that another one does now."""
         self._call_soon(self._cluster.forget, request)
 
     def close_channel(self, channel: str) -> None:

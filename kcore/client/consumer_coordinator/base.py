@@ -265,7 +265,7 @@ class GroupMemberMachine(ABC):
         return self.member_id, self.epoch, self.settings.instance_id
 
     def close(self, now_ms: int, timeout_ms: int = 30_000) -> None:
-        """Leaves the group: commits if auto-commit is on, gives the partitions up, and tells the coordinator."""
+        """Leaves the group: commits if auto-commit is on, gives the partitions up, and notifies the coordinator."""
         if self.closed or self._closing:
             return
         self._closing = True

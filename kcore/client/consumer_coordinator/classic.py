@@ -85,7 +85,7 @@ class ClassicMember(ClassicRebalance):
             self._continue_sync(now_ms)
 
     def _keep_session(self, now_ms: int) -> None:
-        """Sends heartbeats, and notices the end of the session and of the poll interval."""
+        """Sends heartbeats, and detects the end of the session and of the poll interval."""
         if self.generation.id < 0 or self.state not in BEATING:
             return
         if now_ms >= self._session_deadline_ms:

@@ -53,7 +53,7 @@ def encode_subscription(
         assignor: the assignor's name; it determines the user data.
         topics: the subscribed topics.
         owned: the partitions that the member still owns.
-        previous: the partitions of the last assignment, which the sticky assignor wants to keep.
+        previous: the partitions of the last assignment, which the sticky assignor keeps if possible.
         generation_id: the member's generation; -1 after it was reset.
         rack: the member's rack.
     """

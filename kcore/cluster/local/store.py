@@ -187,7 +187,7 @@ class LocalClusterStore(ClusterStore):
         return Lease(node_lease(node_id), node_id, epoch, ttl_ms)
 
     def _began(self, node_id: int, epoch: int, life: LifeLock) -> None:
-        """Takes note of a new incarnation."""
+        """Registers a new incarnation."""
         self._end_life()
         if self._storage is not None:
             self._storage.close()

@@ -1,6 +1,6 @@
 """The binary form of array parameters.
 
-psycopg's own dumper of lists looks at each element several times, in Python. A round has seven arrays, so that dumper
+psycopg's own dumper of lists visits each element several times, in Python. A round has seven arrays, so that dumper
 would take a seventh of the CPU time of a small round, and a quarter of that of a large one.
 """
 

@@ -155,7 +155,7 @@ class AsyncPositionLookup:
                 request, read, at_most=versions.FETCH_OFFSETS, broker=coordinator, repeat=False
             )
         except KafkaError as error:
-            if error.code in MEMBERSHIP_CHANGED:  # the member's next heartbeat response tells its partitions
+            if error.code in MEMBERSHIP_CHANGED:  # the member's next heartbeat response has its partitions
                 raise KafkaError.of(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
             raise
 
@@ -250,7 +250,7 @@ class AsyncPositionLookup:
             raise
 
     async def _validate(self, broker: Broker, moved: dict[TopicPartition, Unvalidated]) -> None:
-        """Asks a new leader whether its log has the positions, and moves those that it does not have (KIP-320)."""
+        """Requests the ends of epochs from a new leader; moves positions that its log does not have (KIP-320)."""
         left = dict(moved)
         try:
             response = await self._calls.transport.send(validation_request(moved), broker=broker)

@@ -80,7 +80,7 @@ class AsyncTransport(Protocol):
         ...
 
     async def metadata(self, topics: Iterable[str] | None, create: bool = False) -> MetadataResponse:
-        """Asks for topics and brokers."""
+        """Requests topics and brokers."""
         ...
 
     async def by_leader(self, partitions: Sequence[TopicPartition]) -> list[tuple[Broker, list[TopicPartition]]]:
@@ -160,7 +160,7 @@ class AsyncEmbeddedTransport(EmbeddedBase):
         return self._engine.engine.topics.feature_level(name)
 
     async def metadata(self, topics: Iterable[str] | None, create: bool = False) -> MetadataResponse:
-        """Asks for topics."""
+        """Requests topics."""
         return await self._engine.send(metadata_request(topics, create))
 
     async def by_leader(self, partitions: Sequence[TopicPartition]) -> list[tuple[Broker, list[TopicPartition]]]:

@@ -240,7 +240,8 @@ class Member:
         return not self._started or self._calls.callbacks.require_outside(what, self, closing=self._closing)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits for the end of the member: a program that uses only listeners learns here that the member has failed.
+        """Waits for the end of the member: a program that uses only listeners needs this to detect that the member has
+        failed.
 
         Args:
             timeout: the time limit in seconds; None: no limit.
@@ -326,7 +327,7 @@ class Member:
     def events(self) -> Iterator[MemberEvent]:
         """Yields `Assigned`, `Revoked` and `Lost` events until the member is closed.
 
-        The member gives revoked partitions up when the loop asks for the next event: until then it may commit. If the
+        The member gives revoked partitions up when the loop requests the next event: until then it may commit. If the
         member was not started, the loop starts it, and closes it at the end of the loop.
 
         Raises:

@@ -49,7 +49,7 @@ NOT_STORED = frozenset(
         ErrorCode.NOT_ENOUGH_REPLICAS,
     }
 )
-"""Errors that are repeated, and by which the broker says that it did not store the batch."""
+"""Errors after which the batch is sent again, and with which the broker did not store it."""
 OUT_OF_ORDER = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 """Errors of a sequence that does not follow the last one that the broker knows."""
 
@@ -210,7 +210,7 @@ class Producer:
         notified(partial(each.on_acknowledgement, metadata, error) for each in self._interceptors)
 
     def _finish(self, batch: ProducerBatch, error: Exception | None) -> None:
-        """Completes a batch, and tells the interceptors the result of each record."""
+        """Completes a batch, and passes the result of each record to the interceptors."""
         with self._guard:
             batch.complete(error)
             deliveries = self._intercepted.pop(batch, ())
@@ -418,7 +418,7 @@ class Producer:
         queue.not_before_s = monotonic() + backoff_s(batch.attempts - 1)
 
     def _warn_if_missing(self, queue: PartitionQueue, code: int) -> None:
-        """Logs that the records of a topic wait because it does not exist, if the error says so."""
+        """Logs that the records of a topic wait because it does not exist, if that is the error."""
         topic = queue.partition.topic
         if code in MISSING and self._missing.missing(topic, monotonic()):
             logger.warning(

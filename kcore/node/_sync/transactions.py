@@ -218,7 +218,7 @@ class Transaction:
         notified(partial(each.on_acknowledgement, metadata, error) for each in self._interceptors)
 
     def _acknowledge_stored(self, partition: TopicPartition, rows: list[Row], base_offset: int, time_ms: int) -> None:
-        """Tells the interceptors the offsets of a batch."""
+        """Passes the offsets of a batch to the interceptors."""
         if not self._interceptors:
             return
         for index, row in enumerate(rows):
@@ -226,7 +226,7 @@ class Transaction:
             self._acknowledge(RecordMetadata(*partition, offset, row[0] if time_ms < 0 else time_ms), None)
 
     def _acknowledge_failed(self, rows: Mapping[TopicPartition, list[Row]], error: BaseException) -> None:
-        """Tells the interceptors that records were not stored."""
+        """Notifies the interceptors of records that were not stored."""
         if not self._interceptors:
             return
         cause = error if isinstance(error, Exception) else KcoreError(f"the transaction was interrupted: {error!r}")

@@ -81,7 +81,7 @@ class Transport(Protocol):
         ...
 
     def metadata(self, topics: Iterable[str] | None, create: bool = False) -> MetadataResponse:
-        """Asks for topics and brokers."""
+        """Requests topics and brokers."""
         ...
 
     def by_leader(self, partitions: Sequence[TopicPartition]) -> list[tuple[Broker, list[TopicPartition]]]:
@@ -161,7 +161,7 @@ class EmbeddedTransport(EmbeddedBase):
         return self._engine.engine.topics.feature_level(name)
 
     def metadata(self, topics: Iterable[str] | None, create: bool = False) -> MetadataResponse:
-        """Asks for topics."""
+        """Requests topics."""
         return self._engine.send(metadata_request(topics, create))
 
     def by_leader(self, partitions: Sequence[TopicPartition]) -> list[tuple[Broker, list[TopicPartition]]]:

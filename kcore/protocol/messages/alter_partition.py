@@ -1,4 +1,4 @@
-"""AlterPartition (API key 56): a leader tells the controller which nodes are in sync (KIP-497)."""
+"""AlterPartition (API key 56): a leader sends the controller the nodes that are in sync (KIP-497)."""
 
 from kcore.protocol.schema import ZERO_UUID, Array, Int8, Int16, Int32, Int64, Message, Request, Struct, Uuid, field
 

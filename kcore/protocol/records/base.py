@@ -46,7 +46,7 @@ class RecordValue(Message):
 
 
 class RecordKey(Message):
-    """The key of an internal record: its type says which kind of record it is."""
+    """The key of an internal record; its type determines the kind of the record."""
 
     __slots__ = ()
     TOPIC: ClassVar[str] = ""

@@ -26,7 +26,7 @@ MAX_LISTED_PARTITIONS: Final = 10_000
 """Number of partitions of a topic above which a list does not show the number of its records."""
 
 SLICE_PARTITIONS: Final = 2_000
-"""Number of partitions that one slice looks at."""
+"""Number of partitions that one slice examines."""
 
 
 def show_node(observer: Observer, query: Query) -> Steps:

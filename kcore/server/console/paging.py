@@ -19,13 +19,13 @@ MAX_FIELDS: Final = 8
 """Maximum number of fields in a query."""
 
 SLICE_NAMES: Final = 2_000
-"""Number of names that one slice looks at."""
+"""Number of names that one slice examines."""
 
 SLICE_CHARACTERS: Final = 2_000_000
-"""Number of characters of names that one slice looks at."""
+"""Number of characters of names that one slice examines."""
 
 SLICE_OFFSETS: Final = 2_000
-"""Number of offsets of a group, or of assigned partitions, that one slice looks at."""
+"""Number of offsets of a group, or of assigned partitions, that one slice examines."""
 
 Steps = Generator[None, None, Any]
 """Work in slices; returns its result at the end."""
@@ -118,7 +118,7 @@ def find(names: Iterable[list[str]], keep: Callable[[str], bool], number: int) -
 
     Args:
         names: the names, in batches.
-        keep: tells if a name belongs to the list.
+        keep: returns True if a name belongs to the list.
         number: the number of the page.
 
     Returns:
@@ -144,7 +144,7 @@ def find(names: Iterable[list[str]], keep: Callable[[str], bool], number: int) -
 
 
 def contains(search: str) -> Callable[[str], bool]:
-    """Returns a function that tells if a name contains a text, without regard to case."""
+    """Returns a function that tests if a name contains a text, without regard to case."""
     if not search:
         return lambda name: True
     part = search.lower()

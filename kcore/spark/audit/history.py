@@ -1,4 +1,4 @@
-"""Tracks which parts of a log are complete, to tell faults from the effects of compaction.
+"""Tracks which parts of a log are complete, to distinguish faults from the effects of compaction.
 
 Compaction removes a record only if a newer record of its key lies below the cleaner's offset. A record that is still
 present below that offset was therefore valid from its own offset up to the next present record of its key.

@@ -25,8 +25,9 @@ PACKAGE = "--conf spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13
 ADMIN_TIMEOUT_MS = "30000"
 READ_COMMITTED = "read_committed"
 CONSUMER_OFFSETS_SETTING = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
-"""True makes the source ask a consumer for offsets. It asks an admin client otherwise, and then leaves out internal
-topics."""
+"""True makes the source request offsets with a consumer. Otherwise it uses an admin client, and then leaves out
+internal topics.
+"""
 
 _DEFAULTS: Mapping[str, Any] = {
     "producer_id": -1,

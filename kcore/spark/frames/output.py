@@ -71,7 +71,7 @@ class Output:
         return self._mode != APPEND
 
     def begin(self, done: str) -> None:
-        """Removes the file that tells that an earlier output is complete.
+        """Removes the file which shows that an earlier output is complete.
 
         Args:
             done: the name of this file.

@@ -28,7 +28,7 @@ GROUP_BYTES: Final = 8 << 20
 
 STAGING: Final = ".writing-"
 PLACE: Final = ("topic", "partition")
-"""The columns of a checkpoint that its folder tells: checkpoint/topic=T/partition=N."""
+"""The columns of a checkpoint whose values are in the name of its folder: checkpoint/topic=T/partition=N."""
 _ARROW: Final = b"ARROW1"
 """The first bytes of a file of Arrow."""
 _SERIAL: Final = pa.ipc.IpcReadOptions(use_threads=False)
