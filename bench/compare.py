@@ -5,8 +5,7 @@
 `tcp` drives servers with bench/peers/load (needs Go): kcore with fsync; Apache Kafka if Java is installed and
 KAFKA_LIBS names a folder with its jars; kfake if KFAKE_SRC names a checkout of franz-go. Servers take turns, case by
 case. `java` runs Kafka's own classes in process (bench/peers/java: needs Java, and Maven or KAFKA_LIBS) and kcore's
-rows
-of the same work. It reports and skips missing programs. Writes build/bench/peers.json and build/bench/peers.md.
+rows of the same work. It reports and skips missing programs. Writes build/bench/peers.json and build/bench/peers.md.
 """
 
 from __future__ import annotations

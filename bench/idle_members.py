@@ -29,7 +29,9 @@ TOPIC = "idle"
 AT_ONCE = 50
 """The number of members that join at a time."""
 SETTLE_S = 8.0
-"""The time between the last join and the measurement: the members learn their partitions and begin to rest."""
+"""The time between the last join and the measurement: the members get their partitions, and their heartbeats change
+nothing any more.
+"""
 
 
 async def _kcore(address: str, stack: AsyncExitStack) -> Callable[[int], Awaitable[Any]]:

@@ -10,8 +10,8 @@ two figures describe the scaling: all requests per second, and the requests per 
 second one is what the processes would serve on cores of their own, as long as no lock or device is shared. The variants
 take turns.
 
-The last columns are the times of single commits, one after the other. For PostgreSQL the table
-also has the time of an INSERT of the same bytes in autocommit, which is the least that the database takes.
+The last columns are the times of single commits, one after the other. For PostgreSQL the table also has
+the time of an INSERT of the same bytes in autocommit, which is the least that the database takes.
 """
 
 from __future__ import annotations

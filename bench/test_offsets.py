@@ -2,8 +2,7 @@
 
 A round of a commit row is COMMITS requests and one commit of the log; divide by COMMITS for one request. The rows named
 "decide" exclude the log and the batch: they measure only the state machine, decide and replay. KCORE_BENCH_LARGE=1
-loads
-a million offsets.
+loads a million offsets.
 """
 
 from __future__ import annotations

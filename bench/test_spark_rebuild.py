@@ -122,7 +122,7 @@ def spark() -> Iterator[Any]:
 
 
 def tree_cpu_s() -> float:
-    """Returns the CPU seconds of this process and its descendants; the machine is shared, so wall time says little."""
+    """Returns the CPU seconds of this process and its descendants; on a shared machine wall time is unreliable."""
     children: dict[int, list[int]] = {}
     ticks: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):

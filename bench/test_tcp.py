@@ -1,12 +1,10 @@
 """One TCP connection with 64 outstanding requests, against a real `kcore serve` with fsync.
 
 A figure is for 64 requests and includes the client, which only copies bytes. The baseline is ApiVersions, whose
-response
-is constant. bench/peers/load measures requests per second of server CPU.
+response is constant. bench/peers/load measures requests per second of server CPU.
 
 The two storms are groups that form at once, with a connection for each member; their time includes the client's, and
-the
-server's usage is listed separately. Members of the new protocol send heartbeats without a pause. The group has no
+the server's usage is listed separately. Members of the new protocol send heartbeats without a pause. The group has no
 assignment interval (KIP-1263), because Kafka's default of a second would dominate the time.
 """
 

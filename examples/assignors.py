@@ -23,8 +23,7 @@ class EvenOdd:
         """Returns member id -> topic -> partitions; a missing member gets no partitions.
 
         Members subscribe by topic name. In a server's group, `topics` has topic ids as keys and finds them by name,
-        too; the
-        result may use either.
+        too; the result may use either.
         """
         readers: dict[str | bytes, list[str]] = {}
         for member in sorted(members, key=lambda member: member.member_id):

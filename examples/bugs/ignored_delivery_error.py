@@ -1,4 +1,4 @@
-"""Never looks at the result of `send` (kafka-python).
+"""Ignores the result of `send` (kafka-python).
 
 The bug: `send` returns a future. The broker's refusal is only in this future, and the record is lost.
 The fix: wait for the future, or handle its error, and send again or fail.

@@ -137,7 +137,7 @@ def test_the_whole_log_of_a_folder_is_dumped_with_its_metadata(run: Run, place: 
 
 @pytest.mark.parametrize("verb", [("log", "dump"), ("groups", "list"), ("groups", "describe"), ("offsets", "list")])
 def test_exactly_one_target_must_be_given(verb: tuple[str, str], run: Run) -> None:
-    """An argument that was meant as a group's or topic's name is read as a folder: the message says so."""
+    """An argument that was meant as a group's or topic's name is read as a folder; the message mentions that."""
     ran = run(*verb)
     assert (ran.status, ran.err) == (1, "kcore: name a data folder, or --bootstrap HOST:PORT of a running server\n")
     ran = run(*verb, "workers", "--bootstrap", "localhost:1")

@@ -16,7 +16,7 @@ from tests.recording_proxy import Recorded, RecordingProxy
 
 PARTITIONS = 4
 SESSION_MS = 5_000
-"""The time after which the group notices that a member died."""
+"""The time after which the group detects the end of a member."""
 LAST = "last"
 """The client id of the members beside the recorded one: their member ids, by which the range assignor orders them, come
 after its own."""

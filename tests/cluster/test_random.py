@@ -128,7 +128,7 @@ class Attack:
             self.world.open_store().set_draining(self.random.choice([1, 2, 3]), self.random.random() < 0.5)
 
     def move(self) -> None:
-        """Asks for a move of a partition to a random node."""
+        """Requests the move of a partition to a random node."""
         topic, partitions = self.random.choice([("t", PARTITIONS), ("__consumer_offsets", 6)])
         entry = ReassignablePartition(
             partition_index=self.random.randrange(partitions), replicas=(self.random.choice([1, 2, 3]),)

@@ -1,4 +1,4 @@
-"""Transactions over partitions and groups of all nodes stay atomic while a node dies at any step."""
+"""Transactions over partitions and groups of all nodes stay atomic if a node ends at any step."""
 
 from __future__ import annotations
 

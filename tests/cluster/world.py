@@ -336,7 +336,7 @@ class Client:
         return nodes[self._calls % len(nodes)]
 
     def leader(self, topic: str, partition: int) -> Node:
-        """Asks any node for the leader of a partition."""
+        """Requests the leader of a partition from any node."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         described = self.any_node().send(request, 12).topics[0]
         if described.error_code or partition >= len(described.partitions):
@@ -344,7 +344,7 @@ class Client:
         return self._node(described.partitions[partition].leader_id)
 
     def coordinator(self, key: str, key_type: int = 0) -> Node:
-        """Asks any node for the coordinator of a group (0) or a transactional id (1)."""
+        """Requests the coordinator of a group (0) or a transactional id (1) from any node."""
         response = self.any_node().send(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 4)
         assert not isinstance(response, Pending)
         (found,) = response.coordinators

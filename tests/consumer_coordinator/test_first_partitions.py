@@ -34,7 +34,7 @@ def wait_ms(seed: int, *, leaves: bool) -> int:
 
 @pytest.mark.usefixtures("_defaults")
 def test_a_new_member_waits_for_two_seconds_at_most_if_another_one_has_just_left() -> None:
-    """The coordinator postpones its assignment by up to a second, and the member asks again soon."""
+    """The coordinator postpones its assignment by up to a second, and the member sends its next heartbeat soon."""
     waits_ms = [wait_ms(seed, leaves=True) for seed in range(20)]
     assert 500 < max(waits_ms) <= 2_000
 

@@ -39,7 +39,7 @@ def _consumer_revokes_silently(patch: pytest.MonkeyPatch) -> None:
 
 
 def _consumer_acknowledges_before_the_listener(patch: pytest.MonkeyPatch) -> None:
-    """Plants a fault: the coordinator learns that partitions are free while the user's code still works on them."""
+    """Plants a fault: the coordinator is notified that partitions are free while the user's code still uses them."""
     original = consumer.ConsumerMember._revoke
 
     def revoke(self: Any, resolved: Any, target: Any, epoch: int, now_ms: int) -> None:

@@ -71,7 +71,7 @@ def main(folder: Path, how: str) -> None:
         values = world.records("t", 0)
         assert values == acknowledged, f"look {reader}: {len(values)} values, {len(acknowledged)} acknowledged"
     world.close()
-    try:  # a start on a full disk: it works, or says what is wrong; the test checks the text
+    try:  # a start on a full disk succeeds or describes the fault; the test checks the text
         world.open(LmdbLogEngine(folder, "fsync"))
     except KcoreError as error:
         print(f"a start was refused: {error}")

@@ -99,7 +99,7 @@ class Subject:
         return {0: [(first, first, ACCEPT), (first + 1, first + 2, RELEASE)], 1: [(first, first + 1, ACCEPT)]}
 
     def noted(self, codes: dict[int, int]) -> None:
-        """Takes note of the records whose acknowledgement was confirmed."""
+        """Records the confirmed acknowledgements."""
         first = self.end - RECORDS
         if codes.get(0) == 0:
             self.done.add((0, first))

@@ -1,6 +1,6 @@
 """The metadata of members of consumer, share and streams groups takes bounded memory.
 
-Without the bound, 40 members with 20,000 names each took 200 MB, and each further group as much.
+Without the bound, 40 members with 20,000 names each would take 200 MB, and each further group as much.
 """
 
 from __future__ import annotations

@@ -361,7 +361,9 @@ def test_heartbeat_responses_are_shared() -> None:
 
 
 def test_other_kinds_of_groups_refuse_classic_requests() -> None:
-    """Joins of a group of another type get 23, requests of members 25. DescribeGroups does not find the group."""
+    """Joins of a group of another type get INCONSISTENT_GROUP_PROTOCOL, requests of members UNKNOWN_MEMBER_ID.
+    DescribeGroups does not find the group.
+    """
     world = World().build(EMPTY)
     machine = world.context.machine
     share: Any = object.__new__(_ShareGroup)

@@ -11,7 +11,7 @@ from kcore.log.faults import FaultInjectingEngine
 
 
 class Store:
-    """Somewhere to open an engine, again and again; keeps the engine that is open."""
+    """A place where engines are opened one after the other; `engine` is the one that is open."""
 
     def __init__(self, kind: str, path: Path) -> None:
         self.kind = kind

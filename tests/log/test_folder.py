@@ -275,7 +275,7 @@ def test_a_forked_child_cannot_use_the_engine_and_does_not_keep_the_folder(folde
     assert messages[5] == f"in use by process {os.getpid()}; a server is reached with --bootstrap HOST:PORT"
     fill(log, engine, 1)
     assert len(contents(log)) == 3
-    # A child that lives on does not keep the folder locked when the parent has closed it.
+    # A child that continues to run does not keep the folder locked when the parent has closed it.
     child = os.fork()
     if child == 0:
         os.read(os.pipe()[0], 1)

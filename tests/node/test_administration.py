@@ -269,7 +269,7 @@ class TwoBrokers(TargetTransport):
         return response
 
     def metadata(self, topics: Iterable[str] | None, create: bool = False) -> MetadataResponse:
-        """Asks each broker for its own topics."""
+        """Requests its own topics from each broker."""
         names = None if topics is None else list(topics)
         response = MetadataResponse(topics=[])
         for broker, engine in self.brokers_of.items():

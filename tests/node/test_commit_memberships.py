@@ -1,4 +1,4 @@
-"""Commits belong to the membership that the program knows of, though the member joins again in the background."""
+"""Commits belong to the membership that the program has seen, although the member joins again in the background."""
 
 from __future__ import annotations
 

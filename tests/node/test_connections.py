@@ -26,7 +26,7 @@ LARGE = 4 << 20
 
 
 class Stub(asyncio.Protocol):
-    """A server that collects the correlation ids of requests, and responds when the test asks it to."""
+    """A server that collects the correlation ids of requests, and responds when the test requests it."""
 
     def __init__(self) -> None:
         self.transport: Any = None

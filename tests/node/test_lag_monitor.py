@@ -93,7 +93,7 @@ def test_its_command_watches_a_cluster_until_the_count(bootstrap: str, name: str
 
 
 def test_the_number_of_requests_does_not_grow_with_the_number_of_groups(monitor: Any) -> None:
-    """With requests for each group, one measurement of a cluster with a few hundred groups took a minute."""
+    """With requests for each group, one measurement of a cluster with a few hundred groups would take a minute."""
     counts = []
     with kcore.open() as node:
         node.topics.create("t", 2)

@@ -360,7 +360,7 @@ def test_damaged_frames_end_the_connection_with_a_clear_error(server: str, data:
 
     def damaged(response: bytes) -> bytes:
         place = at % len(response)
-        if kind == "cut":  # the frame says that it is whole
+        if kind == "cut":  # the length of the frame is that of the cut response
             body = response[4:][: max(place - 4, 0)]
             return len(body).to_bytes(4, "big") + body
         if kind == "size":

@@ -28,7 +28,7 @@ def options(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def fatal_member(node: kcore.Node, name: str) -> kcore.Member:
-    """Returns a member that the coordinator has refused for good."""
+    """Returns a member that the coordinator has refused permanently."""
     node.topics.create(name, 1)
     member = node.group(name).join(name, server_assignor=UNKNOWN_ASSIGNOR)
     member.start(timeout=0)

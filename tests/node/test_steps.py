@@ -18,7 +18,7 @@ from kcore.protocol.messages.heartbeat import HeartbeatResponse
 
 
 class Steps:
-    """A machine whose steps return what the test says."""
+    """A machine whose steps return the results that the test sets."""
 
     def __init__(self, *results: float | BaseException | None) -> None:
         self.results = list(results)

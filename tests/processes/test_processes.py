@@ -187,7 +187,9 @@ def test_the_cluster_ends_when_its_folder_is_removed(tmp_path: Path) -> None:
 
 
 def test_a_client_cannot_act_as_a_node(tmp_path: Path) -> None:
-    """The nodes know each other's secrets from the store; without an authorizer, nothing else tells them apart."""
+    """The nodes know each other's secrets from the store; without an authorizer, only the secrets distinguish nodes
+    from clients.
+    """
     with Supervised(tmp_path, 2, SETTINGS) as cluster:
         with closing(open_store(f"local://{cluster.data}")) as store:
             controller = store.controller()

@@ -255,7 +255,7 @@ def test_the_notations_of_one_host_are_one_rule() -> None:
 
 
 def test_a_permission_on_any_resource_is_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The decision looks at all entries of a principal, and a producer may request it again and again."""
+    """The decision examines all entries of a principal, and a producer may request it again and again."""
     engine = Guarded()
     engine.allow(acl(Op.WRITE, name="orders"))
     calls = []

@@ -100,7 +100,7 @@ def test_one_denied_topic_refuses_the_heartbeat(world: World) -> None:
 
 
 def test_the_group_is_authorized_before_the_topics(world: World) -> None:
-    """A client without READ on the group learns nothing about topics."""
+    """A client without READ on the group gets no information about topics."""
     assert world.join("m", BOB, subscribed_topic_names=["hidden"]) == ConsumerGroupHeartbeatResponse(error_code=GROUP)
 
 

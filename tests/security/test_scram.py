@@ -43,7 +43,7 @@ def test_the_exchange_equals_the_example_of_rfc_7677() -> None:
 
 
 def test_a_login_costs_the_same_for_a_user_and_for_an_unknown_name() -> None:
-    """Otherwise the time of the first response would tell which users exist: a decoy takes up to 0.5 ms."""
+    """Otherwise the time of the first response would show which users exist: a decoy takes up to 0.5 ms."""
     made: list[str] = []
 
     class Counted(Decoys):
@@ -90,7 +90,7 @@ def test_a_client_that_knows_the_password_authenticates(
 
 @pytest.mark.parametrize(("user", "password"), [("alice", "Secret"), ("alice", ""), ("bob", "secret")])
 def test_wrong_passwords_and_unknown_users_are_refused_alike(user: str, password: str) -> None:
-    """The responses are alike up to the same failure: a client does not learn which users exist."""
+    """The responses are alike up to the same failure: a client cannot find out which users exist."""
     one = server(alice="secret")
     with pytest.raises(AuthenticationError) as refused:
         scram_client(one, SHA_256, user, password)

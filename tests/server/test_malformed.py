@@ -71,7 +71,7 @@ def test_an_unreadable_request_closes_its_connection_only(
 
 
 def test_an_api_versions_request_of_a_newer_version_gets_a_response_in_version_0(live: LiveServer) -> None:
-    """A newer client thus learns the server's versions (KIP-511)."""
+    """A newer client thus gets the server's versions (KIP-511)."""
     with live.raw() as raw:
         raw.send(framed(header(18, 77) + bytes(10)))
         _, response = raw.receive(ApiVersionsRequest(), 0)

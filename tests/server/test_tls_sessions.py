@@ -79,7 +79,7 @@ def test_a_client_may_change_its_key(tls: MakeTls, peers: ExitStack, tmp_path: P
 
 
 def has_received(server: Tls, size: int) -> bool:
-    """Tells if the server has got this number of bytes of data."""
+    """Returns True if the server has received this number of bytes."""
     return server.live.call(lambda: server.live.server.traffic.received_bytes) == size
 
 

@@ -35,7 +35,7 @@ from tests.tidy.rules import (
 MAX_FILE_LINES = 620
 """Files have about 600 lines; a slightly longer coherent module need not be split."""
 GENERATED = "Made by tools/"
-"""The first line of a generated file says so: no person reads it from top to bottom."""
+"""The first line of a generated file marks it as generated, because people need not read it."""
 MAX_FUNCTION_LINES = 70
 MAX_SUBJECT_LENGTH = 72
 FIRST_CHECKED_COMMIT = "6916a37"

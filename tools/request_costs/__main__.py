@@ -2,9 +2,9 @@
 
     python -m tools.request_costs [--api NAME] [--large] [--rounds COUNT]
 
-A slice is one callback of the event loop: during it, the loop does not look at its sockets. Its length is CPU time of
-the loop's thread. Other load on the machine makes it longer by filling the caches, so each request is measured in
-several rounds, and the one with the shortest longest slice counts. The table is in docs/request-costs.md.
+A slice is one callback of the event loop: during it, the loop does not check its sockets. Its length is CPU time of the
+loop's thread. Other load on the machine makes it longer by filling the caches, so each request is measured in several
+rounds, and the one with the shortest longest slice counts. The table is in docs/request-costs.md.
 """
 
 from __future__ import annotations

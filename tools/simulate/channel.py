@@ -158,7 +158,7 @@ class Channel:
         sent.done(response)
 
     def lost(self) -> None:
-        """Learns that the connection has ended."""
+        """Handles the end of the connection."""
         if self._wire is not None and not self._wire.open:
             self._fail(ConnectionClosedError("simulated: the connection was cut"))
 

@@ -77,7 +77,7 @@ def _disturb_network(world: World, choice: random.Random, kind: str) -> None:
 
 
 def cut_all(network: Network, choice: random.Random) -> None:
-    """Cuts all connections to a node; the ends learn of it at different times."""
+    """Cuts all connections to a node; the ends are notified at different times."""
     for wire in list(network.wires):
         wire.cut(choice.choice([0, 5]), choice.choice([0, 0, 500, 20_000]))
 

@@ -20,7 +20,7 @@ class Receiver(Protocol):
         ...
 
     def lost(self) -> None:
-        """Learns that the connection has ended."""
+        """Handles the end of the connection."""
         ...
 
 
@@ -107,7 +107,7 @@ class Wire:
                 self.server.writable()
 
     def cut(self, client_after_ms: int = 0, server_after_ms: int = 0) -> None:
-        """Cuts the connection; each end learns it after a time of its own."""
+        """Cuts the connection; each end is notified after its own delay."""
         if not self.open:
             return
         self.open = False

@@ -163,7 +163,9 @@ class World:
             self.checks.unanswered(client, request)
 
     def outcome(self, code: int, sent_ms: int) -> str:
-        """Returns the result of a request with an error code: a write may be durable if the log could not tell."""
+        """Returns the result of a request with an error code: a write may be durable if the result of the log is
+        unknown.
+        """
         if not code:
             return ACKNOWLEDGED
         return UNKNOWN if self.node.uncertain_ms >= sent_ms else REFUSED
@@ -460,7 +462,7 @@ class World:
                     self._share_states[place] = value.start_offset, list(value.batches)
 
     def final_share_state(self, group: str, partition: TopicPartition, offset: int) -> bool:
-        """Returns True if the durable state says that a record is acknowledged or archived.
+        """Returns True if a record is acknowledged or archived in the durable state.
 
         A record that no client has accepted may be acknowledged: the response to the acknowledgement may be lost.
         """

@@ -163,7 +163,9 @@ def test_remaining_records_keep_timestamp_headers_and_codec(codec: int, append_t
 def test_a_large_compressed_batch_is_rewritten_in_slices(
     monkeypatch: pytest.MonkeyPatch, codec: int, stopped: bool
 ) -> None:
-    """A batch of 700,000 records took 1.3 s. A pass that ends meanwhile leaves the batch as it was."""
+    """In one slice, a batch of 700,000 records would take 1.3 s. A pass that ends between two slices leaves the batch
+    as it was.
+    """
     monkeypatch.setattr(cleaner, "SLICE_RECORDS", 10)
     monkeypatch.setattr(rewrite, "PIECE_BYTES", 1_000)
     monkeypatch.setattr(compression, "PIECE_BYTES", 1_000)
@@ -196,7 +198,7 @@ def test_a_large_compressed_batch_is_rewritten_in_slices(
 def test_a_large_compressed_batch_is_decompressed_in_slices(
     monkeypatch: pytest.MonkeyPatch, codec: int, kept: str
 ) -> None:
-    """A batch with 16 MB of records took 45 to 80 ms in one slice, up to three times."""
+    """In one slice, a batch with 16 MB of records would take 45 to 80 ms, up to three times in a pass."""
     monkeypatch.setattr(compression, "STEP_BYTES", 50_000)
     world = World()
     count = 400
@@ -430,7 +432,7 @@ def test_a_full_map_ends_the_pass_and_the_next_pass_continues(slice_records: int
 @pytest.mark.parametrize("producer_id", [-1, 7])
 @pytest.mark.parametrize("transactional", [False, True])
 def test_a_large_batch_is_read_in_slices(codec: int, producer_id: int, transactional: bool) -> None:
-    """A batch of 700,000 keys held the loop for 200 ms, two or three times."""
+    """In one slice, a batch of 700,000 keys would take 200 ms, two or three times in a pass."""
     world = World(slice_records=10)
     who = 8 if transactional else producer_id
     for keys in (range(100), range(0, 100, 2)):

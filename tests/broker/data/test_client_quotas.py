@@ -150,7 +150,7 @@ def test_nothing_is_measured_without_quotas() -> None:
 
 
 def test_records_without_acknowledgement_count() -> None:
-    """Kafka mutes the connection of a producer with acks=0, though no response tells the throttle time."""
+    """Kafka mutes the connection of a producer with acks=0, although no response has the throttle time."""
     plane = DataPlane()
     plane.topic("t")
     muted: list[tuple[int, int]] = []

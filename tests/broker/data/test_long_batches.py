@@ -1,6 +1,6 @@
 """Compressed batches with up to 16 MB of records are decompressed and checked in slices.
 
-A gzip batch of 26 KB with 16 MB of records took 38 to 64 ms in one piece.
+In one slice, a gzip batch of 26 KB with 16 MB of records would take 38 to 64 ms.
 """
 
 from __future__ import annotations

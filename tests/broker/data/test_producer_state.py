@@ -140,7 +140,7 @@ class PartitionMachine(RuleBasedStateMachine):
         transactional=st.booleans(),
     )
     def produce(self, producer_id: int, epoch: int, count: int, step: int, transactional: bool) -> None:
-        """Draws usually the next sequence, sometimes a gap, a repetition or an older one."""
+        """Sends a batch: usually with the next sequence, sometimes after a gap, repeated, or with an older sequence."""
         known = self.model.epoch(producer_id)
         cached = self.model.cached(producer_id)
         if cached and epoch == known:

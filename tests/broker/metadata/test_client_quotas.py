@@ -115,7 +115,9 @@ def test_invalid_entities_and_values_are_refused(entity: Entity, key: str, value
 
 
 def test_a_duplicate_entity_or_quota_gets_invalid_request() -> None:
-    """A quota twice refuses the entity. Of an entity twice, Kafka makes the first change and responds 42."""
+    """An entity with a duplicate quota is refused. Of a duplicate entity, Kafka makes the first change and returns
+    INVALID_REQUEST.
+    """
     node = BrokerContext()
     twice = EntryData(
         entity=entry({"user": "u"}).entity, ops=[OpData(key="producer_byte_rate", value=v) for v in (5, 6)]

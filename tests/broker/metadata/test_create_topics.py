@@ -64,7 +64,7 @@ def test_a_partition_assigned_twice_and_lists_of_different_length_are_39() -> No
 
 
 def test_a_duplicate_name_has_one_result_and_is_not_created() -> None:
-    """The duplicate gets 42; the other topics are created."""
+    """The duplicate gets INVALID_REQUEST; the other topics are created."""
     node = BrokerContext()
     one, two = (CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in "ab")
     assert sorted(codes(node, one, two, one)) == [("a", 42), ("b", 0)]

@@ -1,4 +1,4 @@
-"""Requests about many things are decided in slices, with the same responses as in one decision."""
+"""Requests about many objects are decided in slices, with the same responses as in one decision."""
 
 from __future__ import annotations
 

@@ -106,8 +106,9 @@ def test_partitions_can_be_reassigned_to_where_they_are() -> None:
 
 
 def test_replicas_stay_in_the_only_folder() -> None:
-    """For another folder, every partition gets LOG_DIR_NOT_FOUND (57). For the right one, unknown partitions get 3. If
-    a partition is named twice, its last folder counts."""
+    """For another folder, every partition gets LOG_DIR_NOT_FOUND (57). For the right one, unknown partitions get
+    UNKNOWN_TOPIC_OR_PARTITION. If a partition is named twice, its last folder counts.
+    """
     node = BrokerContext()
     node.create("t", 1)
     (described,) = node.call(DescribeLogDirsRequest(topics=[]), 4).results

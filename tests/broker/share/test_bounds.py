@@ -93,7 +93,7 @@ def test_records_acquired_by_other_members_count_as_work_of_a_fetch(
 
 
 def test_aborted_records_are_removed_from_many_ranges() -> None:
-    """Thousands of ranges and of aborted transactions took seconds, since each pair of them was compared."""
+    """A comparison of each range with each aborted transaction would take seconds for thousands of them."""
     world = World(group={"share.isolation.level": "read_committed"})
     first = 0
     for producer_id in range(300):

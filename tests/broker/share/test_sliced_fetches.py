@@ -1,6 +1,6 @@
 """Share fetches of thousands of partitions run in slices, with the results of one that runs at once.
 
-A fetch of 10,000 partitions held the event loop for 45 to 51 ms.
+In one slice, a fetch of 10,000 partitions would take 45 to 51 ms.
 """
 
 from __future__ import annotations

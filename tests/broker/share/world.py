@@ -1,4 +1,4 @@
-"""A whole node to test share groups with: real engine, log in memory, virtual time; and requests in few words."""
+"""A whole node to test share groups: real engine, log in memory, virtual time, and methods that send requests."""
 
 from __future__ import annotations
 

@@ -471,8 +471,9 @@ def test_authorized_operations_are_returned_on_request() -> None:
     ],
 )
 def test_each_state_has_its_allowed_successors(state: GroupState, following: set[GroupState]) -> None:
-    """Each state may be followed by these states only; any other change fails an assertion. Records lead from Empty and
-    Stable to either."""
+    """Each state may be followed by these states only; any other change fails an assertion. Replayed records may also
+    lead from Empty or Stable to either of the two.
+    """
     assert {other for other in GroupState if may_follow(state, other, recorded=False)} == following
     recorded = following | ({EMPTY, STABLE} if state in (EMPTY, STABLE) else set())
     assert {other for other in GroupState if may_follow(state, other, recorded=True)} == recorded

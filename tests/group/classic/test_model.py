@@ -1,4 +1,6 @@
-"""Any interleaving of members, timeouts, crashes and failing disks keeps a classic group sound (hypothesis)."""
+"""A classic group stays consistent under any interleaving of members, timeouts, crashes and failed commits
+(hypothesis).
+"""
 
 from __future__ import annotations
 

@@ -58,7 +58,9 @@ def test_a_static_leader_rejoins_without_a_rebalance(version: int) -> None:
 
 
 def test_static_member_rejoins_while_others_sync() -> None:
-    """In CompletingRebalance its return starts a rebalance; its own parked sync is fenced, others get 27."""
+    """In CompletingRebalance its return starts a rebalance; its own parked sync is fenced, others get
+    REBALANCE_IN_PROGRESS.
+    """
     world = World().build(COMPLETING, pending=False)
     mine, other = world.sync(world.static), world.sync(world.follower)
     call = world.join(instance="one")

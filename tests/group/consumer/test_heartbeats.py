@@ -37,7 +37,7 @@ def world() -> World:
 
 
 def test_a_heartbeat_at_rest_writes_nothing_and_keeps_the_session(world: World) -> None:
-    """The response is the same object every time: two look-ups and a deadline."""
+    """The response is the same object every time, and only the deadline of the session changes."""
     one = Member(world, "m1")
     one.join(["a"])
     world.records()

@@ -1,7 +1,7 @@
 """The limit on the topics that all members of a consumer group name together.
 
-Without it, 40 heartbeats of 700 KB made a group with 800,000 absent topics. Each later join of any member blocked the
-event loop for half a second.
+Without it, 40 heartbeats of 700 KB could make a group with 800,000 absent topics. Each later join of any member would
+block the event loop for half a second.
 """
 
 from __future__ import annotations

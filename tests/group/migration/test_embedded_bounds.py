@@ -1,6 +1,6 @@
 """Bounds of the data that classic members embed in their requests, when a group converts or has both protocols.
 
-Without bounds, a heartbeat that converted a group with 25 MB of subscriptions blocked the event loop for seconds.
+Without bounds, a heartbeat that converts a group with 25 MB of subscriptions would block the event loop for seconds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Heartbeats give the same responses, records and timers with and without the fast path and the group's soft state.
 
 The reference run has no fast path and forgets, before each step, the results that later heartbeats would reuse: the
-assignor's last result, and the look for unassigned partitions.
+assignor's last result, and that of the search for unassigned partitions.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def test_the_session_is_renewed_in_full(world: World) -> None:
 
 
 def test_the_fast_path_authorizes_the_group_and_declines_disabled_share_groups(world: World) -> None:
-    """The fast path asks for READ on the group once, and declines while share groups are disabled."""
+    """The fast path checks READ on the group once, and declines while share groups are disabled."""
     api: Any = world.engine.apis[ApiKey.SHARE_GROUP_HEARTBEAT]
     authorizer = Authorizer()
     guarded = type(api)(api._shards, api._services, authorizer)

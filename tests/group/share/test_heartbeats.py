@@ -300,7 +300,7 @@ def test_a_failed_commit_loses_only_its_own_heartbeat() -> None:
 
 
 def test_disabled_share_groups_get_unsupported_version() -> None:
-    """share.version 0: the APIs are still served, so that clients learn about it."""
+    """share.version 0: the APIs are still served, so that clients get the error."""
     world = World({"t": 1})
     Member(world, "m").join("t")
     off = FeatureUpdateKey(feature="share.version", max_version_level=0, upgrade_type=2)

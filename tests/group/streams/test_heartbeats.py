@@ -119,7 +119,7 @@ def test_a_stale_topology_is_reported_to_its_member_alone() -> None:
 
 
 def test_another_topology_is_refused() -> None:
-    """The message says what the operator must do."""
+    """The message names the action of the operator."""
     world = World({"in": 1, "other": 1})
     joined(world, "m1")
     for epoch in (0, 1):

@@ -82,7 +82,7 @@ def group_of(world: World) -> Any:
 
 
 def test_the_targets_are_those_of_one_decision() -> None:
-    """A node without slices decides at once. The response of a join says that the assignment is delayed."""
+    """A node without slices decides at once. The status in a join's response shows that the assignment is delayed."""
     divided, at_once = make_world(), make_world(sliced=False)
     for number, member in enumerate(MEMBERS):
         steps: list[int] = []

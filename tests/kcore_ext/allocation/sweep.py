@@ -56,7 +56,7 @@ def run_with_faults(attempt: Attempt, first: int, last: int) -> bool:
 
 
 def sweep(case: Callable[[], Attempt]) -> int:
-    """Lets each allocation fail, with the next ones as `SPANS` says; returns the number of attempts that failed."""
+    """Lets each allocation fail, with the next ones by `SPANS`; returns the number of attempts that failed."""
     failed = 0
     for span in SPANS:
         quiet = index = 0

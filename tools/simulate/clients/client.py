@@ -76,7 +76,7 @@ class Client(ABC):
                 channel.close()
 
     def shut_down(self) -> None:
-        """Asks the process to end in order; by default it is killed."""
+        """Ends the process in order; by default it is killed."""
         self.kill()
 
     def at_rest(self) -> str | None:

@@ -183,7 +183,7 @@ class ClusterSimNode(Node):
             self.inside(self.engine.membership.look)
 
     def _fenced(self, life: int) -> None:
-        """Ends a fenced incarnation, as the server does: a paused process learns of it when it continues."""
+        """Ends a fenced incarnation, as the server does: a paused process detects it when it continues."""
         if life == self._life and self.running:
             if self.kernel.now_ms < self.paused_until_ms:
                 self.kernel.at(self.paused_until_ms, self._fenced, life)
