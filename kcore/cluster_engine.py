@@ -12,11 +12,11 @@ from kcore.broker.cluster.application_topics import SharedApplicationTopics
 from kcore.broker.cluster.controller import Controller
 from kcore.broker.cluster.follower import MetadataFollower
 from kcore.broker.cluster.forwarding import EnvelopeApi, Forwarder
-from kcore.broker.cluster.handover import AlterPartitionApi, BrokerHeartbeatApi, Farewell, Releases
+from kcore.broker.cluster.handover import AlterPartitionApi, BrokerHeartbeatApi, NodeHandover, Releases
 from kcore.broker.cluster.internal_topics import SharedInternalTopics
 from kcore.broker.cluster.leadership import LeadershipKeeper
 from kcore.broker.cluster.lease_guard import LeaseGuard
-from kcore.broker.cluster.membership import ClusterSight, Membership, Runner, Timing, run_inline
+from kcore.broker.cluster.membership import ClusterState, Membership, Runner, Timing, run_inline
 from kcore.broker.cluster.node_access import NodeAccess, NodeSecrets
 from kcore.broker.cluster.producer_ids import AllocateProducerIdsApi, SharedProducerIds
 from kcore.broker.cluster.reassignment import MovingReassignmentsApi, PlannedMovesApi, RebalancingApi
@@ -157,7 +157,7 @@ class ClusterEngine(Engine):
         self.membership = Membership(
             self.store, self._lease, self._taken_ms, self.clock, self.wheel, self._timing, run_inline
         )
-        self.membership.on_sight = self._seen
+        self.membership.on_poll = self._polled
         self.membership.on_controller = self._controller_changed
         self.membership.on_fenced = self._fenced
         return SharedClusterView(self.config.node_id, self.store.cluster_id(), self.topics)
@@ -209,7 +209,7 @@ class ClusterEngine(Engine):
     def _ensure_offsets_topic(self) -> None:
         """Becomes the controller if there is none, and prepares the cluster; else waits for the controller to do it."""
         self.topics.listen(self.leadership)
-        self.membership.look()
+        self.membership.refresh()
         self._finish("registration")
         if self._deciding:
             super()._ensure_offsets_topic()
@@ -333,25 +333,25 @@ class ClusterEngine(Engine):
 
     # ---- the cluster's state
 
-    def _seen(self, sight: ClusterSight) -> bool:
+    def _polled(self, state: ClusterState) -> bool:
         """Replays the controller's new metadata records, or decides as the controller.
 
         Returns:
             False if this node has not replayed them, or does not lead the partitions that they assign to it yet.
         """
         replayed = True
-        self.node_secrets.update(sight.nodes)
+        self.node_secrets.update(state.nodes)
         if self.pipeline.uncertain:
-            self.pipeline.commit()  # asks the store again for the result of an earlier round
-        holder = sight.controller
+            self.pipeline.commit()  # reads the result of an earlier round from the store again
+        holder = state.controller
         self.cluster.controller = None if holder is None else Leader(holder.holder, holder.epoch)
         if self.membership.is_controller():
             if not self._deciding:
                 self._take_over()
             if self._deciding and not self.pipeline.uncertain:
-                self.controller.look(sight)
-        elif sight.metadata is not None:
-            replayed = self._follow(sight.metadata)
+                self.controller.react(state)
+        elif state.metadata is not None:
+            replayed = self._follow(state.metadata)
         if not self._opened:
             return True
         self.leadership.apply()
@@ -381,7 +381,7 @@ class ClusterEngine(Engine):
 
     def _controller_changed(self, elected: bool) -> None:
         if elected:
-            return  # `_seen` takes over the controller's work, and tries again after a failure
+            return  # `_polled` takes over the controller's work, and tries again after a failure
         self._deciding = False
         self.pipeline.commit()
         self._disown_metadata()
@@ -461,7 +461,7 @@ class ClusterEngine(Engine):
         Args:
             done: called once when this node may end: it leads nothing, no other node can lead, or its lease has ended.
         """
-        Farewell(self.membership, self.cluster, self, self.wheel, done).ask()
+        NodeHandover(self.membership, self.cluster, self, self.wheel, done).send()
 
     def close(self) -> None:
         """Hands everything over: commits, ends the registration, and closes the log."""

@@ -127,10 +127,12 @@ def _once(
         missing = sorted(frozenset(options.topic) - {part.topic for part in source.parts()})
         if missing:
             raise KcoreError(f"{', '.join(missing)}: no such topic")
-        return export(source, options.out, topic_filter=topics.__contains__, on_file=_tell, manifest=manifest, **more)
+        return export(
+            source, options.out, topic_filter=topics.__contains__, on_file=_report_file, manifest=manifest, **more
+        )
 
 
-def _tell(written: ExportedFile) -> None:
+def _report_file(written: ExportedFile) -> None:
     """Prints the progress of a long export to a terminal."""
     if sys.stderr.isatty():
         print(f"{written.path}: {written.count} rows to offset {written.last_offset}", file=sys.stderr)

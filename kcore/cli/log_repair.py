@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
 
     def confirm(losses: list[Loss]) -> bool:
         _print(losses, readers[-1], options.format)
-        return options.yes or _ask(len(losses))
+        return options.yes or _prompt(len(losses))
 
     try:
         result = repair_folder(
@@ -66,7 +66,7 @@ def _check(path: str) -> Sequence[Finding]:
     return verify(path)[0]
 
 
-def _ask(losses: int) -> bool:
+def _prompt(losses: int) -> bool:
     if not sys.stdin.isatty():
         raise KcoreError("the repair was not confirmed: use --yes, or --dry-run to list the losses only")
     print(f"Repair the folder and accept these {losses} losses? [y/N] ", end="", file=sys.stderr, flush=True)

@@ -30,7 +30,7 @@ logger = logging.getLogger("kcore.serve")
 ALL_END: Final = b"end\n"
 """The line by which the supervisor ends all processes, so that none takes over from the others."""
 STANDARD_INPUT: Final = 0
-LAST_S: Final = 10.0
+EXIT_S: Final = 10.0
 """The time in which a process without a supervisor must have ended."""
 
 
@@ -87,13 +87,13 @@ async def _serve(start: dict[str, Any]) -> int:
 
 
 def _watch(loop: asyncio.AbstractEventLoop, stop: Stop) -> None:
-    """Ends this process when the supervisor asks for it, or has died."""
+    """Ends this process when the supervisor requests it, or has died."""
     line = _next_line()
     stop.hand_over = False
     with contextlib.suppress(RuntimeError):  # the loop has ended
         loop.call_soon_threadsafe(stop.requested.set)
     if line != ALL_END:
-        timer = threading.Timer(LAST_S, os._exit, (1,))
+        timer = threading.Timer(EXIT_S, os._exit, (1,))
         timer.daemon = True
         timer.start()
 

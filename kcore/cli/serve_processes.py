@@ -34,10 +34,10 @@ logger = logging.getLogger("kcore.serve")
 
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 5.0
-CALM_S: Final = 30.0
+STABLE_S: Final = 30.0
 """The time after which a process counts as stable, so that its next restart does not wait."""
-LOOK_S: Final = 0.25
-"""The time between two looks for processes that do not answer."""
+CHECK_S: Final = 0.25
+"""The time between two searches for processes that hang."""
 HANGING_MS: Final = 2_000
 """The time after the end of its lease for which a process may hang before it is killed."""
 END_S: Final = 25.0
@@ -152,7 +152,7 @@ class Child:
             os.close(writing)
             self._process = None
             self.is_serving = False
-            if time.monotonic() - began_s > CALM_S:
+            if time.monotonic() - began_s > STABLE_S:
                 self._pause_s = 0.0
 
     def _read(self, reading: int, served: Callable[[], None]) -> None:
@@ -251,14 +251,14 @@ class Supervisor:
 
     async def _watch(self) -> None:
         """Kills processes that hang: a stopped process may hold a lock that the others need."""
-        looked_ms = monotonic_ms()
+        checked_ms = monotonic_ms()
         patient_until_ms = 0
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(CHECK_S)
             now_ms = monotonic_ms()
-            if now_ms - looked_ms > HANGING_MS // 2:  # this process was stopped, too
+            if now_ms - checked_ms > HANGING_MS // 2:  # this process was stopped, too
                 patient_until_ms = now_ms + 2 * HANGING_MS
-            looked_ms = now_ms
+            checked_ms = now_ms
             for child in self._children:
                 node_id = child.start.node_id
                 if child.is_serving and now_ms > max(self._deadline_ms(node_id) + HANGING_MS, patient_until_ms):

@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
 def _password(file: str | None) -> str:
     """Reads the password. It is never an argument, because every user of the machine can see those."""
     if file is None:
-        password, again = _ask()
+        password, again = _prompt()
         if again != password:
             raise ConfigError("the two passwords differ")
     elif file == "-":
@@ -83,7 +83,7 @@ def _password(file: str | None) -> str:
     return password
 
 
-def _ask() -> tuple[str, str]:
+def _prompt() -> tuple[str, str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", getpass.GetPassWarning)  # otherwise the password would be echoed

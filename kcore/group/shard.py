@@ -55,7 +55,7 @@ REPLAY: dict[type, ReplayFunction] = {
 """Every record type that group shards handle, by the class of its key."""
 
 FEW_READERS: Final = 1_000
-"""Maximum number of groups that learn of the change of a topic at once."""
+"""Maximum number of groups that are notified at once of the change of a topic."""
 READERS_PER_SLICE: Final = 20_000
 NO_READERS: Final[dict[str, None]] = {}
 
@@ -82,7 +82,7 @@ class GroupShard:
         completed_rebalances: rebalances of classic groups that ended with an assignment since the load.
         consumer_rebalances: new group epochs of consumer groups since the load.
         unused_member_ids: assigned member ids of classic groups that no client has used yet, the oldest first.
-        changed_topics: topics that changed, of which a queued slice will tell the groups that depend on them.
+        changed_topics: changed topics. A queued slice will notify the groups that depend on them.
         deleted_topics: names and ids of deleted topics whose offsets a queued slice will remove.
         deleted_share_topics: ids of deleted topics that a queued slice will remove from the lists of share groups.
         streams_rebalances: new group epochs of streams groups since the load.
@@ -198,12 +198,12 @@ class GroupShard:
     def on_topic_changed(self, topic: str) -> None:
         """Makes the groups that depend on a created, extended or deleted topic check it at their next heartbeat.
 
-        If there are many, they learn of it in slices: one request may change 10,000 topics of 100,000 groups.
+        Many groups are notified in slices: one request may change 10,000 topics of 100,000 groups.
         """
         readers = self._readers.get(topic, NO_READERS)
         if len(readers) > FEW_READERS:
             if not self.changed_topics:
-                self.context.in_slices(self._tell_readers())
+                self.context.in_slices(self._notify_readers())
             self.changed_topics.append(topic)
             return
         for group_id in readers:
@@ -211,8 +211,10 @@ class GroupShard:
             if group is not None:
                 group.topic_changed()
 
-    def _tell_readers(self) -> Iterator[None]:
-        """Tells groups that `changed_topics` have changed; each group once if most groups depend on several of them."""
+    def _notify_readers(self) -> Iterator[None]:
+        """Notifies the groups that depend on `changed_topics`; each group once if most groups depend on several of
+        them.
+        """
         changed, self.changed_topics = dict.fromkeys(self.changed_topics), []
         if sum(len(self._readers.get(topic, NO_READERS)) for topic in changed) >= len(self.groups):
             parts = iter([list(self.groups)])

@@ -113,7 +113,7 @@ class ClusterNode:
         def look() -> None:
             if not self.ended.is_set() and self._server is not None:
                 driver.begin_round()
-                engine.membership.look()
+                engine.membership.refresh()
 
         store.listen(lambda: _call(loop, look))
         self._serves = True

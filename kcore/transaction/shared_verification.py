@@ -54,7 +54,7 @@ class RemoteCoordinators:
         leader = self._cluster.leader(TRANSACTION_STATE, partition_for(transactional_id, topic.partitions))
         return None if leader is None or leader.node_id == self._cluster.node_id else leader.node_id
 
-    def ask(
+    def send(
         self,
         node_id: int,
         transactional_id: str,
@@ -121,7 +121,7 @@ class SharedTransactionVerifier(TransactionVerifier):
         if node_id is None:
             super().verify(transactional_id, producer_id, producer_epoch, partitions, add, done)
         else:
-            self._remote.ask(node_id, transactional_id, producer_id, producer_epoch, partitions, add, done)
+            self._remote.send(node_id, transactional_id, producer_id, producer_epoch, partitions, add, done)
 
     def verify_group(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, add: bool
@@ -131,7 +131,7 @@ class SharedTransactionVerifier(TransactionVerifier):
         if node_id is None:
             return super().verify_group(transactional_id, producer_id, producer_epoch, topic, partition, add)
         pending = pending_code()
-        self._remote.ask(
+        self._remote.send(
             node_id,
             transactional_id,
             producer_id,

@@ -20,7 +20,7 @@ cdef inline int _slot(PyObject* name) noexcept nogil:
     return <int>((<size_t>name >> 4) & (SEEN_TOPICS - 1))
 
 
-cdef inline u64 _spelling(const unsigned char* text, Py_ssize_t size) noexcept nogil:
+cdef inline u64 _hash_name(const unsigned char* text, Py_ssize_t size) noexcept nogil:
     """Hashes a topic's name."""
     cdef u64 mix = <u64>size
     cdef Py_ssize_t at
@@ -41,8 +41,8 @@ cdef const char* _utf8(object key, Py_ssize_t* size) except NULL:
     return ""
 
 
-cdef class Rows:
-    """Collects claims; caches the translation of partition numbers of an earlier assignment."""
+cdef class ClaimReader:
+    """A reader of claims; it caches the translation of partition numbers of an earlier assignment."""
 
     def __dealloc__(self):
         release(&self.memory)
@@ -74,8 +74,8 @@ cdef class Rows:
         return 0
 
     cdef inline int topic(self, PyObject* name) except -2:
-        """Returns the local number of a topic key or alias; -1: absent. Keys of an earlier assignment are the same
-        objects.
+        """Returns the local number of a topic key or alias; -1: absent. It compares object identities first, because
+        the keys of an earlier assignment are the same objects.
         """
         cdef int slot = _slot(name)
         cdef PyObject* found
@@ -84,24 +84,24 @@ cdef class Rows:
         found = PyDict_GetItemWithError(self.topics.index, <object>name)
         return -1 if found == NULL else self.local[<int>(<object>found)]
 
-    cdef int spelled(self, const unsigned char* name, Py_ssize_t size) except -2:
-        """Returns the local number of a topic, like `topic`, for a name in UTF-8."""
+    cdef int topic_of_utf8(self, const unsigned char* name, Py_ssize_t size) except -2:
+        """Returns the local number of a topic, like `topic`, but takes a name in UTF-8."""
         cdef Topics topics = self.topics
         cdef const char* text
         cdef Py_ssize_t length
         cdef int t
-        if not self.spellings_read:
-            self.spellings_read = True
+        if not self.names_hashed:
+            self.names_hashed = True
             for t in range(topics.count):
                 text = _utf8(topics.ordered[t], &length)
-                add_key(&self.memory, &self.spellings, _spelling(<const unsigned char*>text, length))
-        t = found(&self.spellings, _spelling(name, size))
+                add_key(&self.memory, &self.name_hashes, _hash_name(<const unsigned char*>text, length))
+        t = found(&self.name_hashes, _hash_name(name, size))
         while t >= 0:
             text = _utf8(topics.ordered[t], &length)
             if length == size and same_bytes(text, name, size):
                 return self.local[t]
-            t = found_next(&self.spellings, t)
-        # An alias, or bytes that Java would replace.
+            t = found_next(&self.name_hashes, t)
+        # The name is an alias, or has invalid UTF-8, which Java would replace.
         known = topics.index.get(name[:size].decode("utf-8", "replace"))
         return -1 if known is None else self.local[<int>known]
 
@@ -120,7 +120,7 @@ cdef class Rows:
         return 0
 
     cdef int add_row(self, GroupAssignment parent, int member) except -1:
-        """Appends a row of an earlier assignment, like `add`, without creating objects."""
+        """Appends a member's row of an earlier assignment, like `add`, but creates no objects."""
         cdef Problem p = self.problem
         cdef int i, number, t = 0, move
         parent.need_rows()
@@ -141,7 +141,7 @@ cdef class Rows:
     cdef int add_user_data(self, bytes data) except -2:
         """Appends the claims in sticky's user data.
 
-        Returns the generation (version 1), or -1 for version 0 or unreadable data, which has no claims.
+        Returns the generation (version 1), or -1 for version 0 and for unreadable data. Unreadable data adds no claims.
         """
         cdef Problem p = self.problem
         cdef const unsigned char* at = data
@@ -158,7 +158,7 @@ cdef class Rows:
             if size >= 0x8000 or left < 2 + size + 4:
                 p.claims.size = kept
                 return -1
-            t = self.spelled(at + 2, size)
+            t = self.topic_of_utf8(at + 2, size)
             at += 2 + size
             count = be32(at)
             at += 4
@@ -194,9 +194,9 @@ cdef class Rows:
         return 0
 
 
-cdef Rows rows_into(Problem problem, Topics topics, const int* local):
+cdef ClaimReader claim_reader(Problem problem, Topics topics, const int* local):
     """Returns a reader that appends to `problem.claims`; `local`: the problem's topics as positions in `topics`."""
-    cdef Rows out = Rows.__new__(Rows)
+    cdef ClaimReader out = ClaimReader.__new__(ClaimReader)
     cdef PyObject* name
     cdef int i, t, slot
     out.problem = problem

@@ -42,7 +42,7 @@ cdef bint _off_rack(Problem p, bint rack_aware, int member, int partition) noexc
     return rack_aware and p.member_rack[member] >= 0 and not p.on_rack(partition, p.member_rack[member])
 
 
-cdef inline void _take_out(IntVec* list, int i) noexcept nogil:
+cdef inline void _remove(IntVec* list, int i) noexcept nogil:
     list.size -= 1
     memmove(list.at + i, list.at + i + 1, (list.size - i) * sizeof(int))
 
@@ -86,7 +86,7 @@ cdef int _keep(Problem p, Memory* memory, Front* front, Work* work) except -1 no
 
 
 cdef int _trim(Problem p, Memory* memory, const int* limit, Work* work) except -1 nogil:
-    """Takes the partitions above its limit from each limited member."""
+    """Revokes from each limited member the partitions above its limit."""
     cdef int* owner = work.owner
     cdef int* row_first = zeros(memory, p.members + 1)
     cdef int* cursor
@@ -161,7 +161,7 @@ cdef int _rack_round(Problem p, Memory* memory, Work* work) except -1 nogil:
         if i >= 0:
             m = under.at[i]
             if count[m] + 1 >= quotas.least:
-                _take_out(under, i)
+                _remove(under, i)
                 if count[m] + 1 < quotas.most and quotas.over < quotas.larger_count:
                     push(memory, exact, m)
             else:
@@ -175,7 +175,7 @@ cdef int _rack_round(Problem p, Memory* memory, Work* work) except -1 nogil:
                 continue
             m = exact.at[i]
             if count[m] + 1 == quotas.most:
-                _take_out(exact, i)
+                _remove(exact, i)
                 quotas.over += 1
                 if quotas.over == quotas.larger_count:
                     exact.size = 0
@@ -236,7 +236,7 @@ cdef int constrained(Problem p, Memory* memory, Front* front, IntVec* transferri
                 for q in range(p.first[t], p.first[t + 1]):
                     work.owner[q] = -1
     _keep(p, memory, front, &work)
-    # Untouched memory costs nothing.
+    # Reserves room for all partitions: the system provides only those pages that are written.
     reserve(memory, &work.unassigned, p.partitions)
     for t in range(p.topics):
         if p.subscribed[t]:

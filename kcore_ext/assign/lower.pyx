@@ -7,7 +7,7 @@ from cpython.ref cimport Py_INCREF, PyObject
 
 from libc.string cimport memcpy, memset
 
-from kcore_ext.assign.claims cimport GONE, Rows, be32, rows_into
+from kcore_ext.assign.claims cimport GONE, ClaimReader, be32, claim_reader
 from kcore_ext.assign.containers cimport (
     Index,
     IntVec,
@@ -43,7 +43,7 @@ cdef int take_ids(Lowered low, PyObject** ids) except -1:
 
 
 cdef class Lowered:
-    """A Problem together with the names that its numbers stand for."""
+    """A Problem with the names of its numbered members and topics."""
 
     def __dealloc__(self):
         release(&self.memory)
@@ -86,7 +86,8 @@ cdef class Lowered:
 
 
 cdef Lowered lower(object members, object topics, Source source, bint racks, object previous):
-    """Lowers a group. `previous` (server side) is a GroupAssignment or a similar mapping and overrides `Member.owned`.
+    """Converts a group to arrays. `previous` (server side) is a GroupAssignment or a similar mapping and overrides
+    `Member.owned`.
     """
     cdef Lowered low = Lowered.__new__(Lowered)
     cdef list given = list(members.values() if isinstance(members, Mapping) else members)
@@ -297,7 +298,7 @@ cdef int _read_racks(Lowered low) except -1:
 cdef int _read_claims(Lowered low, Source source) except -1:
     """Reads claims and generations of all members, from `owned` or from sticky's user data."""
     cdef Problem p = low.problem
-    cdef Rows rows = None
+    cdef ClaimReader rows = None
     cdef Member member
     cdef int m
     cdef bint anything = False
@@ -311,7 +312,7 @@ cdef int _read_claims(Lowered low, Source source) except -1:
             break
     if not anything:
         return 0
-    rows = rows_into(p, low.topics, low.local)
+    rows = claim_reader(p, low.topics, low.local)
     p.has_claims = True
     p.claim_first = ints(&p.memory, p.members + 1)
     p.claim_first[0] = 0
@@ -339,7 +340,7 @@ cdef int _read_claims(Lowered low, Source source) except -1:
 cdef int _read_previous(Lowered low, Memory* scratch, object previous) except -1:
     """Reads the previous target: as an owner array if it is an assignment of this package, else as claims."""
     cdef Problem p = low.problem
-    cdef Rows rows
+    cdef ClaimReader rows
     cdef GroupAssignment before
     cdef int m, q
     if isinstance(previous, GroupAssignment):
@@ -348,7 +349,7 @@ cdef int _read_previous(Lowered low, Memory* scratch, object previous) except -1
             return _read_owner(low, scratch, before)
     elif not isinstance(previous, Mapping):
         raise TypeError(f"previous: an assignment is needed, not {type(previous).__name__}")
-    rows = rows_into(p, low.topics, low.local)
+    rows = claim_reader(p, low.topics, low.local)
     p.has_claims = True
     p.claim_first = ints(&p.memory, p.members + 1)
     p.claim_first[0] = 0
@@ -398,12 +399,12 @@ cdef int _read_owner(Lowered low, Memory* scratch, GroupAssignment before) excep
     cdef int* renumbered = nones(scratch, len(before.ids))
     cdef IntVec fresh = IntVec(NULL, 0, 0)
     cdef bint same_topics = before.topics is low.topics and before.identity and low.identity
-    cdef Rows rows = None
+    cdef ClaimReader rows = None
     cdef int k, m, q, t, i, shift, top
     _renumber(low, scratch, before, renumbered, &fresh)
     p.has_owner = True
     if not same_topics or fresh.size:
-        rows = rows_into(p, low.topics, low.local)
+        rows = claim_reader(p, low.topics, low.local)
     if same_topics:
         p.given_owner = ints(&p.memory, p.partitions)
         for i in range(p.partitions):

@@ -22,7 +22,7 @@ cdef class GroupAssignment(AssignedRows):
     cdef MemberAssignment run(self, int topic, const int* rows, int count)
     cdef tuple all_rows(self)
     cdef MemberAssignment shared_row(self, int m, int q)
-    cdef int meet(self, int* was, Memory* memory) except -1
+    cdef int match_rows(self, int* was, Memory* memory) except -1
     cdef bint translated(self) except -1
 
 

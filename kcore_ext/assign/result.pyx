@@ -50,8 +50,8 @@ cdef tuple _new_numbers(const int* parts, int count, int base):
         number = _numbers[p] if p < SHARED_NUMBERS else PyLong_FromLong(p)
         Py_INCREF(number)
         PyTuple_SET_ITEM(out, i, number)
-    # The dict contains only ints, so the garbage collector need not track it. It would find out by itself, but a dict
-    # tracked while it is filled is scanned by every collection, and there is one for each member.
+    # The dict contains only ints, so the garbage collector need not track it. The collector would untrack it later, but
+    # until then every collection would scan it, and there is one dict for each member.
     PyObject_GC_UnTrack(out)
     return out
 
@@ -152,7 +152,7 @@ cdef class MemberAssignment(dict):
 
 
 cdef int _refuse() except -1:
-    raise TypeError("a MemberAssignment does not change; dict(row) makes a copy that does")
+    raise TypeError("a MemberAssignment is immutable; dict(row) makes a mutable copy")
 
 
 # Most members of a large group may have no partitions.
@@ -163,11 +163,9 @@ cdef class GroupAssignment(AssignedRows):
     """The assignment of a group: an immutable mapping member id -> MemberAssignment, by member id.
 
     Every member is present, also without partitions. The data are arrays; a member's mapping is built at its first
-    access.
-    As the `previous` of a server-side assignor, the assignment needs no conversion, and members with unchanged
-    partitions
-    keep their mappings. Until all rows are built or the next assignment follows, a result therefore references its
-    predecessor.
+    access. As the `previous` of a server-side assignor, the assignment needs no conversion, and members with unchanged
+    partitions keep their mappings. Until all rows are built or the next assignment follows, a result therefore
+    references its predecessor.
     """
 
     cdef MemberAssignment made_row(self, int member):
@@ -270,7 +268,7 @@ cdef class GroupAssignment(AssignedRows):
             if self.before is not None:
                 scratch = Scratch.__new__(Scratch)
                 was = nones(&scratch.memory, n)
-                self.meet(was, &scratch.memory)
+                self.match_rows(was, &scratch.memory)
             self.need_rows()
             rows = PyTuple_New(n)
             for m in range(n):
@@ -294,7 +292,7 @@ cdef class GroupAssignment(AssignedRows):
             return <MemberAssignment>PyTuple_GET_ITEM(self.before.all_built, q)
         return self.before.row(q)
 
-    cdef int meet(self, int* was, Memory* memory) except -1:
+    cdef int match_rows(self, int* was, Memory* memory) except -1:
         """Computes, for every member with unchanged partitions, its position in the previous assignment."""
         cdef GroupAssignment before = self.before
         cdef int m, p, found, q = 0, n = <int>len(self.ids), old = <int>len(before.ids)
@@ -389,8 +387,7 @@ cdef class GroupAssignment(AssignedRows):
         """Returns the ids of members that are new or whose partitions differ from `previous`, ascending.
 
         These are the members for which KIP-848 writes a target assignment record. It reads arrays only and creates no
-        Python
-        objects per partition.
+        Python objects per partition.
         """
         cdef int m
         cdef Scratch scratch = Scratch.__new__(Scratch)
@@ -464,7 +461,7 @@ cdef int* _kept(GroupAssignment now, GroupAssignment before, Memory* memory) exc
     cdef int* table
     cdef int m, q
     if before is now.before:
-        now.meet(was, memory)
+        now.match_rows(was, memory)
         return was
     now.need_rows()
     before.need_rows()

@@ -6,7 +6,7 @@ from cpython.ref cimport PyObject
 
 from libc.string cimport memset
 
-from kcore_ext.assign.claims cimport Rows, rows_into
+from kcore_ext.assign.claims cimport ClaimReader, claim_reader
 from kcore_ext.assign.containers cimport IntVec, Memory, Scratch, copied, fill, flags, ints, nones, push, take, zeros
 from kcore_ext.assign.ids cimport order_of_ids
 from kcore_ext.assign.lower cimport Lowered, take_ids
@@ -189,7 +189,7 @@ cdef int _least_previous(Streams* s, int task, bint for_standby) noexcept nogil:
         if (_load(s, s.process_of[other]) < _load(s, s.process_of[best])
                 and not (for_standby and _holds(s, s.process_of[other], task)) and s.count[other] < s.count[best]):
             best = other
-    # Kafka 4.3 looks at the first one's process here, even if another was chosen.
+    # Kafka 4.3 checks the first one's process here, even if another was chosen.
     return -1 if for_standby and _holds(s, s.process_of[first], task) else best
 
 
@@ -337,7 +337,7 @@ cdef class StreamsMember:
 
 
 cdef Lowered _lower(list members, Topics topics):
-    """Lowers the members, by id, and all subtopologies."""
+    """Converts the members, by id, and all subtopologies to arrays."""
     cdef Lowered low = Lowered.__new__(Lowered)
     cdef Scratch scratch = Scratch.__new__(Scratch)
     cdef Problem p = Problem.__new__(Problem)
@@ -477,7 +477,7 @@ cdef int _read_processes(Lowered low, Streams* s) except -1:
 cdef int _read(Lowered low, Streams* s, object stateful) except -1:
     """Reads the tasks and the members' previous tasks."""
     cdef Problem p = low.problem
-    cdef Rows rows = rows_into(p, low.topics, low.local)
+    cdef ClaimReader rows = claim_reader(p, low.topics, low.local)
     cdef int* claim_first = zeros(s.memory, p.members + 1)
     cdef char* keeps = flags(s.memory, p.topics, False)
     cdef int m, t, i

@@ -1,4 +1,4 @@
-"""The records of a batch: iterates over them lazily and without trust, checks a whole batch, reads control batches."""
+"""The records of a batch: iterates over them lazily, checks a whole batch, reads control batches."""
 
 cimport cython
 from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -26,7 +26,9 @@ cdef enum:
     HIGHEST_CODEC = 4
 
 DEFAULT_MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
-"""The maximum size of one compressed batch's records: well above any broker's message.max.bytes, far below memory."""
+"""The maximum size of one compressed batch's records: well above any broker's message.max.bytes, and far below the
+memory of a server.
+"""
 
 
 # ---------------------------------------------------------------- one record
@@ -240,7 +242,7 @@ cdef class RecordReader:
         if codec > HIGHEST_CODEC:
             raise CorruptBatchError(self.header.position + 21, f"codec {codec}, known are 0 to 4", "compression")
         if decompress is None:
-            raise ValueError(f"the batch is compressed with codec {codec}: hand in decompress")
+            raise ValueError(f"the batch is compressed with codec {codec}: pass decompress")
         packed = PyMemoryView_FromMemory(<char*>self.start, self.end - self.start, PyBUF_READ)
         try:
             records = <bytes?>decompress(codec, packed, max_size_bytes)

@@ -129,7 +129,7 @@ cdef bytes filter_records(bytes batch, const unsigned char* stays, Py_ssize_t co
     cdef int64_t timestamp_ms
     cdef bint first = True
     if header.attributes & CODEC_BITS:
-        raise ValueError("the records of a compressed batch do not lie in it")
+        raise ValueError("a compressed batch cannot be filtered in place")
     if header.record_count != count:
         raise ValueError(f"{count} flags for {header.record_count} records")
     memcpy(out.start, PyBytes_AS_STRING(batch), HEADER_BYTES)
@@ -172,7 +172,7 @@ def merged(list batches not None):
         batch = <bytes?>given
         at = <const unsigned char*>PyBytes_AS_STRING(batch)
         if PyBytes_GET_SIZE(batch) < HEADER_BYTES or read_int16(at + ATTRIBUTES_AT) or read_int32(at + COUNT_AT) < 0:
-            raise ValueError("only batches that say nothing but their records become one")
+            raise ValueError("only batches without producer and attributes can be merged")
         if read_int32(at + COUNT_AT) > (PyBytes_GET_SIZE(batch) - HEADER_BYTES) // SMALLEST_RECORD:
             raise ValueError(f"{PyBytes_GET_SIZE(batch)} bytes cannot hold {read_int32(at + COUNT_AT)} records")
         size += PyBytes_GET_SIZE(batch) + DELTA_BYTES * <Py_ssize_t>read_int32(at + COUNT_AT)
@@ -190,7 +190,7 @@ def merged(list batches not None):
                 out.base_timestamp_ms = timestamp_ms
             out.append(&reader.record, timestamp_ms, reader.header.base_offset + reader.record.offset_delta - base)
     if not 0 <= last - base <= MAX_OFFSET_DELTA:
-        raise ValueError(f"the offsets {base} to {last} are not those of one batch")
+        raise ValueError(f"the offsets {base} to {last} do not fit in one batch")
     write_int64(out.start, base)
     write_int32(out.start + 12, leader_epoch)
     write_int64(out.start + PRODUCER_ID_AT, -1)

@@ -6,7 +6,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from kcore_ext.batch.records cimport RecordReader
 
 cdef enum:
-    SHELVES = 64                # tables that grow separately, so that growing one is short
+    TABLES = 64                # tables that grow separately, so that growing one is short
 
 
 cdef struct Slot:
@@ -17,7 +17,7 @@ cdef struct Slot:
     int32_t batch               # the index of the batch with the latest record
 
 
-cdef struct Shelf:
+cdef struct KeyTable:
     Slot* slots
     size_t mask                 # number of slots, a power of two, minus one
     size_t used
@@ -31,7 +31,7 @@ cdef struct Surveyed:
 
 @cython.final
 cdef class OffsetMap:
-    cdef Shelf shelves[SHELVES]
+    cdef KeyTable tables[TABLES]
     cdef Surveyed* batches
     cdef Py_ssize_t room
     cdef readonly Py_ssize_t count
@@ -45,7 +45,7 @@ cdef class OffsetMap:
     cdef Slot* find(self, const unsigned char* key, int32_t size, uint64_t hash) noexcept
     cdef int64_t latest(self, const unsigned char* key, int32_t size) noexcept
     cdef int put(self, const unsigned char* key, int32_t size, int64_t offset, int32_t batch) except -1
-    cdef int grow(self, Shelf* shelf) except -1
+    cdef int grow(self, KeyTable* table) except -1
     cdef unsigned char* keep(self, const unsigned char* key, int32_t size) except NULL
     cdef int begin(self, int64_t base_offset, int32_t live) except -1
     cdef Py_ssize_t take(self, bytes batch, bint whole, object decompress, Py_ssize_t work) except? -1

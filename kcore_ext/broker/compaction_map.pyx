@@ -27,7 +27,7 @@ cdef extern from "Python.h":
 cdef enum:
     FIRST_SLOTS = 8
     PAGE_BYTES = 64 * 1024
-    KEY_OF_ITS_OWN_BYTES = 8 * 1024     # longer keys do not share a page
+    MAX_SHARED_KEY_BYTES = 8 * 1024     # longer keys do not share a page
     BATCH_BYTES = 16
     LARGE_PACKED_BYTES = 4096           # compressed bytes that may become 4 MB and take 10 ms with gzip
     WORK_BYTES = 512                    # bytes of a batch that count as one work unit, like a record
@@ -78,8 +78,8 @@ cdef class OffsetMap:
 
     def __dealloc__(self):
         cdef int number
-        for number in range(SHELVES):
-            PyMem_Free(self.shelves[number].slots)
+        for number in range(TABLES):
+            PyMem_Free(self.tables[number].slots)
         PyMem_Free(self.batches)
 
     @property
@@ -97,13 +97,13 @@ cdef class OffsetMap:
 
     cdef Slot* find(self, const unsigned char* key, int32_t size, uint64_t hash) noexcept:
         """Returns the key's slot, or the free slot for it; NULL if its table has no slots."""
-        cdef Shelf* shelf = &self.shelves[hash % SHELVES]
-        cdef size_t at = hash // SHELVES
+        cdef KeyTable* table = &self.tables[hash % TABLES]
+        cdef size_t at = hash // TABLES
         cdef Slot* slot
-        if shelf.slots is NULL:
+        if table.slots is NULL:
             return NULL
         while True:
-            slot = shelf.slots + (at & shelf.mask)
+            slot = table.slots + (at & table.mask)
             if slot.key is NULL:
                 return slot
             if slot.hash == hash and slot.key_size == size and memcmp(slot.key, key, size) == 0:
@@ -118,48 +118,48 @@ cdef class OffsetMap:
     cdef int put(self, const unsigned char* key, int32_t size, int64_t offset, int32_t batch) except -1:
         """Adds a record of the key at `offset` in the surveyed batch `batch`; offsets must ascend."""
         cdef uint64_t hash = <uint64_t>_Py_HashBytes(key, size)
-        cdef Shelf* shelf = &self.shelves[hash % SHELVES]
+        cdef KeyTable* table = &self.tables[hash % TABLES]
         cdef Slot* slot = self.find(key, size, hash)
         cdef unsigned char* kept
         if slot is not NULL and slot.key is not NULL:
             self.batches[slot.batch].live -= 1
         else:
-            if slot is NULL or (shelf.used + 1) * 4 > (shelf.mask + 1) * 3:
-                self.grow(shelf)
+            if slot is NULL or (table.used + 1) * 4 > (table.mask + 1) * 3:
+                self.grow(table)
                 slot = self.find(key, size, hash)
             kept = self.keep(key, size)
             slot.key = kept
             slot.key_size = size
             slot.hash = hash
-            shelf.used += 1
+            table.used += 1
             self.left_bytes -= size + entry_bytes
         slot.offset = offset
         slot.batch = batch
         return 0
 
-    cdef int grow(self, Shelf* shelf) except -1:
-        cdef size_t count = FIRST_SLOTS if shelf.slots is NULL else 2 * (shelf.mask + 1)
+    cdef int grow(self, KeyTable* table) except -1:
+        cdef size_t count = FIRST_SLOTS if table.slots is NULL else 2 * (table.mask + 1)
         cdef Slot* slots = <Slot*>PyMem_Calloc(count, sizeof(Slot))
         cdef size_t old, at
         if slots is NULL:
             raise MemoryError
-        if shelf.slots is not NULL:
-            for old in range(shelf.mask + 1):
-                if shelf.slots[old].key is not NULL:
-                    at = shelf.slots[old].hash // SHELVES
+        if table.slots is not NULL:
+            for old in range(table.mask + 1):
+                if table.slots[old].key is not NULL:
+                    at = table.slots[old].hash // TABLES
                     while slots[at & (count - 1)].key is not NULL:
                         at += 1
-                    slots[at & (count - 1)] = shelf.slots[old]
-            PyMem_Free(shelf.slots)
-        shelf.slots = slots
-        shelf.mask = count - 1
+                    slots[at & (count - 1)] = table.slots[old]
+            PyMem_Free(table.slots)
+        table.slots = slots
+        table.mask = count - 1
         return 0
 
     cdef unsigned char* keep(self, const unsigned char* key, int32_t size) except NULL:
-        """Copies the key into memory that lives as long as the map."""
+        """Copies the key into memory that is freed with the map."""
         cdef bytes page
         cdef unsigned char* at
-        if size > KEY_OF_ITS_OWN_BYTES:
+        if size > MAX_SHARED_KEY_BYTES:
             page = PyBytes_FromStringAndSize(<const char*>key, size)
             self.pages.append(page)
             return <unsigned char*>PyBytes_AS_STRING(page)

@@ -195,11 +195,11 @@ class FetchReader:
             LogError: a log cannot be read.
         """
 
-    def pending_appends(self, items: list[Any], hungry: bool) -> list[tuple[Any, int]]:
+    def pending_appends(self, items: list[Any], include_all: bool) -> list[tuple[Any, int]]:
         """Lists the appends that are not durable and must be in the response, as (partition, end offset).
 
         In Kafka, with one replica, they are readable at once. The list has appends with acks=0, perhaps sent just
-        before on the same connection. With `hungry`, for a fetch that found too few bytes, it has all appends.
+        before on the same connection. `include_all` adds all other appends, for a fetch that found too few bytes.
         """
 
     def idle(self, items: list[Any], params: FetchParams) -> bool:

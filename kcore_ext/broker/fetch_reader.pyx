@@ -160,7 +160,7 @@ cdef class Reading:
     """Documented in fetch_reader.pyi."""
 
     def __init__(self):
-        raise TypeError("a reader makes readings")
+        raise TypeError("a Reading is made by FetchReader.read")
 
     cdef bint is_long(self) noexcept:
         """Tests if the request has read so much that its other partitions get their records in a later response."""
@@ -311,7 +311,7 @@ cdef class FetchReader:
                 else:
                     aborted = None  # as in Kafka, which looks for no aborted transactions if no batch fits
         if sparse and not records:
-            if reading.news >= MAX_NEWS or _heard(<SessionPartition>item, committed, start):
+            if reading.news >= MAX_NEWS or _client_knows(<SessionPartition>item, committed, start):
                 return None
             reading.news += 1
         index = item.index
@@ -340,13 +340,13 @@ cdef class FetchReader:
             reading.failures += 1
         return data
 
-    def pending_appends(self, list items not None, bint hungry):
+    def pending_appends(self, list items not None, bint include_all):
         cdef list found = []
         cdef FetchItem item
         for item in items:
             partition = item.partition
             if partition is not None and (
-                partition.unacknowledged_end > partition.high_watermark or (hungry and partition.dirty)
+                partition.unacknowledged_end > partition.high_watermark or (include_all and partition.dirty)
             ):
                 found.append((partition, partition.log.end_offset))
         return found
@@ -431,7 +431,7 @@ cdef Py_ssize_t count_batches(bytes records):
     return count
 
 
-cdef inline bint _heard(SessionPartition item, int64_t high_watermark, int64_t log_start) noexcept:
+cdef inline bint _client_knows(SessionPartition item, int64_t high_watermark, int64_t log_start) noexcept:
     """Tests if the session's client knows these offsets.
 
     If not, the partition gets a response, and `update` stores the offsets.

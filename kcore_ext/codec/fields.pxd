@@ -34,17 +34,17 @@ cdef class FieldLayout:
     cdef object make(self, PyObject** values)
 
 
-cdef inline PyObject* get(PyObject* message, FieldLayout shape, int field) noexcept:
+cdef inline PyObject* get(PyObject* message, FieldLayout layout, int field) noexcept:
     """Returns the borrowed value of a field; NULL in an object of another class, and for an empty slot."""
-    if type_of(message) is not shape.type:
+    if type_of(message) is not layout.type:
         return NULL
-    return (<PyObject**>(<char*>message + shape.at[field]))[0]
+    return (<PyObject**>(<char*>message + layout.at[field]))[0]
 
 
-cdef inline object read(object message, FieldLayout shape, int field):
+cdef inline object read(object message, FieldLayout layout, int field):
     """Returns the value of a field of an object of any class."""
-    cdef PyObject* value = get(<PyObject*>message, shape, field)
-    return <object>value if value is not NULL else getattr(message, <str>shape.names[field])
+    cdef PyObject* value = get(<PyObject*>message, layout, field)
+    return <object>value if value is not NULL else getattr(message, <str>layout.names[field])
 
 
 cdef inline Py_ssize_t length_of(PyObject* array) noexcept:

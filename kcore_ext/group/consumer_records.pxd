@@ -35,5 +35,5 @@ cdef class ConsumerRecords:
     cdef int target(self, dict target) except -1
     cdef int owned(self, dict owned) except -1
     cdef int owned_partitions(self, dict partitions) except -1
-    cdef int again(self, Py_ssize_t at, Py_ssize_t size) except -1
+    cdef int repeat(self, Py_ssize_t at, Py_ssize_t size) except -1
     cdef int topic_id(self, object topic_id) except -1

@@ -261,7 +261,7 @@ cdef class ConsumerRecords:
         self.count(len(listed))
         for value in listed:
             number = value
-            reserve(&self.buffer, 4)  # an iterable may have more elements than its length says
+            reserve(&self.buffer, 4)  # an iterable may yield more elements than its length
             write_int32(self.buffer.start + self.buffer.used, number)
             self.buffer.used += 4
         return 0
@@ -291,7 +291,7 @@ cdef class ConsumerRecords:
         for topic_id, partitions in target.items():
             self.topic_id(topic_id)
             if partitions is last:
-                self.again(at, size)
+                self.repeat(at, size)
                 continue
             last, at = partitions, self.buffer.used
             self.numbers(partitions)
@@ -309,7 +309,7 @@ cdef class ConsumerRecords:
             partitions = of_topic
             self.topic_id(topic_id)
             if partitions is last:
-                self.again(at, size)
+                self.repeat(at, size)
                 continue
             last, at = partitions, self.buffer.used
             self.owned_partitions(partitions)
@@ -328,7 +328,7 @@ cdef class ConsumerRecords:
         self.count(<Py_ssize_t>(4 * count + prefix) - 1)
         return self.numbers(partitions.values())
 
-    cdef int again(self, Py_ssize_t at, Py_ssize_t size) except -1:
+    cdef int repeat(self, Py_ssize_t at, Py_ssize_t size) except -1:
         """Writes bytes of the buffer once more."""
         reserve(&self.buffer, size)
         memcpy(self.buffer.start + self.buffer.used, self.buffer.start + at, size)

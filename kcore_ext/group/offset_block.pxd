@@ -1,3 +1,5 @@
+"""The offsets of one commit, for other compiled modules."""
+
 cimport cython
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t
@@ -21,7 +23,7 @@ cdef enum:                      # fields of a request's partition, by their indi
     COMMITTED_METADATA = 3
 
 
-cdef FieldLayout shape_of(object requested)
+cdef FieldLayout layout_of(object requested)
 
 
 @cython.final
@@ -36,10 +38,10 @@ cdef class CommitTemplate:      # the results that commits of the same partition
 cdef class CommitPlan:
     cdef readonly object request
     cdef readonly bint empty
-    cdef CommitTemplate shape   # None: the topics are in `listed`
+    cdef CommitTemplate template   # None: the topics are in `listed`
     cdef list listed            # made from the template on first access
 
-cdef CommitPlan plan_of(object request, CommitTemplate shape)
+cdef CommitPlan plan_of(object request, CommitTemplate template)
 
 
 @cython.final
@@ -58,10 +60,10 @@ cdef class OffsetBlock:
     cdef int version
 
     cdef int reserve(self, Py_ssize_t more) except -1
-    cdef int take(self, str topic, bytes topic_id, Py_ssize_t size, object requested, object index, FieldLayout shape,
+    cdef int take(self, str topic, bytes topic_id, Py_ssize_t size, object requested, object index, FieldLayout layout,
                   str metadata) except -1
     cdef object record(self, Py_ssize_t place)
-    # Takes all partitions of a request's topic. Returns False if metadata is too long: the block is then unusable.
+    # Adds all partitions of a request's topic. Returns False if metadata is too long: the block is then unusable.
     cdef bint take_all(self, str topic, bytes topic_id, object partitions) except -1
     cdef bint write(self, BatchBuilder batch, int64_t timestamp_ms) except -1
     cdef Py_ssize_t put(self, dict groups, str group_id, int64_t first_offset) except -1

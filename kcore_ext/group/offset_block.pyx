@@ -49,41 +49,42 @@ cdef dict PARTITION_FIELDS = {
 cdef enum:
     OFFSET_METADATA_TOO_LARGE = 12
     SHARED_RESPONSES = 4096   # maximum number of shared responses
-    MAX_ENTRIES = 0x7FFFFFFF    # of a block; requests are far smaller, even if a length field says otherwise
+    MAX_ENTRIES = 0x7FFFFFFF    # of a block; requests are far smaller, even if a length field is larger
 
 
-cdef FieldLayout unknown_shape = FieldLayout(None, PARTITION_FIELDS)
-cdef FieldLayout last_shape = unknown_shape  # partitions of one request have one class
-cdef dict shapes = {}                   # by class: one layout for each kind of request
+cdef FieldLayout unknown_layout = FieldLayout(None, PARTITION_FIELDS)
+cdef FieldLayout last_layout = unknown_layout  # partitions of one request have one class
+cdef dict layouts = {}                   # by class: one layout for each kind of request
 
 
-cdef FieldLayout shape_of(object requested):
+cdef FieldLayout layout_of(object requested):
     """Returns the field layout of a request's partition, which may be of an undeclared class."""
-    global last_shape
+    global last_layout
     cdef Schema schema
     cdef int i
-    if type_of(<PyObject*>requested) is last_shape.type:
-        return last_shape
+    if type_of(<PyObject*>requested) is last_layout.type:
+        return last_layout
     cls = type(requested)
-    found = shapes.get(cls)
+    found = layouts.get(cls)
     if found is None:
-        found = unknown_shape
+        found = unknown_layout
         if isinstance(requested, StructBase):
             schema = schema_of(<PyTypeObject*>cls)
             if {<str>schema.names[i] for i in range(schema.n)}.issuperset(PARTITION_FIELDS.values()):
-                found = shapes[cls] = FieldLayout(cls, PARTITION_FIELDS)
-    last_shape = <FieldLayout>found
-    return last_shape
+                found = layouts[cls] = FieldLayout(cls, PARTITION_FIELDS)
+    last_layout = <FieldLayout>found
+    return last_layout
 
 
-cdef inline str metadata_of(object requested, FieldLayout shape):
-    found = read(requested, shape, COMMITTED_METADATA)
+cdef inline str metadata_of(object requested, FieldLayout layout):
+    found = read(requested, layout, COMMITTED_METADATA)
     return <str?>found if found else ""
 
 
 cdef bint is_too_long(str metadata, Py_ssize_t limit):
-    """Returns True if metadata has more than `limit` UTF-16 code units: Kafka counts these, though the setting says
-    bytes."""
+    """Returns True if metadata has more than `limit` UTF-16 code units: Kafka counts these, although the name of the
+    setting ends with bytes.
+    """
     cdef Py_ssize_t length = len(metadata), i
     if length > limit:
         return True
@@ -97,12 +98,12 @@ cdef bint is_too_long(str metadata, Py_ssize_t limit):
 
 def unknown_partitions(partitions, int64_t count, code):
     """Documented in offset_block.pyi."""
-    cdef FieldLayout shape
+    cdef FieldLayout layout
     cdef list codes = None
     cdef Py_ssize_t place = 0
     for requested in partitions:
-        shape = shape_of(requested)
-        if not 0 <= <int64_t>read(requested, shape, PARTITION_INDEX) < count:
+        layout = layout_of(requested)
+        if not 0 <= <int64_t>read(requested, layout, PARTITION_INDEX) < count:
             if codes is None:
                 codes = [0] * place
             codes.append(code)
@@ -130,7 +131,7 @@ cdef class CommitPlan:
     @property
     def topics(self):
         if self.listed is None:
-            known = () if self.shape is None else zip(self.request.topics, self.shape.topics, strict=True)
+            known = () if self.template is None else zip(self.request.topics, self.template.topics, strict=True)
             self.listed = [(requested, topic, None) for requested, topic in known]
         return self.listed
 
@@ -138,10 +139,10 @@ cdef class CommitPlan:
         return iter(self.topics)
 
 
-cdef CommitPlan plan_of(object request, CommitTemplate shape):
+cdef CommitPlan plan_of(object request, CommitTemplate template):
     cdef CommitPlan plan = CommitPlan.__new__(CommitPlan)
     plan.request = request
-    plan.shape = shape
+    plan.template = template
     return plan
 
 
@@ -240,7 +241,7 @@ cdef class OffsetBlock:
 
     def add(self, str topic not None, bytes topic_id not None, partitions, list codes, response_type, dict accepted):
         cdef list responses = []
-        cdef FieldLayout shape
+        cdef FieldLayout layout
         cdef PyObject* shared
         cdef Py_ssize_t place = 0, size
         cdef str metadata
@@ -250,8 +251,8 @@ cdef class OffsetBlock:
         size = RECORD_OVERHEAD + key_size(self.group_id, topic)
         self.reserve(len(partitions))
         for requested in partitions:
-            shape = shape_of(requested)
-            index = read(requested, shape, PARTITION_INDEX)
+            layout = layout_of(requested)
+            index = read(requested, layout, PARTITION_INDEX)
             code = 0
             if codes is not None:
                 if place >= PyList_GET_SIZE(codes):
@@ -259,11 +260,11 @@ cdef class OffsetBlock:
                 code = codes[place]
             place += 1
             if code == 0:
-                metadata = metadata_of(requested, shape)
+                metadata = metadata_of(requested, layout)
                 if is_too_long(metadata, self.limit):
                     code = OFFSET_METADATA_TOO_LARGE
                 else:
-                    self.take(topic, topic_id, size, requested, index, shape, metadata)
+                    self.take(topic, topic_id, size, requested, index, layout, metadata)
                     shared = PyDict_GetItem(accepted, index)
                     if shared is not NULL:
                         responses.append(<object>shared)
@@ -290,31 +291,31 @@ cdef class OffsetBlock:
 
     cdef bint take_all(self, str topic, bytes topic_id, object partitions) except -1:
         cdef Py_ssize_t size = RECORD_OVERHEAD + key_size(self.group_id, topic)
-        cdef FieldLayout shape
+        cdef FieldLayout layout
         cdef str metadata
         self.reserve(len(partitions))
         for requested in partitions:
-            shape = shape_of(requested)
-            metadata = metadata_of(requested, shape)
+            layout = layout_of(requested)
+            metadata = metadata_of(requested, layout)
             if is_too_long(metadata, self.limit):
                 return False
-            self.take(topic, topic_id, size, requested, read(requested, shape, PARTITION_INDEX), shape, metadata)
+            self.take(topic, topic_id, size, requested, read(requested, layout, PARTITION_INDEX), layout, metadata)
         return True
 
-    cdef int take(self, str topic, bytes topic_id, Py_ssize_t size, object requested, object index, FieldLayout shape,
+    cdef int take(self, str topic, bytes topic_id, Py_ssize_t size, object requested, object index, FieldLayout layout,
                   str metadata) except -1:
         """Stores the offset of one partition; `size` is the size of its record besides the value."""
         cdef OffsetAndMetadata offset = OffsetAndMetadata.__new__(OffsetAndMetadata)
         if self.count == self.capacity:
-            self.reserve(1)     # a sequence of another class may yield more than its length says
+            self.reserve(1)     # a sequence of another class may yield more than its length
         cdef Entry* entry = &self.entries[self.count]
         entry.partition = index
         if type(index) is not int:
             index = entry.partition
-        offset.committed_offset = read(requested, shape, COMMITTED_OFFSET)
+        offset.committed_offset = read(requested, layout, COMMITTED_OFFSET)
         offset.leader_epoch = -1
         if self.version == VALUE_VERSION:
-            offset.leader_epoch = read(requested, shape, COMMITTED_LEADER_EPOCH)
+            offset.leader_epoch = read(requested, layout, COMMITTED_LEADER_EPOCH)
             memcpy(offset.topic_uuid, PyBytes_AS_STRING(topic_id), 16)
         offset.metadata = metadata
         offset.commit_timestamp_ms = self.now_ms

@@ -22,13 +22,14 @@ cdef class CommitFastPath:
     cdef FieldLayout _partition
     cdef bint _has_ids
     cdef type _record_type
-    cdef dict _shapes                   # by the key that `_key` encodes
+    cdef dict _templates                   # by the key that `_key` encodes
 
     cdef bytes _key(self, object topics, bint by_id)
-    cdef CommitTemplate _shape(self, object context, object request, bint by_id)
-    cdef CommitTemplate _new_shape(self, object context, object request, object topics, bint by_id)
-    cdef bint _permitted(self, object context, object group_id, CommitTemplate shape) except -1
-    cdef OffsetBlock _block(self, object machine, object group_id, object topics, CommitTemplate shape, bint with_ids)
+    cdef CommitTemplate _template(self, object context, object request, bint by_id)
+    cdef CommitTemplate _new_template(self, object context, object request, object topics, bint by_id)
+    cdef bint _permitted(self, object context, object group_id, CommitTemplate template) except -1
+    cdef OffsetBlock _block(self, object machine, object group_id, object topics, CommitTemplate template,
+                            bint with_ids)
 
 
 cdef class OffsetCommitFastPath(CommitFastPath):
@@ -37,7 +38,7 @@ cdef class OffsetCommitFastPath(CommitFastPath):
     cdef object _stable
 
     cdef bint _accepted(self, object machine, object context, object request, object group_id,
-                        CommitTemplate shape) except -1
+                        CommitTemplate template) except -1
 
 
 cdef class TxnOffsetCommitFastPath(CommitFastPath):
@@ -49,4 +50,4 @@ cdef class TxnOffsetCommitFastPath(CommitFastPath):
     cdef object _empty
 
     cdef bint _accepted(self, object machine, object context, object request, object group_id,
-                        CommitTemplate shape) except -1
+                        CommitTemplate template) except -1

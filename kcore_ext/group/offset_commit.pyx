@@ -33,7 +33,7 @@ cdef extern from "Python.h":
 
 cdef enum:
     NO_EXPIRY = -1
-    MAX_SHAPES = 1024       # cached combinations of partitions ...
+    MAX_TEMPLATES = 1024    # cached combinations of partitions ...
     MAX_KEY_BYTES = 1024    # ... if their key has at most this size
     TOPIC_BYTES = 22        # size of a topic in a key, besides its name and partitions: both lengths and the id
 
@@ -67,7 +67,7 @@ cdef class CommitFastPath:
         self._read, self._group_resource, self._topic_resource = permissions
         self._find_name = topics.by_name
         self._find_id = topics.by_id
-        self._shapes = {}
+        self._templates = {}
         self._record_type = record_type
         self._request = request
         self._topic = topic
@@ -76,40 +76,40 @@ cdef class CommitFastPath:
 
     @property
     def remembered(self) -> int:
-        return len(self._shapes)
+        return len(self._templates)
 
-    cdef CommitTemplate _shape(self, object context, object request, bint by_id):
+    cdef CommitTemplate _template(self, object context, object request, bint by_id):
         """Returns the cached result for a request's topics; None unless all its partitions exist."""
-        cdef CommitTemplate shape
+        cdef CommitTemplate template
         cdef PyObject* found
         cdef Py_ssize_t i = 0
         topics = read(request, self._request, TOPICS)
         cdef bytes key = self._key(topics, by_id)
         if key is None:
             return None
-        found = PyDict_GetItemWithError(self._shapes, key)
+        found = PyDict_GetItemWithError(self._templates, key)
         if found is not NULL:
-            shape = <CommitTemplate>found
+            template = <CommitTemplate>found
             for topic in topics:
                 if by_id:
                     known = self._find_id(read(topic, self._topic, TOPIC_ID))
                 else:
                     known = self._find_name(read(topic, self._topic, NAME))
-                if i >= len(shape.topics) or known is not shape.topics[i]:  # deleted, recreated, or grown
-                    del self._shapes[key]
+                if i >= len(template.topics) or known is not template.topics[i]:  # deleted, recreated, or grown
+                    del self._templates[key]
                     break
                 i += 1
             else:
-                return shape
-        shape = self._new_shape(context, request, topics, by_id)
-        if shape is not None:
-            if len(self._shapes) >= MAX_SHAPES:
-                self._shapes.clear()
-            self._shapes[key] = shape
-        return shape
+                return template
+        template = self._new_template(context, request, topics, by_id)
+        if template is not None:
+            if len(self._templates) >= MAX_TEMPLATES:
+                self._templates.clear()
+            self._templates[key] = template
+        return template
 
-    cdef CommitTemplate _new_shape(self, object context, object request, object topics, bint by_id):
-        cdef CommitTemplate shape
+    cdef CommitTemplate _new_template(self, object context, object request, object topics, bint by_id):
+        cdef CommitTemplate template
         cdef list found = []
         for topic in topics:
             known = self._find_id(topic.topic_id) if by_id else self._find_name(topic.name)
@@ -120,24 +120,25 @@ cdef class CommitFastPath:
             found.append(known)
         if not found:
             return None
-        shape = CommitTemplate.__new__(CommitTemplate)
-        shape.topics = tuple(found)
-        shape.names = tuple([known.name for known in found])
-        shape.ids = tuple([known.topic_id for known in found])
-        shape.response = self._api.error(context, request, 0)
-        return shape
+        template = CommitTemplate.__new__(CommitTemplate)
+        template.topics = tuple(found)
+        template.names = tuple([known.name for known in found])
+        template.ids = tuple([known.topic_id for known in found])
+        template.response = self._api.error(context, request, 0)
+        return template
 
-    cdef bint _permitted(self, object context, object group_id, CommitTemplate shape) except -1:
+    cdef bint _permitted(self, object context, object group_id, CommitTemplate template) except -1:
         """Returns True if the client may READ the group and all topics. Otherwise the generic path authorizes it
         again. Called only with an authorizer."""
         if not self._authorizer.allowed(context, self._read, self._group_resource, group_id):
             return False
-        for name in shape.names:
+        for name in template.names:
             if not self._authorizer.allowed(context, self._read, self._topic_resource, name):
                 return False
         return True
 
-    cdef OffsetBlock _block(self, object machine, object group_id, object topics, CommitTemplate shape, bint with_ids):
+    cdef OffsetBlock _block(self, object machine, object group_id, object topics, CommitTemplate template,
+                            bint with_ids):
         """Returns the offsets of an accepted commit; None if one of them needs the generic path."""
         cdef OffsetBlock block = block_of(
             group_id,
@@ -149,10 +150,10 @@ cdef class CommitFastPath:
         cdef Py_ssize_t i = 0
         for topic in topics:
             # Validating the group ran Python code, which may have extended the request.
-            if i >= len(shape.names):
+            if i >= len(template.names):
                 return None
-            topic_id = shape.ids[i] if with_ids else ZERO_UUID
-            if not block.take_all(shape.names[i], topic_id, read(topic, self._topic, PARTITIONS)):
+            topic_id = template.ids[i] if with_ids else ZERO_UUID
+            if not block.take_all(template.names[i], topic_id, read(topic, self._topic, PARTITIONS)):
                 return None
             i += 1
         machine.offsets.commits += block.count
@@ -228,7 +229,7 @@ cdef class OffsetCommitFastPath(CommitFastPath):
         self._classic_group, self._empty, self._stable = classic
 
     def serve(self, context, request):
-        cdef CommitTemplate shape
+        cdef CommitTemplate template
         cdef ShardCore shard
         cdef OffsetBlock block
         if type_of(<PyObject*>request) is not self._request.type:
@@ -236,25 +237,25 @@ cdef class OffsetCommitFastPath(CommitFastPath):
         if read(request, self._request, RETENTION_TIME_MS) != NO_EXPIRY:
             return None
         group_id = read(request, self._request, GROUP_ID)
-        shape = self._shape(context, request, <int>context.api_version >= TOPIC_IDS_SINCE)
-        if shape is None:
+        template = self._template(context, request, <int>context.api_version >= TOPIC_IDS_SINCE)
+        if template is None:
             return None
         shard = ready_shard(self._shards, group_id, self._shard_count)
         if shard is None:
             return None
-        if self._authorizer is not None and not self._permitted(context, group_id, shape):
+        if self._authorizer is not None and not self._permitted(context, group_id, template):
             return None
         machine = shard.machine
-        if not self._accepted(machine, context, request, group_id, shape):
+        if not self._accepted(machine, context, request, group_id, template):
             return None
-        block = self._block(machine, group_id, read(request, self._request, TOPICS), shape, True)
+        block = self._block(machine, group_id, read(request, self._request, TOPICS), template, True)
         if block is None:
             return None
         self.served += 1
-        return shard.write_and_respond(self._api, context, request, outcome_of(block, shape.response))
+        return shard.write_and_respond(self._api, context, request, outcome_of(block, template.response))
 
     cdef bint _accepted(self, object machine, object context, object request, object group_id,
-                        CommitTemplate shape) except -1:
+                        CommitTemplate template) except -1:
         """Returns True if the group accepts the commit, and then re-arms a classic member's session."""
         cdef PyObject* found = PyDict_GetItemWithError((<OffsetTables?>machine.offset_tables).groups, group_id)
         generation_id = read(request, self._request, GENERATION_ID)
@@ -275,7 +276,7 @@ cdef class OffsetCommitFastPath(CommitFastPath):
                     member.timer.extend((<Now?>machine.now).now_ms + <int64_t>member.session_timeout_ms)
                     return True
         code = group.validate_offset_commit(
-            member_id, instance_id, generation_id, context.api_version, False, plan_of(request, shape)
+            member_id, instance_id, generation_id, context.api_version, False, plan_of(request, template)
         )
         if code:
             return False
@@ -317,15 +318,15 @@ cdef class TxnOffsetCommitFastPath(CommitFastPath):
         self._classic_group, self._empty = classic
 
     def serve(self, context, request):
-        cdef CommitTemplate shape
+        cdef CommitTemplate template
         cdef ShardCore shard
         cdef OffsetBlock block
         cdef Outcome outcome
         if type_of(<PyObject*>request) is not self._request.type:
             return None
         group_id = read(request, self._request, GROUP_ID)
-        shape = self._shape(context, request, False)
-        if shape is None:
+        template = self._template(context, request, False)
+        if template is None:
             return None
         shard = ready_shard(self._shards, group_id, self._shard_count)
         if shard is None:
@@ -335,7 +336,7 @@ cdef class TxnOffsetCommitFastPath(CommitFastPath):
         producer_epoch = read(request, self._request, PRODUCER_EPOCH)
         if self._authorizer is not None and not (
             self._authorizer.allowed(context, self._write, self._transaction_resource, transactional_id)
-            and self._permitted(context, group_id, shape)
+            and self._permitted(context, group_id, template)
         ):
             return None
         result = self._verifier.verify_group(
@@ -343,22 +344,22 @@ cdef class TxnOffsetCommitFastPath(CommitFastPath):
             <int>context.api_version >= ADDS_PARTITION_SINCE,
         )
         if result is not self._verified:
-            return self._api.after_verification(shard, context, plan_of(request, shape), result)
+            return self._api.after_verification(shard, context, plan_of(request, template), result)
         machine = shard.machine
-        if not self._accepted(machine, context, request, group_id, shape):
+        if not self._accepted(machine, context, request, group_id, template):
             return None
         # Kafka writes no topic ids here: these requests have topic names.
-        block = self._block(machine, group_id, read(request, self._request, TOPICS), shape, False)
+        block = self._block(machine, group_id, read(request, self._request, TOPICS), template, False)
         if block is None:
             return None
-        outcome = outcome_of(block, shape.response)
+        outcome = outcome_of(block, template.response)
         outcome.producer_id = producer_id
         outcome.producer_epoch = producer_epoch
         self.served += 1
         return shard.write_and_respond(self._api, context, request, outcome)
 
     cdef bint _accepted(self, object machine, object context, object request, object group_id,
-                        CommitTemplate shape) except -1:
+                        CommitTemplate template) except -1:
         """Returns True if the group accepts the commit."""
         cdef PyObject* found = PyDict_GetItemWithError((<OffsetTables?>machine.offset_tables).groups, group_id)
         generation_id = read(request, self._request, GENERATION_ID)
@@ -369,7 +370,7 @@ cdef class TxnOffsetCommitFastPath(CommitFastPath):
             return True
         return not group.validate_offset_commit(
             read(request, self._request, MEMBER_ID), read(request, self._request, INSTANCE_ID), generation_id,
-            context.api_version, True, plan_of(request, shape),
+            context.api_version, True, plan_of(request, template),
         )
 
 

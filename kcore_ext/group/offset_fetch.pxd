@@ -42,7 +42,7 @@ cdef struct Construction:   # the inputs of a response under construction
 
 cdef class OffsetFetchFastPath:
     cdef readonly int64_t served        # requests that the fast path has served, ...
-    cdef readonly int64_t again         # ... and those of them with a cached response
+    cdef readonly int64_t reused        # ... and those of them with a cached response
     cdef object _api
     cdef object _by_id      # topic id: topic
     cdef object _by_name

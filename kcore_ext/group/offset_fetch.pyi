@@ -43,7 +43,7 @@ class OffsetFetchFastPath:
         """The number of requests that the fast path has served."""
 
     @property
-    def again(self) -> int:
+    def reused(self) -> int:
         """The number of requests served with a cached response."""
 
     @property

@@ -161,7 +161,7 @@ cdef class OffsetFetchFastPath:
         if query.pending is NULL:
             found = PyDict_GetItemWithError(self._cached, <object>query.group_id)
         if found is not NULL and self._is_same(<CachedResponse><object>found, &query):
-            self.again += 1
+            self.reused += 1
             response = (<CachedResponse><object>found).response
         else:
             response = self._build(&query)
@@ -202,7 +202,7 @@ cdef class OffsetFetchFastPath:
 
     cdef bint _permitted(self, object context, GroupQuery* query) except -1:
         """Returns True if the client may DESCRIBE the group and every topic of the response."""
-        cdef FieldLayout shape = self._request_old_topic if query.old else self._request_topic
+        cdef FieldLayout layout = self._request_old_topic if query.old else self._request_topic
         cdef Py_ssize_t i
         cdef PyObject* found
         allowed, operation, group, topic = self._permissions
@@ -214,7 +214,7 @@ cdef class OffsetFetchFastPath:
                     return False
             return True
         for i in range(length_of(query.topics)):
-            found = get(item_of(query.topics, i), shape, TOPIC_ID if query.by_id else NAME)
+            found = get(item_of(query.topics, i), layout, TOPIC_ID if query.by_id else NAME)
             if found is NULL:
                 return False
             name = <object>found
@@ -240,7 +240,7 @@ cdef class OffsetFetchFastPath:
         cdef PyObject* name
         cdef PyObject* topic_id = NULL
         cdef PyObject* indexes
-        cdef FieldLayout shape = self._request_old_topic if query.old else self._request_topic
+        cdef FieldLayout layout = self._request_old_topic if query.old else self._request_topic
         if known.old != query.old or known.by_id != query.by_id or known.all_topics != query.all_topics:
             return False
         if query.all_topics:
@@ -250,12 +250,12 @@ cdef class OffsetFetchFastPath:
             return False
         for i in range(count):
             requested = item_of(query.topics, i)
-            name = get(requested, shape, NAME)
-            indexes = get(requested, shape, PARTITIONS)
+            name = get(requested, layout, NAME)
+            indexes = get(requested, layout, PARTITIONS)
             if length_of(indexes) < 0:
                 return False
             if query.by_id:
-                topic_id = get(requested, shape, TOPIC_ID)
+                topic_id = get(requested, layout, TOPIC_ID)
                 topic = None if topic_id is NULL else self._by_id(<object>topic_id)
                 if topic is None:
                     return False
@@ -268,7 +268,7 @@ cdef class OffsetFetchFastPath:
     cdef bint _is_same_topic(self, CachedResponse known, GroupQuery* query, Py_ssize_t i, PyObject* name,
                              PyObject* topic_id, PyObject* indexes, Py_ssize_t* place) except -1:
         """Returns True if the i-th topic is unchanged; its entries begin at `place`, which is moved to their end."""
-        cdef FieldLayout shape = self._old_partition if query.old else self._partition
+        cdef FieldLayout layout = self._old_partition if query.old else self._partition
         cdef PyObject* responses = self._responses_of(known, query, i, name, topic_id)
         cdef Py_ssize_t size = length_of(indexes), first = place[0], at
         cdef PyObject* partitions = NULL
@@ -281,7 +281,7 @@ cdef class OffsetFetchFastPath:
             partitions = PyDict_GetItemWithError(<object>query.offsets, <object>name)
         for at in range(size):
             index = item_of(indexes, at)
-            cached = get(item_of(responses, at), shape, INDEX)
+            cached = get(item_of(responses, at), layout, INDEX)
             if index is not cached and not (PyLong_CheckExact(<object>index) and is_equal(index, cached)):
                 return False
             entry = NULL
@@ -296,7 +296,7 @@ cdef class OffsetFetchFastPath:
 
     cdef bint _are_all_offsets_same(self, CachedResponse known, GroupQuery* query) except -1:
         """Returns True if the cached response has exactly the group's current offsets."""
-        cdef FieldLayout shape = self._old_partition if query.old else self._partition
+        cdef FieldLayout layout = self._old_partition if query.old else self._partition
         cdef Py_ssize_t i = 0, place = 0, at
         cdef PyObject* responses
         cdef PyObject* identity = NULL
@@ -317,7 +317,7 @@ cdef class OffsetFetchFastPath:
             for index, entry in partitions.items():
                 if <PyObject*>entry is not borrow_from_list(known.entries, place):
                     return False
-                if not is_equal(<PyObject*>index, get(item_of(responses, at), shape, INDEX)):
+                if not is_equal(<PyObject*>index, get(item_of(responses, at), layout, INDEX)):
                     return False
                 at += 1
                 place += 1
@@ -327,16 +327,16 @@ cdef class OffsetFetchFastPath:
     cdef PyObject* _responses_of(self, CachedResponse known, GroupQuery* query, Py_ssize_t i, PyObject* name,
                                PyObject* topic_id) except? NULL:
         """Returns the partitions of the i-th topic of a response; NULL if that is another topic."""
-        cdef FieldLayout shape = self._old_topic if query.old else self._topic
+        cdef FieldLayout layout = self._old_topic if query.old else self._topic
         cdef PyObject* cached
         if i >= PyList_GET_SIZE(known.topics):
             return NULL
         cached = borrow_from_list(known.topics, i)
-        if not is_equal(name, get(cached, shape, NAME)):
+        if not is_equal(name, get(cached, layout, NAME)):
             return NULL
-        if query.by_id and not is_equal(topic_id, get(cached, shape, TOPIC_ID)):
+        if query.by_id and not is_equal(topic_id, get(cached, layout, TOPIC_ID)):
             return NULL
-        return get(cached, shape, PARTITIONS)
+        return get(cached, layout, PARTITIONS)
 
     # ---- building a response
 
@@ -367,17 +367,17 @@ cdef class OffsetFetchFastPath:
         cdef PyObject* topic_id
         cdef PyObject* indexes
         cdef list responses
-        cdef FieldLayout shape = self._request_old_topic if query.old else self._request_topic
+        cdef FieldLayout layout = self._request_old_topic if query.old else self._request_topic
         for i in range(length_of(query.topics)):
             requested = item_of(query.topics, i)
-            name = get(requested, shape, NAME)
-            indexes = get(requested, shape, PARTITIONS)
+            name = get(requested, layout, NAME)
+            indexes = get(requested, layout, PARTITIONS)
             topic_id = <PyObject*>ZERO_UUID
             if name is NULL or type(<object>name) is not str or length_of(indexes) < 0:
                 return False
             topic_name = <object>name
             if query.by_id:
-                topic_id = get(requested, shape, TOPIC_ID)
+                topic_id = get(requested, layout, TOPIC_ID)
                 if topic_id is NULL or type(<object>topic_id) is not bytes or <bytes>topic_id == ZERO_UUID:
                     return False
                 topic = self._by_id(<object>topic_id)
@@ -393,7 +393,7 @@ cdef class OffsetFetchFastPath:
     cdef list _requested_partitions(self, GroupQuery* query, PyObject* indexes, str name, bytes topic_id,
                                     Construction* construction):
         """Returns the responses for one topic's partitions; None if one of them is not the common case."""
-        cdef FieldLayout shape = self._old_partition if query.old else self._partition
+        cdef FieldLayout layout = self._old_partition if query.old else self._partition
         cdef Py_ssize_t count = length_of(indexes), at
         cdef PyObject* partitions = NULL
         cdef PyObject* unstable = NULL
@@ -417,12 +417,12 @@ cdef class OffsetFetchFastPath:
             add_entry(construction, <object>index, entry)
             if entry is not None and query.by_id and not belongs_to(entry, topic_id):
                 entry = None
-            put(responses, at, partition_response(shape, <object>index, entry, unstable))
+            put(responses, at, partition_response(layout, <object>index, entry, unstable))
         return responses
 
     cdef int _add_all_topics(self, GroupQuery* query, list topics, Construction* construction) except -1:
         """Adds every topic with a materialised offset, and with an id if the version sends ids."""
-        cdef FieldLayout shape = self._old_partition if query.old else self._partition
+        cdef FieldLayout layout = self._old_partition if query.old else self._partition
         cdef PyObject* unstable = NULL
         cdef dict partitions
         cdef list responses
@@ -440,21 +440,21 @@ cdef class OffsetFetchFastPath:
             at = 0
             for index, entry in partitions.items():
                 add_entry(construction, index, <OffsetAndMetadata?>entry)
-                put(responses, at, partition_response(shape, index, <OffsetAndMetadata>entry, unstable))
+                put(responses, at, partition_response(layout, index, <OffsetAndMetadata>entry, unstable))
                 at += 1
             topics.append(self._topic_of(query, name, topic_id, responses, construction))
         return 0
 
     cdef object _topic_of(self, GroupQuery* query, object name, object topic_id, list responses,
                           Construction* construction):
-        cdef FieldLayout shape = self._old_topic if query.old else self._topic
+        cdef FieldLayout layout = self._old_topic if query.old else self._topic
         cdef PyObject* values[3]
         construction.characters += len(<str>name)
         construction.print = construction.print * MIX + <uint64_t>hash(name)
         values[NAME] = <PyObject*>name
         values[PARTITIONS] = <PyObject*>responses
         values[TOPIC_ID] = <PyObject*>topic_id  # ignored by the layout of old topics
-        return shape.make(values)
+        return layout.make(values)
 
     cdef object _response_of(self, GroupQuery* query, list topics):
         cdef PyObject* values[2]
@@ -502,7 +502,7 @@ cdef inline int add_entry(Construction* construction, object index, OffsetAndMet
     return 0
 
 
-cdef inline object partition_response(FieldLayout shape, object index, OffsetAndMetadata entry, PyObject* unstable):
+cdef inline object partition_response(FieldLayout layout, object index, OffsetAndMetadata entry, PyObject* unstable):
     """Returns the response of a partition; `unstable` has the partitions of open transactions, NULL for none."""
     cdef PyObject* values[5]
     cdef object offset, leader_epoch
@@ -519,7 +519,7 @@ cdef inline object partition_response(FieldLayout shape, object index, OffsetAnd
             leader_epoch = entry.leader_epoch
             values[LEADER_EPOCH] = <PyObject*>leader_epoch
         values[METADATA] = <PyObject*>entry.metadata
-    return shape.make(values)
+    return layout.make(values)
 
 
 cdef inline int put(list responses, Py_ssize_t at, object made) except -1:

@@ -110,42 +110,6 @@ class OffsetDecoder:
             CorruptBatchError: a batch is damaged; records before the damage were replayed.
         """
 
-def new_offsets(
-    group_id: str,
-    topic: str,
-    topic_id: bytes,
-    partitions: Iterable[Any],
-    codes: list[int] | None,
-    now_ms: int,
-    expire_ms: int,
-    limit: int,
-    records: list[Any],
-    record_type: type[tuple[Any, ...]],
-    response_type: Callable[..., Any],
-) -> list[Any]:
-    """Adds the records of one topic of a commit, and returns its partitions' responses.
-
-    Args:
-        group_id: the group.
-        topic: the topic's name.
-        topic_id: its id, 16 bytes; zeroes if it must not be stored.
-        partitions: the partitions of the request.
-        codes: the code of each partition that earlier checks refused, 0 for the others; None if none was refused.
-        now_ms: time of the commit, milliseconds since the epoch.
-        expire_ms: time of expiration, milliseconds since the epoch; -1: by the group's retention. A record with an
-            expiration time has neither leader epoch nor topic id.
-        limit: of the metadata, in UTF-16 code units.
-        records: receives a record for each accepted partition.
-        record_type: the named tuple (key, value, version) of a record.
-        response_type: makes the response of a partition from partition_index and error_code.
-
-    Returns:
-        The responses in the order of `partitions`.
-
-    Raises:
-        ValueError: a value does not fit in a record.
-    """
-
 def fetch_responses(
     response_type: Callable[..., Any],
     indexes: Iterable[int],

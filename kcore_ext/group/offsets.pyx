@@ -379,28 +379,28 @@ cdef dict FETCH_FIELDS = {
     METADATA: "metadata",
     ERROR_CODE: "error_code",
 }
-cdef dict fetch_shapes = {}     # by the declared classes of responses, of which there are two
+cdef dict fetch_layouts = {}     # by the declared classes of responses, of which there are two
 
 
-cdef FieldLayout fetch_shape(object response_type):
+cdef FieldLayout fetch_layout(object response_type):
     """Returns the layout of a response class; None for a class with other fields or its own constructor."""
     cdef Schema schema
     cdef int i
-    cdef FieldLayout shape = None
-    if response_type in fetch_shapes:
-        return <FieldLayout>fetch_shapes[response_type]
+    cdef FieldLayout layout = None
+    if response_type in fetch_layouts:
+        return <FieldLayout>fetch_layouts[response_type]
     if isinstance(response_type, type) and issubclass(response_type, StructBase) and response_type.__init__ is StructBase.__init__:
         schema = schema_of(<PyTypeObject*>response_type)
         if sorted([<str>schema.names[i] for i in range(schema.n)]) == sorted(FETCH_FIELDS.values()):
-            shape = fetch_shapes[response_type] = FieldLayout(response_type, FETCH_FIELDS)
-    return shape
+            layout = fetch_layouts[response_type] = FieldLayout(response_type, FETCH_FIELDS)
+    return layout
 
 
-cdef object fetch_response(object response_type, FieldLayout shape, object index, object offset, object epoch, object metadata,
-                         object code):
-    """Returns the response of one partition; `shape` is None for an undeclared class."""
+cdef object fetch_response(object response_type, FieldLayout layout, object index, object offset, object epoch,
+                           object metadata, object code):
+    """Returns the response of one partition; `layout` is None for an undeclared class."""
     cdef PyObject* values[5]
-    if shape is None:
+    if layout is None:
         return response_type(
             partition_index=index,
             committed_offset=offset,
@@ -413,13 +413,13 @@ cdef object fetch_response(object response_type, FieldLayout shape, object index
     values[LEADER_EPOCH] = <PyObject*>epoch
     values[METADATA] = <PyObject*>metadata
     values[ERROR_CODE] = <PyObject*>code
-    return shape.make(values)
+    return layout.make(values)
 
 
 def fetch_responses(response_type, indexes, offsets, unstable, bytes topic_id):
     cdef list responses = []
     cdef OffsetAndMetadata entry
-    cdef FieldLayout shape = fetch_shape(response_type)
+    cdef FieldLayout layout = fetch_layout(response_type)
     cdef bint any_unstable = bool(unstable)
     cdef dict plain = <dict>offsets if type(offsets) is dict else None
     cdef PyObject* found
@@ -435,11 +435,11 @@ def fetch_responses(response_type, indexes, offsets, unstable, bytes topic_id):
         else:
             entry = offsets.get(index)
         if entry is None or (topic_id is not None and not entry.belongs_to(topic_id)):
-            responses.append(fetch_response(response_type, shape, index, -1, -1, "", code))
+            responses.append(fetch_response(response_type, layout, index, -1, -1, "", code))
         else:
             responses.append(
                 fetch_response(
-                    response_type, shape, index, entry.committed_offset, entry.leader_epoch, entry.metadata, 0
+                    response_type, layout, index, entry.committed_offset, entry.leader_epoch, entry.metadata, 0
                 )
             )
     return responses

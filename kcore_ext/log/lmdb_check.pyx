@@ -169,7 +169,7 @@ cdef class _Walk:
             raise ValueError(f"page {page} is not a tree page: its bounds are {lower} and {upper}")
         cdef int count = (lower - PAGE_HEADER) >> 1
         if depth > 1 and kind and count < 2:
-            raise ValueError(f"page {page} is a branch without branches")
+            raise ValueError(f"page {page} is a branch page without children")
         return self._nodes(page, data, count, upper, depth, kind, level, low, high)
 
     cdef int _nodes(

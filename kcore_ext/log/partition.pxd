@@ -45,7 +45,7 @@ cdef class LogCore:
     cdef public PartitionTail _tail
     cdef public int64_t appended_bytes
 
-    cdef int want_round(self) except -1
+    cdef int request_round(self) except -1
     cdef int pair_up(self) except -1
     cdef int64_t put(self, batch, int32_t leader_epoch) except -1
     cdef int64_t stage(self, bytes batch, int32_t last_delta) except -1

@@ -142,7 +142,7 @@ cdef class LogCore:
 
     cdef int64_t stage(self, bytes batch, int32_t last_delta) except -1:
         cdef int64_t base = self.end_offset
-        self.want_round()
+        self.request_round()
         self.pair_up()
         self._bases.append(base)
         self._batches.append(batch)
@@ -156,9 +156,9 @@ cdef class LogCore:
         return 0
 
     def _stage(self):
-        self.want_round()
+        self.request_round()
 
-    cdef int want_round(self) except -1:
+    cdef int request_round(self) except -1:
         if not self._staged:
             self._engine._dirty.append(self)
             self._staged = True

@@ -36,7 +36,7 @@ cdef class StateUpdate:
     """Documented in state_update.pyi."""
 
     def __init__(self):
-        raise TypeError("a StateWriter makes updates")
+        raise TypeError("a StateUpdate is made by StateWriter.write")
 
     def __len__(self):
         return 1
@@ -200,7 +200,7 @@ cdef list clipped(list batches, int64_t start_offset):
 cdef tuple behind(tuple current, list added, int64_t start_offset):
     """Combines stored batches with ascending batches from the start offset on.
 
-    None unless these simply follow the stored ones.
+    Returns None unless a gap separates the stored batches from the added ones.
     """
     cdef list kept
     cdef Py_ssize_t count = len(current)

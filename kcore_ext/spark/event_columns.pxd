@@ -24,4 +24,4 @@ cdef class EventColumns:
     cdef void _drop_partial_row(self) noexcept
     cdef int _put_record(self, RecordReader reader, int64_t offset) except -1
     cdef int _put_headers(self, RecordView* record) except -1
-    cdef int _put_facts(self, BatchHeader header, int64_t offset, int64_t timestamp_ms, bint batch_only) except -1
+    cdef int _put_row_fields(self, BatchHeader header, int64_t offset, int64_t timestamp_ms, bint batch_only) except -1

@@ -91,7 +91,7 @@ cdef class EventColumns:
                 raise MemoryError
         if pad(&self.headers.column, 1, False) < 0:
             raise MemoryError
-        self._put_facts(header, offset, header.max_timestamp_ms, True)
+        self._put_row_fields(header, offset, header.max_timestamp_ms, True)
 
     cdef int _put_record(self, RecordReader reader, int64_t offset) except -1:
         cdef RecordView* record = &reader.record
@@ -105,7 +105,7 @@ cdef class EventColumns:
             self._put_headers(record)
         else:
             pad(&self.headers.column, 1, False)
-        return self._put_facts(header, offset, timestamp_ms, False)
+        return self._put_row_fields(header, offset, timestamp_ms, False)
 
     cdef int _put_headers(self, RecordView* record) except -1:
         """Appends the headers of a record, which the reader has checked.
@@ -131,7 +131,7 @@ cdef class EventColumns:
         column.offsets[column.length] = <int32_t>items.length
         return 0
 
-    cdef int _put_facts(self, BatchHeader header, int64_t offset, int64_t timestamp_ms, bint batch_only) except -1:
+    cdef int _put_row_fields(self, BatchHeader header, int64_t offset, int64_t timestamp_ms, bint batch_only) except -1:
         """Appends the fields of a row besides key, value and headers."""
         cdef Py_ssize_t row = self.offset.column.length
         cdef int32_t last_sequence = -1

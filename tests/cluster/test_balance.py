@@ -86,7 +86,7 @@ def test_nodes_without_racks_are_racks_of_their_own() -> None:
 def test_a_partition_without_a_leader_goes_to_the_rack_that_leads_the_fewest() -> None:
     racks: dict[int, str | None] = {1: "a", 2: "a", 3: "b", 4: "b"}
     one = placement(racks, {"t": [1, -1], "u": [3, 4, 3, 4]})
-    [move] = one.homeless({1, 2, 3, 4})
+    [move] = one.leaderless({1, 2, 3, 4})
     assert (move.topic.name, move.partition, move.leader) == ("t", 1, 3)
 
 

@@ -82,7 +82,7 @@ def test_a_node_with_uncommitted_decisions_commits_them_and_follows_the_metadata
     assert isinstance(pending, Pending)
     assert engine.pipeline.has_uncommitted
     assert engine.topics.by_name("new") is None
-    engine.membership.look()
+    engine.membership.refresh()
     assert engine.topics.by_name("new") is not None
     assert pending.done
     assert pending.response.topics[0].partitions[0].error_code == 0

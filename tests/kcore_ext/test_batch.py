@@ -400,7 +400,7 @@ def test_compressed_records_need_a_codec() -> None:
     builder = BatchBuilder(1000, base_timestamp_ms=0, compression=4, compress=compress)
     builder.append(0, b"k", bytes(500))
     batch = builder.build()
-    with pytest.raises(ValueError, match="compressed with codec 4: hand in decompress"):
+    with pytest.raises(ValueError, match="compressed with codec 4: pass decompress"):
         iter_records(batch)
     assert validate(batch).compression == 4, "everything but the records is checked"
     with pytest.raises(CorruptBatchError, match="more than the 100 bytes allowed") as caught:

@@ -219,7 +219,7 @@ def test_a_batch_that_cannot_be_filtered_or_merged_is_refused() -> None:
         filtered(batch, bytes(2), -1)
     with pytest.raises(ValueError, match="compressed"):
         filtered(packed, b"\x01", -1)
-    with pytest.raises(ValueError, match="nothing but their records"):
+    with pytest.raises(ValueError, match="only batches without producer and attributes"):
         merged([batch, packed])
 
 

@@ -43,7 +43,7 @@ def test_batches_with_negative_counts_are_not_merged() -> None:
     """The size of the result is a sum over the counts: a negative count would make it too small."""
     wrong = bytearray(_batch(3, 1))
     struct.pack_into(">i", wrong, COUNT_AT, -10)
-    with pytest.raises(ValueError, match="say nothing but their records"):
+    with pytest.raises(ValueError, match="without producer and attributes"):
         merged([_batch(0, 3), bytes(wrong)])
 
 
@@ -60,9 +60,9 @@ def test_invalid_batches_are_not_merged() -> None:
         merged([None])  # type: ignore[list-item]
     with pytest.raises(TypeError):
         merged([_batch(0, 1), bytearray(_batch(1, 1))])  # type: ignore[list-item]
-    with pytest.raises(ValueError, match="not those of one batch"):
+    with pytest.raises(ValueError, match="do not fit in one batch"):
         merged([_batch(0, 1), _batch(1 << 40, 1)])
-    with pytest.raises(ValueError, match="not those of one batch"):
+    with pytest.raises(ValueError, match="do not fit in one batch"):
         merged([_batch(10, 1), _batch(3, 1)])
 
 

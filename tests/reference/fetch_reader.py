@@ -101,12 +101,12 @@ class ReferenceReader:
         reading.long = reads >= MAX_READS
         return reading
 
-    def pending_appends(self, items: list[FetchItem], hungry: bool) -> list[tuple[Partition, int]]:
+    def pending_appends(self, items: list[FetchItem], include_all: bool) -> list[tuple[Partition, int]]:
         """Lists the appends that are not durable and must be in the response, as (partition, end offset)."""
         return [
             (item.partition, item.partition.log.end_offset)
             for item in items
-            if item.partition is not None and (item.partition.unacknowledged or (hungry and item.partition.dirty))
+            if item.partition is not None and (item.partition.unacknowledged or (include_all and item.partition.dirty))
         ]
 
     def idle(self, items: list[FetchItem], params: FetchParams) -> bool:

@@ -59,7 +59,7 @@ def test_offset_fetches_return_the_last_commit(live: LiveServer) -> None:
             assert offsets(raw, SOME) == [{0: -1, 1: -1}] * (2 * FETCHES)
             assert offsets(raw, EVERYTHING) == [{}] * (2 * FETCHES)
         api = live.engine.apis[SOME.API_KEY]
-        assert live.call(lambda: api.fast_path.again) > 100
+        assert live.call(lambda: api.fast_path.reused) > 100
 
 
 def test_a_fetch_after_a_commit_on_one_connection_sees_it(live: LiveServer) -> None:

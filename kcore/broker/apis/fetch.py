@@ -51,8 +51,7 @@ if TYPE_CHECKING:
 
 COMMIT_WAIT_MS = 30_000
 """The timeout of a fetch with `max_wait_ms` 0 that must wait for a commit. A commit takes milliseconds, so only a
-hanging
-commit reaches it.
+hanging commit reaches it.
 """
 
 
@@ -65,13 +64,13 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         sessions: the node's fetch sessions.
         now: the time of the round.
         cluster: this node's endpoints, for responses that name the leader.
-        room: the memory for responses.
+        room: the memory budget of responses.
         authorizer: decides about READ of each topic; None allows all.
         quotas: measures the rates of consumers; None: there are no quotas.
 
     Attributes:
         sessions: the node's fetch sessions.
-        room: the memory for responses.
+        room: the memory budget of responses.
         due_fetches: tries parked fetches again.
         reader: reads partitions; `tests.reference.fetch_reader.ReferenceReader` defines its behaviour.
     """
@@ -323,7 +322,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         if fetch_context is None:
             response = FetchResponse(responses=self.reader.by_topic(items, results))
         elif fetch_context.session is None:
-            session_id = fetch_context.found(items, results, self._now.now_ms)
+            session_id = fetch_context.create_session(items, results, self._now.now_ms)
             response = FetchResponse(session_id=session_id, responses=self.reader.by_topic(items, results))
         else:
             session = fetch_context.session

@@ -56,7 +56,7 @@ class SharedApplicationTopics(ApplicationTopics):
 
         request = CreateTopicsRequest(topics=[creatable(topic) for topic in topics], timeout_ms=remember_ms)
         try:
-            self._forwarder.ask(context._replace(api_version=VERSION), request, arrived)
+            self._forwarder.send(context._replace(api_version=VERSION), request, arrived)
         except BaseException:
             self._finish(topics, {}, remember_ms)  # the next heartbeat starts again
             raise

@@ -89,7 +89,7 @@ class Placement:
         held = self._image.replicas[topic.topic_id][partition]
         return Move(topic, partition, leader, moved_replicas(held, self._current(topic, partition), leader))
 
-    def homeless(self, alive: Collection[int]) -> Iterator[Move]:
+    def leaderless(self, alive: Collection[int]) -> Iterator[Move]:
         """Yields moves of the partitions whose leader is not alive. Without a target they get no leader."""
         alive_nodes = set(alive)
         for topic in self._image.all():
@@ -108,10 +108,10 @@ class Placement:
                 if target != leader:
                     yield self.move(topic, partition, target)
 
-    def stranded(self, alive: Collection[int]) -> Iterator[Move]:
+    def cancelled_plans(self, alive: Collection[int]) -> Iterator[Move]:
         """Yields moves that end plans whose next leader is not alive any more: the present leader leads again.
 
-        Partitions without a live leader are left to `homeless`: a decision has one new leader for each partition.
+        Partitions without a live leader are left to `leaderless`: a decision has one new leader for each partition.
         """
         for topic in self._image.all():
             for partition, successor in self._image.successors.get(topic.topic_id, {}).items():

@@ -24,7 +24,7 @@ from kcore.log.errors import FencedWriteError, LogError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kcore.broker.cluster.membership import ClusterSight, Membership, Runner
+    from kcore.broker.cluster.membership import ClusterState, Membership, Runner
     from kcore.broker.metadata.image import MetadataImage
     from kcore.broker.metadata.machine import MetadataMachine
     from kcore.cluster.store import ClusterStore, RegisteredNode
@@ -51,7 +51,7 @@ class Controller:
     Attributes:
         failovers: the number of partitions that were moved because their leader was not alive.
         balanced: the number of planned moves: for balance, or because a node is draining or stops.
-        stopping: the nodes that want to stop, with their epochs. Their partitions move to other nodes.
+        stopping: the nodes that are stopping, with their epochs. Their partitions move to other nodes.
         even: True to spread the leaders evenly whenever they are not; False: only after `rebalance`.
     """
 
@@ -80,28 +80,28 @@ class Controller:
         self.failovers = 0
         self.balanced = 0
 
-    def look(self, sight: ClusterSight) -> None:
+    def react(self, state: ClusterState) -> None:
         """Decides the registrations, fencings and moves that the state of the nodes requires.
 
         Called after each poll while this node is the controller."""
         if not self._membership.is_controller():
             return
         if self._membership.is_steady():
-            for node in sight.nodes:
+            for node in state.nodes:
                 if not node.fenced and not node.lease.remaining_ms:
                     self._fence(node)
-        self._shard.perform(lambda: self._decide(sight.nodes))
+        self._shard.perform(lambda: self._decide(state.nodes))
 
     def rebalance(self) -> None:
         """Spreads the leaders evenly once, also if `even` is False."""
         self._rebalancing = True
-        self._membership.look_soon()
+        self._membership.refresh_soon()
 
     def stop(self, node_id: int, epoch: int) -> bool:
-        """Takes note that a node wants to stop. Returns True if it may stop now: nothing is left to hand over."""
+        """Registers that a node is stopping. Returns True if it may stop now: nothing is left to hand over."""
         if self.stopping.get(node_id) != epoch:
             self.stopping[node_id] = epoch
-            self._membership.look_soon()
+            self._membership.refresh_soon()
         image = self._shard.machine.image
         others = [node for node, broker in image.brokers.items() if not broker.fenced and self._may_lead(node)]
         return not others or not any(node_id in image.leading_nodes(topic.topic_id) for topic in image.all())
@@ -130,7 +130,7 @@ class Controller:
                 )
             elif result:
                 logger.warning("controller: fenced node %d, whose lease has expired", node_id)
-                self._membership.look_soon()
+                self._membership.refresh_soon()
 
         try:
             self.run(lambda: self._store.fence(node.lease, controller), done)
@@ -163,9 +163,9 @@ class Controller:
             and self.stopping.get(node_id) != registered[node_id].lease.epoch
         }
         placement = Placement(image, targets)
-        moves = list(islice(placement.homeless(alive), URGENT_MOVES))
+        moves = list(islice(placement.leaderless(alive), URGENT_MOVES))
         self.failovers += len(moves)
-        moves += placement.stranded(alive)
+        moves += placement.cancelled_plans(alive)
         if not moves:
             joined = self._joined(machine, nodes, _leading(image))
             records += joined

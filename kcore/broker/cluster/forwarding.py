@@ -206,15 +206,15 @@ class Forwarder:
 
         def again() -> None:
             try:
-                self.ask(context, request, arrived)
+                self.send(context, request, arrived)
             except Exception as error:  # the client waits for a response
                 log_failure(logger, error, "cluster: a request cannot be forwarded again")
                 pending.fail(ErrorCode.NOT_CONTROLLER)
 
-        self.ask(context, request, arrived)
+        self.send(context, request, arrived)
         return pending
 
-    def ask(self, context: RequestContext, request: Any, done: Callable[[Any | None], None]) -> None:
+    def send(self, context: RequestContext, request: Any, done: Callable[[Any | None], None]) -> None:
         """Forwards a request, and calls `done` with the controller's response; with None if there is none."""
         controller = self._cluster.controller_id
 
@@ -227,7 +227,7 @@ class Forwarder:
             position = _CORRELATION_ID + response_header_version(request.API_KEY, context.api_version)
             try:
                 response = response_class(request.API_KEY).decode(envelope.response_data, context.api_version, position)
-            except (DecodeError, MemoryError) as error:  # somebody waits for a response
+            except (DecodeError, MemoryError) as error:  # the caller waits for `done`
                 name = ApiKey(request.API_KEY).name
                 log_failure(logger, error, "cluster: the controller's response to %s is unreadable", name)
                 done(None)

@@ -2,7 +2,7 @@
 
 The controller writes the plan into the metadata log. The leader replays it, gives the partition up, and reports that
 with AlterPartition. The controller then writes the new leader. So at no moment two nodes serve the partition, and the
-plan survives the death of any of the three nodes. A node that stops asks for such moves with BrokerHeartbeat.
+plan survives the death of any of the three nodes. A node that stops requests such moves with BrokerHeartbeat.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ FIRST_RETRY_MS: Final = 10
 RETRY_MS: Final = 200
 """The longest of these times, and the time for the metadata to follow an accepted report."""
 HEARTBEAT_MS: Final = 50
-"""The time between two heartbeats of a node that wants to stop."""
+"""The time between two heartbeats of a node that is stopping."""
 VERSION: Final = 3
 
 
@@ -68,11 +68,11 @@ class Releases:
 
     __slots__ = (
         "_added",
-        "_asking",
         "_cluster",
         "_epochs",
         "_membership",
         "_peers",
+        "_requesting",
         "_retry",
         "_retry_ms",
         "_topics",
@@ -90,7 +90,7 @@ class Releases:
         self._wheel = wheel
         self._epochs: dict[PartitionKey, tuple[int, int]] = {}  # the leader epoch that ends, time of the release
         self.times = Histogram()
-        self._asking = False
+        self._requesting = False
         self._added = False  # True if a partition was released after the report that is under way
         self._retry: Timer | None = None
         self._retry_ms = FIRST_RETRY_MS
@@ -107,14 +107,14 @@ class Releases:
             self._added = True
 
     def finished(self, key: PartitionKey) -> None:
-        """Takes note that the metadata have a new leader of a partition."""
+        """Removes a released partition, because the metadata have its new leader."""
         released = self._epochs.pop(key, None)
         if released is not None:
             self.times.observe((self._wheel.now_ms - released[1]) / 1_000)
 
     def report(self) -> None:
         """Reports all released partitions to the controller, now and again until the metadata have new leaders."""
-        if self._asking or self._membership.fenced or self._membership.stopped:
+        if self._requesting or self._membership.fenced or self._membership.stopped:
             return
         image = self._topics.image
         for key, (epoch, _) in list(self._epochs.items()):
@@ -129,11 +129,11 @@ class Releases:
             return
         request = self._request(image)
         self._added = False
-        self._asking = True
+        self._requesting = True
         try:
             self._peers.send(controller, request, VERSION, self._arrived)
         except BaseException:
-            self._asking = False  # no response will come
+            self._requesting = False  # no response will come
             raise
 
     def _request(self, image: MetadataImage) -> AlterPartitionRequest:
@@ -153,7 +153,7 @@ class Releases:
         )
 
     def _arrived(self, response: AlterPartitionResponse | None) -> None:
-        self._asking = False
+        self._requesting = False
         if response is None or response.error_code or any(part.error_code for part in _parts(response)):
             self._again(self._backed_off_ms())
             return
@@ -257,7 +257,7 @@ class AlterPartitionApi(NodeApi[AlterPartitionRequest, AlterPartitionResponse]):
 
 
 class BrokerHeartbeatApi(NodeApi[BrokerHeartbeatRequest, BrokerHeartbeatResponse]):
-    """Hands the partitions of a node that wants to stop to the others, on the controller.
+    """Hands the partitions of a stopping node to the others, on the controller.
 
     Args:
         shard: the metadata shard.
@@ -280,7 +280,7 @@ class BrokerHeartbeatApi(NodeApi[BrokerHeartbeatRequest, BrokerHeartbeatResponse
     def decide(
         self, machine: MetadataMachine, context: RequestContext, request: BrokerHeartbeatRequest
     ) -> BrokerHeartbeatResponse:
-        """Tells the node whether it may stop: when it no longer leads any partition."""
+        """Decides if the node may stop: it may once it leads no partition."""
         if not self.access.allowed(context, self.key):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         code = registration_error(machine, request.broker_id, request.broker_epoch)
@@ -306,7 +306,7 @@ def registration_error(machine: MetadataMachine, node_id: int, epoch: int) -> Er
     return None if broker.epoch == epoch and not broker.fenced else ErrorCode.STALE_BROKER_EPOCH
 
 
-class Farewell:
+class NodeHandover:
     """Hands all partitions of a node over before it ends: repeats its request to the controller until none is left.
 
     Args:
@@ -334,7 +334,7 @@ class Farewell:
         self._done = done
         self.ended = False
 
-    def ask(self) -> None:
+    def send(self) -> None:
         """Sends a heartbeat, unless the node cannot hand anything over any more."""
         if self.ended:
             return
@@ -357,7 +357,7 @@ class Farewell:
             self._again()
 
     def _again(self) -> None:
-        self._wheel.add(self._wheel.now_ms + HEARTBEAT_MS, self.ask)
+        self._wheel.add(self._wheel.now_ms + HEARTBEAT_MS, self.send)
 
     def _end(self) -> None:
         if not self.ended:

@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from kcore.clock import Now
     from kcore.runtime.shard import Shard
 
-AGAIN_MS: Final = 1_000
+RETRY_MS: Final = 1_000
+"""The time after which the creation of a topic is requested again."""
 
 
 class SharedInternalTopics(InternalTopics):
-    """Creates internal topics on the controller, and asks the controller for them on other nodes.
+    """Creates internal topics on the controller; other nodes request them from the controller.
 
     Args:
         shard: the metadata shard.
@@ -26,7 +27,7 @@ class SharedInternalTopics(InternalTopics):
         now: the time of the round.
     """
 
-    __slots__ = ("_asked_ms", "_forwarder", "_now")
+    __slots__ = ("_forwarder", "_now", "_retry_at_ms")
 
     def __init__(
         self,
@@ -38,7 +39,7 @@ class SharedInternalTopics(InternalTopics):
         super().__init__(shard, creation)
         self._forwarder = forwarder
         self._now = now
-        self._asked_ms: dict[str, int] = {}
+        self._retry_at_ms: dict[str, int] = {}
 
     def ensure(self, name: str) -> bool:
         """Creates an internal topic unless it exists, or has the controller do it. Returns True if it exists now."""
@@ -46,7 +47,7 @@ class SharedInternalTopics(InternalTopics):
         if machine.leads() or machine.image.by_name(name) is not None:
             return super().ensure(name)
         now_ms = self._now.now_ms
-        if now_ms >= self._asked_ms.get(name, now_ms):
-            self._asked_ms[name] = now_ms + AGAIN_MS
+        if now_ms >= self._retry_at_ms.get(name, now_ms):
+            self._retry_at_ms[name] = now_ms + RETRY_MS
             self._forwarder.request_topic(name)
         return False

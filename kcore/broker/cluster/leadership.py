@@ -1,4 +1,4 @@
-"""The partitions and coordinators that this node leads; it adopts and releases them as the metadata log says."""
+"""The partitions and coordinators that this node leads; it adopts and releases them according to the metadata log."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class LeadershipKeeper(MetadataListener):
         if not self._changed:
             return
         if self._pipeline.has_uncommitted or self._pipeline.uncertain:
-            self._pipeline.commit()  # also asks the store again for the result of an earlier round
+            self._pipeline.commit()  # also reads the result of an earlier round from the store again
         if self._pipeline.has_uncommitted or self._pipeline.uncertain or self._pipeline.settling:
             self._retry()
             return
@@ -366,4 +366,4 @@ class LeadershipKeeper(MetadataListener):
                 self._changed[key] = None
         self._wheel.add(self._wheel.now_ms, self.apply)
         # The record of the new leader is in the metadata log already.
-        self._membership.look_soon()
+        self._membership.refresh_soon()

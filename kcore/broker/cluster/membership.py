@@ -29,7 +29,7 @@ class Timing(NamedTuple):
         margin_ms: the time before the lease's end at which this node stops to serve. It covers the different speeds of
             the clocks of the node and the store.
         renew_ms: the time between two renewals.
-        poll_ms: the time between two looks at the metadata log and the nodes.
+        poll_ms: the time between two polls of the metadata log and the nodes.
     """
 
     ttl_ms: int = 6_000
@@ -68,7 +68,7 @@ def log_error_of(error: BaseException) -> LogError:
     return LogError(f"unexpected: {error}")
 
 
-class ClusterSight(NamedTuple):
+class ClusterState(NamedTuple):
     """The result of one poll.
 
     Attributes:
@@ -104,8 +104,8 @@ class Membership:
         lease: the node's lease.
         controller: the controller's lease while this node holds it, else None.
         local: the lease by this node's clock: the time until which this node may serve.
-        on_sight: called after each poll. Returns True if this node leads exactly the partitions that the metadata log
-            assigns to it.
+        on_poll: called with the state of the cluster after each poll. Returns True if this node leads exactly the
+            partitions that the metadata log assigns to it.
         on_controller: called with True when this node has become the controller, with False when it no longer is.
         on_fenced: called once when this incarnation has ended.
     """
@@ -113,9 +113,9 @@ class Membership:
     __slots__ = (
         "_clock",
         "_lapsed_until_ms",
-        "_look_again",
         "_polling",
         "_renewing",
+        "_repeats_poll",
         "_steady_from_ms",
         "_store",
         "_wheel",
@@ -124,7 +124,7 @@ class Membership:
         "local",
         "on_controller",
         "on_fenced",
-        "on_sight",
+        "on_poll",
         "run",
         "run_renewal",
         "stopped",
@@ -148,15 +148,15 @@ class Membership:
         self._renewing = False
         self._polling = False
         # True if a change was notified during a poll of the cluster, which may have missed the change
-        self._look_again = False
+        self._repeats_poll = False
         self.timing = timing
         self.lease = lease
         self.controller: Lease | None = None
         self.local = LocalLease(clock, taken_ms + timing.ttl_ms - timing.margin_ms)
-        self._lapsed_until_ms = 0  # the deadline after a renewal of an ended lease, until a look has followed it
+        self._lapsed_until_ms = 0  # the deadline after a renewal of an ended lease, until a poll has followed it
         self.stopped = False
         self._steady_from_ms = 0
-        self.on_sight: Callable[[ClusterSight], bool] = _ignore
+        self.on_poll: Callable[[ClusterState], bool] = _ignore
         self.on_controller: Callable[[bool], object] = _ignore
         self.on_fenced: Callable[[], None] = lambda: None
 
@@ -237,7 +237,7 @@ class Membership:
             self.local.deadline_ms = until_ms
         else:
             self._lapsed_until_ms = until_ms
-            self.look_soon()
+            self.refresh_soon()
         if len(leases) > 1 and not result[1] and self.controller == leases[1]:
             self.resign_controller()
 
@@ -252,7 +252,7 @@ class Membership:
         self.on_fenced()
 
     def resign_controller(self) -> None:
-        """Takes note that another node is the controller."""
+        """Gives up the role of the controller, which another node has taken over."""
         self.controller = None
         logger.warning("cluster: node %d is not the controller any more", self.lease.holder)
         self.on_controller(False)
@@ -266,7 +266,7 @@ class Membership:
         self._schedule(self.timing.poll_ms, self.poll)
         if not self._polling:
             try:
-                self.look()
+                self.refresh()
             except Exception as error:  # as for a renewal
                 log_failure(
                     logger,
@@ -275,17 +275,17 @@ class Membership:
                     self.lease.holder,
                 )
 
-    def look_soon(self) -> None:
+    def refresh_soon(self) -> None:
         """Reads the cluster's state when the present work is done."""
-        self._schedule(0, self.look)
+        self._schedule(0, self.refresh)
 
-    def look(self) -> None:
-        """Looks at the cluster, for example because the store has notified of a change.
+    def refresh(self) -> None:
+        """Polls the cluster's state now, for example because the store has notified of a change.
 
-        If a look is under way, it may not have seen the change: another one follows it.
+        If a poll is under way, it may have missed the change: another one follows it.
         """
         if self._polling:
-            self._look_again = True
+            self._repeats_poll = True
             return
         if self.stopped or self.fenced:
             return
@@ -293,32 +293,32 @@ class Membership:
         try:
             storage = self._store.storage()
             lapsed_until_ms = self._lapsed_until_ms
-            self.run(lambda: self._sight(storage), lambda result: self._seen(result, lapsed_until_ms))
+            self.run(lambda: self._read_state(storage), lambda result: self._polled(result, lapsed_until_ms))
         except BaseException:
             self._polling = False
             raise
 
-    def _sight(self, storage: SharedStorage) -> tuple[ClusterSight, Lease | None]:
+    def _read_state(self, storage: SharedStorage) -> tuple[ClusterState, Lease | None]:
         """Reads the cluster's state; takes the controller's lease if it is free."""
         controller = self._store.controller()
         taken = None
         if controller is None or not controller.remaining_ms:
             taken = self._store.take_controller(self.lease, self.timing.ttl_ms)
             controller = self._store.controller() if taken is None else taken
-        return ClusterSight(self._store.nodes(), controller, storage.look_up(METADATA)), taken
+        return ClusterState(self._store.nodes(), controller, storage.look_up(METADATA)), taken
 
-    def _seen(self, result: tuple[ClusterSight, Lease | None] | LogError, lapsed_until_ms: int) -> None:
+    def _polled(self, result: tuple[ClusterState, Lease | None] | LogError, lapsed_until_ms: int) -> None:
         self._polling = False
-        if self._look_again:
-            self._look_again = False
-            self.look_soon()
+        if self._repeats_poll:
+            self._repeats_poll = False
+            self.refresh_soon()
         if isinstance(result, FencedWriteError):
             self.lost()
             return
         if isinstance(result, LogError):
             self._failed_call(result, "read the state of the cluster")
             return
-        sight, taken = result
+        state, taken = result
         if self.fenced:
             taken = None
         if taken is not None:
@@ -326,7 +326,7 @@ class Membership:
                 self.resign_controller()
             self.controller = taken
             logger.warning("cluster: node %d is the controller in epoch %d", taken.holder, taken.epoch)
-        current = self.on_sight(sight)
+        current = self.on_poll(state)
         if lapsed_until_ms and current and not self.fenced:
             self.local.deadline_ms = max(self.local.deadline_ms, lapsed_until_ms)
             if self._lapsed_until_ms == lapsed_until_ms:

@@ -33,7 +33,7 @@ class SharedProducerIds(ProducerIds):
         peers: sends requests to the controller.
     """
 
-    __slots__ = ("_asking", "_cluster", "_end", "_epoch", "_next", "_next_block_ids", "_peers")
+    __slots__ = ("_cluster", "_end", "_epoch", "_next", "_next_block_ids", "_peers", "_requesting")
 
     def __init__(self, shard: Shard[MetadataMachine], cluster: ClusterView, epoch: int, peers: Peers) -> None:
         super().__init__(shard, cluster.node_id)
@@ -42,7 +42,7 @@ class SharedProducerIds(ProducerIds):
         self._peers = peers
         self._next = self._end = 0
         self._next_block_ids: tuple[int, int] | None = None  # a block that follows the present one
-        self._asking = False
+        self._requesting = False
 
     def take(self) -> int | None:
         """Returns the next id; None until a block has arrived: the client tries again."""
@@ -52,26 +52,26 @@ class SharedProducerIds(ProducerIds):
             self._next, self._end = self._next_block_ids
             self._next_block_ids = None
         if self._end - self._next <= LOW_IDS and self._next_block_ids is None:
-            self._ask()
+            self._request_block()
         if self._next == self._end:
             return None
         self._next += 1
         return self._next - 1
 
-    def _ask(self) -> None:
+    def _request_block(self) -> None:
         controller = self._cluster.controller_id
-        if self._asking or controller < 0:
+        if self._requesting or controller < 0:
             return
         request = AllocateProducerIdsRequest(broker_id=self._cluster.node_id, broker_epoch=self._epoch)
-        self._asking = True
+        self._requesting = True
         try:
             self._peers.send(controller, request, 0, self._arrived)
         except BaseException:
-            self._asking = False  # no response will come
+            self._requesting = False  # no response will come
             raise
 
     def _arrived(self, response: AllocateProducerIdsResponse | None) -> None:
-        self._asking = False
+        self._requesting = False
         if response is not None and not response.error_code:
             start = response.producer_id_start
             self._next_block_ids = start, start + response.producer_id_len

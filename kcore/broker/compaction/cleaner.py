@@ -289,7 +289,7 @@ class CompactionPass:
         yield
         return self._settle()
 
-    def _breathe(self) -> Generator[None, None, bool]:
+    def _pause_in_batch(self) -> Generator[None, None, bool]:
         """Ends a slice within the work for one batch. Returns False if the pass is over."""
         yield
         return self._settle()
@@ -361,14 +361,14 @@ class CompactionPass:
                 self._empty(header, batch)
                 return True
         is_large = header.record_count > self._rules.slice_records
-        if is_large and not (yield from self._breathe()):
+        if is_large and not (yield from self._pause_in_batch()):
             return False
         unpack = yield from self._unpacked(header, batch, self._settle)
         if unpack is None:
             return False
         judged = sweep.judge(batch, unpack, self._rules.slice_records)
         while judged is None:
-            if not (yield from self._breathe()):
+            if not (yield from self._pause_in_batch()):
                 return False
             judged = sweep.judge(batch, unpack, self._rules.slice_records)
         kept, tombstones, stays = judged
@@ -379,7 +379,7 @@ class CompactionPass:
         if kept == header.record_count and horizon_ms == header.delete_horizon_ms:
             sweep.add(batch, False, mergeable(header))
             return True
-        if is_large and not (yield from self._breathe()):
+        if is_large and not (yield from self._pause_in_batch()):
             return False
         if header.compression:
             work = repacked(header, batch, stays, horizon_ms, unpack)
@@ -389,7 +389,7 @@ class CompactionPass:
                 except StopIteration as end:
                     changed = end.value
                     break
-                if not (yield from self._breathe()):
+                if not (yield from self._pause_in_batch()):
                     return False
         else:
             changed = filtered(batch, stays, horizon_ms)
@@ -408,7 +408,7 @@ class CompactionPass:
         """Compacts a marker: one whose transaction has no batches left is removed like a tombstone."""
         sweep = self._sweep
         if header.record_count and parse_control(batch).is_end_marker:
-            needed = self._in_use.ends_something(header.producer_id) or self._last.is_last_marker(header)
+            needed = self._in_use.ends_transaction(header.producer_id) or self._last.is_last_marker(header)
             if not needed and 0 <= header.delete_horizon_ms <= self._rules.now_ms:
                 self._changes[header.base_offset] = None
                 self._gone_markers.add(header.base_offset)

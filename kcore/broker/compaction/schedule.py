@@ -29,10 +29,10 @@ BATCHES_A_SLICE = 256
 PARTITIONS_A_SLICE = 20
 
 
-class Ledger:
+class LogSizes:
     """Sizes of the compacted and the new part of a partition's log.
 
-    The ledger reads all batches once. After that it uses the log's count of appended bytes.
+    It reads all batches once. After that it uses the log's count of appended bytes.
 
     Attributes:
         clean_bytes: size below the mark of compaction.
@@ -123,31 +123,31 @@ class Cleaner:
         last_run_ms: monotonic time at which all partitions had been checked; before the first time, that of the start.
     """
 
-    __slots__ = ("_config", "_ledgers", "_now", "_partitions", "failures", "last_run_ms", "passes")
+    __slots__ = ("_config", "_now", "_partitions", "_sizes", "failures", "last_run_ms", "passes")
 
     def __init__(self, partitions: Partitions, now: Now, config: Config) -> None:
         self._partitions = partitions
         self._now = now
         self._config = config
-        self._ledgers: dict[Partition, Ledger] = {}
+        self._sizes: dict[Partition, LogSizes] = {}
         self.passes = 0
         self.failures = 0
         self.last_run_ms = now.now_ms
 
     def run(self) -> Iterator[None]:
         """Checks every partition once, in slices, and compacts those that are due."""
-        ledgers, self._ledgers = self._ledgers, {}
+        previous, self._sizes = self._sizes, {}
         until_pause = PARTITIONS_A_SLICE
         for partition in self._partitions:
             if not partition.config.compact or partition.recovering or partition.closed:
                 continue
-            ledger = self._ledgers[partition] = ledgers.get(partition) or Ledger()
+            sizes = self._sizes[partition] = previous.get(partition) or LogSizes()
             try:
-                yield from ledger.update(partition)
-                if self._is_due(partition, ledger, ledger.dirty_bytes) and (
-                    yield from self._has_closed(partition, ledger)
+                yield from sizes.update(partition)
+                if self._is_due(partition, sizes, sizes.dirty_bytes) and (
+                    yield from self._has_closed(partition, sizes)
                 ):
-                    yield from self.compact(partition, ledger)
+                    yield from self.compact(partition, sizes)
                     yield
             except (LogError, CorruptBatchError) as error:
                 self.failures += 1
@@ -160,22 +160,22 @@ class Cleaner:
 
     def max_dirty_ratio(self) -> float:
         """Returns the largest share that the new part has in the log of a partition, as of the last check."""
-        ledgers = self._ledgers.values()
-        return max((each.dirty_bytes / (each.dirty_bytes + each.clean_bytes or 1) for each in ledgers), default=0.0)
+        sizes = self._sizes.values()
+        return max((each.dirty_bytes / (each.dirty_bytes + each.clean_bytes or 1) for each in sizes), default=0.0)
 
-    def compact(self, partition: Partition, ledger: Ledger | None = None) -> Iterator[None]:
+    def compact(self, partition: Partition, sizes: LogSizes | None = None) -> Iterator[None]:
         """Compacts one partition now.
 
         Args:
             partition: the partition to compact.
-            ledger: its sizes, updated after the pass; None: they are not tracked.
+            sizes: its sizes, updated after the pass; None: they are not tracked.
 
         Raises:
             LogError: its log is damaged.
             CorruptBatchError: one of its batches is damaged.
         """
         config = partition.config
-        limit = None if ledger is None or ledger.segments is None else ledger.segments.active_offset
+        limit = None if sizes is None or sizes.segments is None else sizes.segments.active_offset
         rules = CompactionRules(
             self._now.wall_ms, config.delete_retention_ms, config.min_compaction_lag_ms, limit_offset=limit
         )
@@ -183,31 +183,31 @@ class Cleaner:
         yield from work.run()
         if work.done:
             self.passes += 1
-            if ledger is not None:
-                ledger.compacted(work)
-                yield from ledger.update(partition)
+            if sizes is not None:
+                sizes.compacted(work)
+                yield from sizes.update(partition)
 
-    def _has_closed(self, partition: Partition, ledger: Ledger) -> Generator[None, None, bool]:
+    def _has_closed(self, partition: Partition, sizes: LogSizes) -> Generator[None, None, bool]:
         """Tests if a partition is due without its active segment, which Kafka does not compact.
 
         Partitions of coordinators are compacted up to their end: a restart reads the whole log.
         """
         if partition.internal:
             return True
-        if ledger.segments is None:
-            ledger.segments = Segments()
-        yield from ledger.segments.update(partition)
-        return self._is_due(partition, ledger, ledger.segments.closed_bytes(partition.log.cleaned_to))
+        if sizes.segments is None:
+            sizes.segments = Segments()
+        yield from sizes.segments.update(partition)
+        return self._is_due(partition, sizes, sizes.segments.closed_bytes(partition.log.cleaned_to))
 
-    def _is_due(self, partition: Partition, ledger: Ledger, dirty: int) -> bool:
+    def _is_due(self, partition: Partition, sizes: LogSizes, dirty: int) -> bool:
         config, wall_ms = partition.config, self._now.wall_ms
-        if 0 <= ledger.next_horizon_ms <= wall_ms:
+        if 0 <= sizes.next_horizon_ms <= wall_ms:
             return True
-        clean = ledger.clean_bytes
+        clean = sizes.clean_bytes
         if not dirty:
             return False
         if partition.internal:
             own = self._config
             return dirty >= max(own.kcore_snapshot_min_bytes, own.kcore_snapshot_live_ratio * clean)
-        overdue = 0 <= ledger.first_dirty_ms <= wall_ms - config.max_compaction_lag_ms
+        overdue = 0 <= sizes.first_dirty_ms <= wall_ms - config.max_compaction_lag_ms
         return overdue or dirty >= config.min_cleanable_ratio * (dirty + clean)

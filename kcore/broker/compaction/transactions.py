@@ -54,7 +54,7 @@ class MarkersInUse:
         """Notes a transactional batch that the pass has read."""
         self._with_data.add(producer_id)
 
-    def ends_something(self, producer_id: int) -> bool:
+    def ends_transaction(self, producer_id: int) -> bool:
         """Tests if the producer's next marker ends a transaction with batches, and ends that transaction."""
         if producer_id in self._with_data:
             self._with_data.remove(producer_id)

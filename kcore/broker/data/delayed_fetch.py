@@ -61,7 +61,7 @@ class ParkedFetch(Protocol):
 class DueFetches:
     """Decides which parked fetches are tried at once, and tries the others in slices.
 
-    A try looks at every partition of the fetch, and a round with appends to many partitions would try each fetch for
+    A try examines every partition of the fetch, and a round with appends to many partitions would try each fetch for
     each of them. A thousand clients could hold the event loop for seconds. So a long fetch, and every fetch after the
     first ones of a round, is tried in a slice, once for all appends until then.
 
@@ -70,13 +70,13 @@ class DueFetches:
         now: the time of the round.
     """
 
-    __slots__ = ("_due", "_looks", "_now", "_round_ms", "_running", "_slices")
+    __slots__ = ("_checked", "_due", "_now", "_round_ms", "_running", "_slices")
 
     def __init__(self, slices: Slices, now: Now) -> None:
         self._slices = slices
         self._now = now
         self._round_ms = -1
-        self._looks = 0  # number of partitions that the tries of this round have checked
+        self._checked = 0  # number of partitions that the tries of this round have checked
         self._running = False
         self._due: dict[ParkedFetch, int] = {}  # deferred fetch -> the number of its partitions
 
@@ -85,13 +85,13 @@ class DueFetches:
 
         Args:
             operation: the fetch.
-            partitions: the number of its partitions, and of the batches at which it looks.
+            partitions: the number of its partitions, and of the batches that it examines.
         """
         if self._round_ms != self._now.now_ms:
             self._round_ms = self._now.now_ms
-            self._looks = 0
-        self._looks += partitions
-        if partitions <= MAX_AT_ONCE and self._looks <= MAX_IN_A_ROUND:
+            self._checked = 0
+        self._checked += partitions
+        if partitions <= MAX_AT_ONCE and self._checked <= MAX_IN_A_ROUND:
             return True
         if not self._slices.requests.enabled:
             return True  # no event loop runs slices
@@ -161,7 +161,7 @@ class DelayedFetch(DelayedOperation):
         pending_appends: appends that the response must wait for: (partition, end offset when the request arrived).
 
     Attributes:
-        cost: the number of the partitions, or of the batches at which the last try has looked if it is larger: a try
+        cost: the number of the partitions, or of the batches that the last try has examined, if it is larger: a try
             takes about a microsecond for each.
         partitions: the watched partitions; kept because the session's next request may look its partitions up again.
     """

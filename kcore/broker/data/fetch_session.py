@@ -261,20 +261,20 @@ class FetchContext:
     Args:
         sessions: the node's sessions.
         session: the request's session; None: no session.
-        founding: the response creates a session.
+        creates_session: the response creates a session.
         epoch: the request's session epoch.
         uses_topic_ids: the request's version names topics by id.
         connection_id: the connection of the request.
         principal: the principal of the client.
     """
 
-    __slots__ = ("connection_id", "epoch", "founding", "principal", "session", "sessions", "uses_topic_ids")
+    __slots__ = ("connection_id", "creates_session", "epoch", "principal", "session", "sessions", "uses_topic_ids")
 
     def __init__(
         self,
         sessions: FetchSessions,
         session: FetchSession | None,
-        founding: bool,
+        creates_session: bool,
         epoch: int,
         uses_topic_ids: bool,
         connection_id: int = NO_CONNECTION,
@@ -284,11 +284,11 @@ class FetchContext:
         self.principal = principal
         self.sessions = sessions
         self.session = session
-        self.founding = founding
+        self.creates_session = creates_session
         self.epoch = epoch
         self.uses_topic_ids = uses_topic_ids
 
-    def found(self, items: list[FetchItem], responses: list[PartitionData], now_ms: int) -> int:
+    def create_session(self, items: list[FetchItem], responses: list[PartitionData], now_ms: int) -> int:
         """Creates a session from a request and its response, if requested and possible; returns its id, else 0.
 
         Args:
@@ -296,7 +296,7 @@ class FetchContext:
             responses: the response of each partition.
             now_ms: monotonic ms.
         """
-        if not self.founding or not _bounded(items):
+        if not self.creates_session or not _bounded(items):
             return NO_SESSION
         partitions: dict[PartitionName, SessionPartition] = {}
         for item, data in zip(items, responses, strict=True):

@@ -30,7 +30,9 @@ FIRST_VERSION_WITH_ABORTABLE = 11
 
 
 class ProduceVerifier(Protocol):
-    """The part of the transaction coordinator that Produce needs. It calls back, as it may be on another node."""
+    """The part of the transaction coordinator that Produce needs. It returns its results by a callback, because it may
+    be on another node.
+    """
 
     def verify(
         self,
@@ -114,7 +116,7 @@ class VerificationRequest:
         """Sends the request again when the timer of a retry fires."""
         if not self.completed:
             self.renew()
-            self.partition_verifier.ask(self)
+            self.partition_verifier.send(self)
 
     def arrive(self, results: Results) -> None:
         """Accepts the coordinator's results, unless the request is already finished."""
@@ -170,9 +172,9 @@ class PartitionVerifier:
         if superseded is not None:
             superseded.fail(ErrorCode.NETWORK_EXCEPTION)
         self._outstanding[request.key] = request
-        self.ask(request)
+        self.send(request)
 
-    def ask(self, request: VerificationRequest) -> None:
+    def send(self, request: VerificationRequest) -> None:
         """Passes a request to the coordinator."""
         if self.verifier is None:
             self._close(request, dict.fromkeys(request.partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))

@@ -95,7 +95,7 @@ class GroupApi(Api[Request, Response]):
         group = None if shard is None else shard.machine.groups.get(group_id)
         return GROUP_COST if group is None else GROUP_COST + MEMBER_COST * len(group.members)
 
-    def ask(self, context: RequestContext, group_id: str, part: Request, refusal: ErrorCode) -> Any:
+    def run_part(self, context: RequestContext, group_id: str, part: Request, refusal: ErrorCode) -> Any:
         """Runs the part of a request that concerns one of several groups.
 
         Args:

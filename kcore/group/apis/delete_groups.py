@@ -124,7 +124,7 @@ class DeleteGroupsApi(GroupApi[DeleteGroupsRequest, DeleteGroupsResponse]):
         return parts
 
     def _part(self, context: RequestContext, part: Deletion, refusal: ErrorCode) -> Any:
-        result = self.ask(context, part.groups_names[0], part, refusal)  # type: ignore[arg-type]
+        result = self.run_part(context, part.groups_names[0], part, refusal)  # type: ignore[arg-type]
         if isinstance(result, DeleteGroupsResponse):
             part.ends = part.ends or bool(result.results[0].error_code)
             return result
@@ -134,11 +134,11 @@ class DeleteGroupsApi(GroupApi[DeleteGroupsRequest, DeleteGroupsResponse]):
             part,
             result,
             lambda deletion: self._delete_states(context, part, deletion),
-            lambda deleted: self.ask(context, part.groups_names[0], deleted, ErrorCode.NONE),
+            lambda deleted: self.run_part(context, part.groups_names[0], deleted, ErrorCode.NONE),
         )
 
     def _delete_states(self, context: RequestContext, part: Deletion, deletion: StateDeletion) -> Any:
-        """Asks the share coordinator to delete the states of a share group."""
+        """Requests the deletion of the states of a share group from the share coordinator."""
         persister = None if self._share is None else self._share.persister
         assert persister is not None, "a served node has a persister"
 

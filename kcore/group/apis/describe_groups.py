@@ -53,7 +53,7 @@ class DescribeGroupsApi(GroupApi[DescribeGroupsRequest, DescribeGroupsResponse])
             groups=(group_id,), include_authorized_operations=request.include_authorized_operations
         )
         refusal = self.refusal(context, Operation.DESCRIBE, group_id, may_be_empty=True)
-        return self.ask(context, group_id, part, refusal)
+        return self.run_part(context, group_id, part, refusal)
 
     def decide(
         self, machine: GroupShard, context: RequestContext, request: DescribeGroupsRequest

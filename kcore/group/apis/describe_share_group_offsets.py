@@ -203,7 +203,7 @@ class DescribeShareGroupOffsetsApi(
             self,
             context,
             part,
-            self.ask(context, group_id, InitializedTopics(group_id), ErrorCode.NONE),  # type: ignore[arg-type]
+            self.run_part(context, group_id, InitializedTopics(group_id), ErrorCode.NONE),  # type: ignore[arg-type]
             read,
         )
 
@@ -344,7 +344,7 @@ def _without_offset(index: int, code: ErrorCode) -> DescribeShareGroupOffsetsRes
 
 
 def _has_lag(state: Any) -> bool:
-    """Returns True if the summary of a partition's state tells which records are complete."""
+    """Returns True if the summary of a partition's state has the number of complete records."""
     return (
         state is not None
         and not state.error_code

@@ -40,7 +40,7 @@ class GroupDescribeApi(GroupApi[Request, Response]):
 
     Args:
         shards: the group shards.
-        services: the switch of the protocol.
+        services: the setting that enables the protocol.
         authorizer: checks permissions; None allows all.
     """
 
@@ -99,7 +99,7 @@ class GroupDescribeApi(GroupApi[Request, Response]):
 
     def _part(self, context: RequestContext, group_id: str) -> Any:
         part = self.request_type(group_ids=(group_id,))
-        return self.ask(context, group_id, part, self.refusal(context, Operation.DESCRIBE, group_id))
+        return self.run_part(context, group_id, part, self.refusal(context, Operation.DESCRIBE, group_id))
 
     def _converted(self, context: RequestContext, request: Any, parts: Mapping[str, Any]) -> Work:
         """Converts the descriptions of the groups, by group id. Returns the response."""

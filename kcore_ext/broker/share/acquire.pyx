@@ -21,7 +21,7 @@ cdef class Acquired:
     """Documented in acquire.pyi."""
 
     def __init__(self):
-        raise TypeError("an acquisition makes these")
+        raise TypeError("an Acquired is made by AcquiringRuns.acquire")
 
 
 @cython.final
@@ -280,10 +280,10 @@ cdef class AcquiringRuns(RunList):
         return limit + 1
 
     cdef int skip_missing(self, int64_t first, int64_t before) except -1:
-        """Takes note that the log has no records from `first` on, below the log batch that begins at `before`.
+        """Skips offsets without records in the log: from `first` to the log batch that begins at `before`.
 
-        Compaction removed them. Available offsets among them are archived in memory only; a later write moves the start
-        past them.
+        Compaction removed the records. Available offsets among them are archived in memory only; a later write moves
+        the start past them.
         """
         cdef Py_ssize_t at = self.find(first)
         cdef Run run
@@ -299,7 +299,7 @@ cdef class AcquiringRuns(RunList):
         return 0
 
     cdef int archive_locked(self, Lock lock, Acquisition acquisition, int64_t first, int64_t last) except -1:
-        """Archives what a lock has acquired in a range of aborted records."""
+        """Archives the offsets that a lock has acquired in a range of aborted records."""
         cdef Py_ssize_t at = self.find(first)
         cdef Run run
         while at < len(self.runs) and (<Run>self.runs[at]).first <= last:

@@ -1,7 +1,7 @@
 """The delivery state of a share partition: acknowledging, releasing and expiry (KIP-932).
 
-A change is written before it counts. Until then its offsets are neither acquired nor acknowledged, and a failed write
-takes it back.
+A change takes effect only after its write. Until then its offsets are neither acquired nor acknowledged. A failed write
+reverts the change.
 """
 
 cimport cython
@@ -33,7 +33,7 @@ cdef class Change:
     """Documented in changes.pyi."""
 
     def __init__(self):
-        raise TypeError("an acknowledgement or a release makes changes")
+        raise TypeError("a Change is made by acknowledge or release")
 
     def __dealloc__(self):
         # The write got no result, because an exception has interrupted a callback. Without this, the runs would stay in
@@ -217,7 +217,7 @@ cdef class ShareRuns(AcquiringRuns):
         return (START_MOVED if moved else 0) | (BECAME_AVAILABLE if available else 0)
 
     cdef int undo(self, Change change, int64_t max_deliveries) except -1:
-        """Takes a change back. Offsets whose lock has expired meanwhile are released; returns the number of runs."""
+        """Reverts a change. Offsets whose lock has expired meanwhile are released; returns the number of runs."""
         cdef Run run
         cdef int released = 0
         cdef int64_t first = -1, last = -1

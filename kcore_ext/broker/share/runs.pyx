@@ -22,7 +22,7 @@ cdef class Lock:
     """Documented in runs.pyi."""
 
     def __init__(self):
-        raise TypeError("an acquisition makes locks")
+        raise TypeError("a Lock is made by AcquiringRuns.acquire")
 
     def __call__(self):
         if self.owner.torn:

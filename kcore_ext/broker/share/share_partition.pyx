@@ -32,7 +32,7 @@ cdef class Delivery:
     """Documented in share_partition.pyi."""
 
     def __init__(self):
-        raise TypeError("a share partition makes deliveries")
+        raise TypeError("a Delivery is made by acquire_records")
 
 
 cdef class SharePartitionCore(ShareRuns):

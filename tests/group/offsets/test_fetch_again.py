@@ -48,7 +48,7 @@ OFFSETS = st.dictionaries(
 Question = tuple[int, OffsetFetchRequest]
 
 
-def asked(group: str, topics: dict[str, list[int]] | None, **more: Any) -> OffsetFetchRequestGroup:
+def group_request(group: str, topics: dict[str, list[int]] | None, **more: Any) -> OffsetFetchRequestGroup:
     named = (
         None
         if topics is None
@@ -82,22 +82,22 @@ def requests_of(group: str, ids: dict[str, bytes]) -> list[Question]:
     found: list[Question] = []
     for stable in (False, True):
         for topics in (some, None):
-            found.append((9, OffsetFetchRequest(groups=[asked(group, topics)], require_stable=stable)))
+            found.append((9, OffsetFetchRequest(groups=[group_request(group, topics)], require_stable=stable)))
             found.append((7, old(group, topics, stable)))
         # The same topics by name and then by id: similar requests that must be distinguished.
         for chosen in (None, {"t": [0, 1], "u": [2]}):
             with_ids = None if chosen is None else {ids[name]: partitions for name, partitions in chosen.items()}
-            by_name = OffsetFetchRequest(groups=[asked(group, chosen)], require_stable=stable)
+            by_name = OffsetFetchRequest(groups=[group_request(group, chosen)], require_stable=stable)
             found.append((9, by_name))
             found.append((10, OffsetFetchRequest(groups=[by_id(group, with_ids)], require_stable=stable)))
             found.append((9, by_name))
             found.append((7, old(group, chosen, stable)))
     found.append((1, old(group, some)))
     found.append((2, old(group, None)))
-    found.append((8, OffsetFetchRequest(groups=[asked(group, {"t": [1]}), asked(group, None)])))
+    found.append((8, OffsetFetchRequest(groups=[group_request(group, {"t": [1]}), group_request(group, None)])))
     found.append((10, OffsetFetchRequest(groups=[by_id(group, {b"?" * 16: [0], ids["t"]: [1]})])))
     for member, epoch in (("m", 1), ("m", 2), ("n", 1), ("n", 2), (None, 3)):
-        who = asked(group, {"t": [0, 1]}, member_id=member, member_epoch=epoch)
+        who = group_request(group, {"t": [0, 1]}, member_id=member, member_epoch=epoch)
         found.append((9, OffsetFetchRequest(groups=[who])))
     return found
 
@@ -117,9 +117,9 @@ class FetchMachine(RuleBasedStateMachine):
         self.api = self.context.api(OffsetFetchApi)
         self.epochs: dict[str, int] = {}
         ids = {info.name: info.topic_id for info in self.context.topics.all()}
-        self.questions = [question for group in ("a", "b", "k") for question in requests_of(group, ids)]
+        self.requests = [request for group in ("a", "b", "k") for request in requests_of(group, ids)]
         self.changing = [5, 6]
-        self.questions.append((9, OffsetFetchRequest(groups=[asked("a", {"t": self.changing})])))
+        self.requests.append((9, OffsetFetchRequest(groups=[group_request("a", {"t": self.changing})])))
         self.last = [0, 1, 2]
 
     # ---- offsets
@@ -203,20 +203,20 @@ class FetchMachine(RuleBasedStateMachine):
     def move_away_and_back(self) -> None:
         epoch = self.context.shard.leader_epoch
         self.context.unload()
-        self.same_answers()
+        self.both_paths_agree()
         self.context.shards.load(0, epoch)
-        self.same_answers()
+        self.both_paths_agree()
         self.context.finish()
 
     @rule(group=GROUPS, offset=st.integers(0, 3), fails=st.booleans())
-    def ask_before_it_is_durable(self, group: str, offset: int, fails: bool) -> None:
+    def fetch_before_it_is_durable(self, group: str, offset: int, fails: bool) -> None:
         """Both paths wait for the commit, and return its error if it fails."""
         self.context.auto_commit = False
         partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
         topics = [OffsetCommitRequestTopic(name="t", partitions=[partition])]
         self.context.send(OffsetCommitApi(self.context.shards, self.context.topics), _commit(group, topics), version=9)
         pairs = []
-        for version, request in self.questions:
+        for version, request in self.requests:
             context = RequestContext(version)
             pairs.append((serve(self.api, context, request), self.api.handle(context, request)))
         if fails:
@@ -232,28 +232,28 @@ class FetchMachine(RuleBasedStateMachine):
     # ---- requests
 
     @rule(partitions=st.lists(st.integers(0, 3)))
-    def change_a_question(self, partitions: list[int]) -> None:
+    def change_a_request(self, partitions: list[int]) -> None:
         """An embedder may reuse its request object for another request."""
         self.changing[:] = partitions
 
     @rule(places=st.lists(st.integers(0, 1_000), min_size=1, max_size=3))
-    def choose_the_last_questions(self, places: list[int]) -> None:
+    def choose_the_last_requests(self, places: list[int]) -> None:
         """Chooses the requests whose responses are cached during the next steps."""
-        self.last = [place % len(self.questions) for place in places]
+        self.last = [place % len(self.requests) for place in places]
         for place in self.last:
-            self._ask(place, 3)
+            self._compare_paths(place, 3)
 
     @invariant()
-    def same_answers(self) -> None:
+    def both_paths_agree(self) -> None:
         for place in self.last:
-            self._ask(place, 1)
-        for place in range(len(self.questions)):
-            self._ask(place, 3)
+            self._compare_paths(place, 1)
+        for place in range(len(self.requests)):
+            self._compare_paths(place, 3)
         for place in self.last:
-            self._ask(place, 3)
+            self._compare_paths(place, 3)
 
-    def _ask(self, place: int, times: int) -> None:
-        version, request = self.questions[place]
+    def _compare_paths(self, place: int, times: int) -> None:
+        version, request = self.requests[place]
         context = RequestContext(version)
         for _ in range(times):
             response = serve(self.api, context, request)
@@ -262,9 +262,9 @@ class FetchMachine(RuleBasedStateMachine):
             assert response.encode(version) == plain.encode(version)
 
     def teardown(self) -> None:
-        self.same_answers()
+        self.both_paths_agree()
         assert self.api.fast_path.served > 0
-        assert self.api.fast_path.again > 0
+        assert self.api.fast_path.reused > 0
 
 
 TestFetches = FetchMachine.TestCase
@@ -292,8 +292,8 @@ def context() -> OffsetsContext:
     return context
 
 
-def question(group: str = "g", partitions: list[int] | None = None) -> OffsetFetchRequest:
-    return OffsetFetchRequest(groups=[asked(group, {"t": partitions or [0, 1, 2]})])
+def fetch_request(group: str = "g", partitions: list[int] | None = None) -> OffsetFetchRequest:
+    return OffsetFetchRequest(groups=[group_request(group, {"t": partitions or [0, 1, 2]})])
 
 
 V9 = RequestContext(9, "client")
@@ -301,15 +301,15 @@ V9 = RequestContext(9, "client")
 
 def test_the_third_response_of_an_unchanged_group_is_the_second_object(context):
     api = context.api(OffsetFetchApi)
-    responses = [serve(api, V9, question()) for _ in range(4)]
+    responses = [serve(api, V9, fetch_request()) for _ in range(4)]
     assert responses[0] is not responses[1]  # most requests occur once: the first response is not cached
     assert responses[1] is responses[2] is responses[3]
-    assert (api.fast_path.served, api.fast_path.again, api.fast_path.remembered) == (4, 2, 1)
+    assert (api.fast_path.served, api.fast_path.reused, api.fast_path.remembered) == (4, 2, 1)
     context.commit_offsets("g", {"t": {99: 1}})
-    assert serve(api, V9, question()) is responses[1]  # another partition's offset
+    assert serve(api, V9, fetch_request()) is responses[1]  # another partition's offset
     context.commit_offsets("g", {"t": {1: 6}})
-    assert serve(api, V9, question()) == responses[1]
-    assert serve(api, V9, question()) is not responses[1]  # committed again, though the offset is the same
+    assert serve(api, V9, fetch_request()) == responses[1]
+    assert serve(api, V9, fetch_request()) is not responses[1]  # committed again, though the offset is the same
 
 
 def test_similar_requests_are_distinguished(context):
@@ -319,21 +319,21 @@ def test_similar_requests_are_distinguished(context):
     context.topics._topics["t"] = type(info)("t", b"2" * 16, 100)
     api = context.api(OffsetFetchApi)
     alike = [
-        (9, question(partitions=[0, 1])),
+        (9, fetch_request(partitions=[0, 1])),
         (10, OffsetFetchRequest(groups=[by_id("g", {b"2" * 16: [0, 1]})])),
         (10, OffsetFetchRequest(groups=[by_id("g", None)])),
-        (9, OffsetFetchRequest(groups=[asked("g", None)])),
+        (9, OffsetFetchRequest(groups=[group_request("g", None)])),
         (7, old("g", None)),
         (7, old("g", {"t": [0, 1]})),
-        (9, OffsetFetchRequest(groups=[asked("g", {"x": [0, 1]})])),
-        (9, OffsetFetchRequest(groups=[asked("g", {"y": [0, 1]})])),
+        (9, OffsetFetchRequest(groups=[group_request("g", {"x": [0, 1]})])),
+        (9, OffsetFetchRequest(groups=[group_request("g", {"y": [0, 1]})])),
     ]
     for first in alike:
         for second in alike:
             for version, request in (first, first, first, second):
                 context_ = RequestContext(version)
                 assert serve(api, context_, request) == api.handle(context_, request)
-    assert api.fast_path.again > 0
+    assert api.fast_path.reused > 0
     for topic_id in (b"2" * 16, b"3" * 16):
         context.topics._topics["t"] = type(info)("t", topic_id, 100)
         request = OffsetFetchRequest(groups=[by_id("g", {topic_id: [0, 1]})])
@@ -344,17 +344,17 @@ def test_similar_requests_are_distinguished(context):
 def test_unstable_responses_are_not_cached(context):
     api = context.api(OffsetFetchApi)
     context.commit_in_transaction("g", {"t": {0: 50}})
-    request = OffsetFetchRequest(groups=question().groups, require_stable=True)
+    request = OffsetFetchRequest(groups=fetch_request().groups, require_stable=True)
     for _ in range(4):
         assert serve(api, V9, request).groups[0].topics[0].partitions[0].error_code == 88
-    assert (api.fast_path.served, api.fast_path.again, api.fast_path.remembered) == (4, 0, 0)
+    assert (api.fast_path.served, api.fast_path.reused, api.fast_path.remembered) == (4, 0, 0)
 
 
 @pytest.mark.parametrize("stable", [0, 1, None, "", "yes"])
 def test_a_flag_that_is_not_a_bool_is_handled_as_by_the_generic_path(context, stable):
     api = context.api(OffsetFetchApi)
     context.commit_in_transaction("g", {"t": {0: 50}})
-    request = OffsetFetchRequest(groups=question().groups, require_stable=stable)
+    request = OffsetFetchRequest(groups=fetch_request().groups, require_stable=stable)
     for _ in range(3):
         response = serve(api, V9, request)
         assert response == api.handle(V9, request)
@@ -369,7 +369,7 @@ def test_large_responses_are_not_cached(context, partitions, metadata, remembere
     api = context.api(OffsetFetchApi)
     context.commit_offsets("g", {"t": {0: (5, -1, metadata)}})
     for _ in range(3):
-        assert serve(api, V9, question(partitions=list(partitions))) is not None
+        assert serve(api, V9, fetch_request(partitions=list(partitions))) is not None
     assert api.fast_path.remembered == remembered
 
 
@@ -378,7 +378,7 @@ def test_the_number_of_cached_responses_is_bounded(context):
     most = 0
     for number in range(3_000):
         for _ in range(2):
-            serve(api, V9, question(f"group {number}"))
+            serve(api, V9, fetch_request(f"group {number}"))
         most = max(most, api.fast_path.remembered)
     assert most == 1_024
 
@@ -391,8 +391,8 @@ TOPIC_T_ID = b"t".rjust(16, b"-")
     [
         (2, old("g", None)),
         (7, old("g", {"t": [0]})),
-        (9, question()),
-        (9, OffsetFetchRequest(groups=[asked("g", None)])),
+        (9, fetch_request()),
+        (9, OffsetFetchRequest(groups=[group_request("g", None)])),
         (10, OffsetFetchRequest(groups=[by_id("g", {TOPIC_T_ID: [0, 1]})])),
         (10, OffsetFetchRequest(groups=[by_id("g", None)])),
     ],
@@ -415,7 +415,7 @@ def test_every_request_is_authorized_and_denied_topics_are_not_returned(context,
         assert refused != responses[0]
     authorizer.denied = ()
     assert serve(api, who, request_) is responses[1]
-    assert (api.fast_path.served, api.fast_path.again) == (5, 3)
+    assert (api.fast_path.served, api.fast_path.reused) == (5, 3)
 
 
 # ---- requests and responses changed by callers
@@ -476,12 +476,12 @@ def test_a_response_changed_by_a_caller_is_not_reused(context, change, everythin
     """Callers should not change a response; if one does, the engine must not crash."""
     context.commit_offsets("g", {"t": {2: 7}})
     api = context.api(OffsetFetchApi)
-    request = OffsetFetchRequest(groups=[asked("g", None)]) if everything else question()
+    request = OffsetFetchRequest(groups=[group_request("g", None)]) if everything else fetch_request()
     for _ in range(3):
         response = serve(api, V9, request)
     change(response)
     assert serve(api, V9, request) == api.handle(V9, request)
-    more = question(partitions=[0, 1, 2, 3])
+    more = fetch_request(partitions=[0, 1, 2, 3])
     assert serve(api, V9, more) == api.handle(V9, more)
 
 
@@ -489,11 +489,11 @@ def test_a_response_changed_by_a_caller_is_not_reused(context, change, everythin
     "request_",
     [
         OffsetFetchRequest(groups=()),
-        OffsetFetchRequest(groups=[asked("g", {"t": [True]})]),
+        OffsetFetchRequest(groups=[group_request("g", {"t": [True]})]),
         OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=[OffsetFetchRequestTopics()])]),
-        OffsetFetchRequest(groups=[asked("g", {"t": [1 << 40]})]),
-        OffsetFetchRequest(groups=[asked("g", {"t": range(3)})]),
-        OffsetFetchRequest(groups=(asked("g", {"t": (0, 1)}),)),
+        OffsetFetchRequest(groups=[group_request("g", {"t": [1 << 40]})]),
+        OffsetFetchRequest(groups=[group_request("g", {"t": range(3)})]),
+        OffsetFetchRequest(groups=(group_request("g", {"t": (0, 1)}),)),
         OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=())]),
     ],
 )
@@ -506,4 +506,4 @@ def test_unusual_requests_are_handled_as_by_the_generic_path(context, request_):
 @pytest.mark.parametrize("group_id", ["", None, b"g", 1])
 def test_fast_path_declines_a_group_id_that_is_not_a_name(context, group_id):
     api = context.api(OffsetFetchApi)
-    assert api.fast(V9, OffsetFetchRequest(groups=[asked(group_id, None)])) is None
+    assert api.fast(V9, OffsetFetchRequest(groups=[group_request(group_id, None)])) is None

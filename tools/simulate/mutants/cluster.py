@@ -44,7 +44,7 @@ def _fence_unchecked() -> list[Patch]:
 
 
 def _no_failover() -> list[Patch]:
-    return [(balance.Placement, "homeless", lambda self, alive: iter(()))]
+    return [(balance.Placement, "leaderless", lambda self, alive: iter(()))]
 
 
 def _early_registration() -> list[Patch]:
