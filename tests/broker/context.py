@@ -59,7 +59,7 @@ def no_shard(index: int) -> Shard[Any]:
     raise AssertionError(f"shard {index} of the transaction coordinator is not part of this test")
 
 
-class Heard(MetadataListener):
+class RecordingListener(MetadataListener):
     """Listener that records its notifications."""
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ class BrokerContext:
         self.fetch_sessions = FetchSessions(self.config.max_incremental_fetch_session_cache_slots, lambda: 1)
         self.partition_verifier = PartitionVerifier(None, self.wheel, self.now)
         self.log_dirs = EngineLogDirs(self.engine, DATA_DIR, lambda: VOLUME)
-        self.heard = Heard()
+        self.heard = RecordingListener()
         self.topics.listen(self.heard)
         self.shard.load()
         self.finish()
@@ -266,7 +266,7 @@ class BrokerContext:
         self._seen = log.high_watermark
         return found
 
-    def picture(self) -> Any:
+    def durable_state(self) -> Any:
         """Returns all durable state in a comparable form."""
         image = self.topics.image
         return (

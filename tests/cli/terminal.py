@@ -14,7 +14,7 @@ from kcore.cli import main
 from tests.server.live import LiveServer
 
 
-class Said(NamedTuple):
+class CommandResult(NamedTuple):
     status: int
     out: str
     err: str
@@ -34,12 +34,12 @@ class Terminal:
     def __init__(self, live: LiveServer) -> None:
         self.live = live
 
-    def __call__(self, *arguments: str, stdin: bytes | None = None) -> Said:
+    def __call__(self, *arguments: str, stdin: bytes | None = None) -> CommandResult:
         verb, *rest = arguments
         return run(verb, *rest, "--bootstrap", f"127.0.0.1:{self.live.port}", stdin=stdin)
 
 
-def run(*arguments: str, stdin: bytes | None = None) -> Said:
+def run(*arguments: str, stdin: bytes | None = None) -> CommandResult:
     out, err = io.StringIO(), io.StringIO()
     before = sys.stdin
     writer: threading.Thread | None = None
@@ -64,4 +64,4 @@ def run(*arguments: str, stdin: bytes | None = None) -> Said:
             sys.stdin.close()
             sys.stdin = before
             writer.join()
-    return Said(status, out.getvalue(), err.getvalue())
+    return CommandResult(status, out.getvalue(), err.getvalue())

@@ -250,7 +250,7 @@ PROT_NONE = 0
 
 
 @pytest.fixture(scope="module")
-def page_before_the_abyss() -> memoryview:
+def page_before_unreadable_memory() -> memoryview:
     """Returns a page of memory followed by a page that kills the process if it is read."""
     pages = mmap.mmap(-1, 2 * PAGE)
     address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
@@ -262,7 +262,7 @@ def page_before_the_abyss() -> memoryview:
 @given(data=st.data(), codec=st.integers(0, 4))
 @settings(max_examples=300)
 def test_bytes_after_the_buffer_are_never_read(
-    data: st.DataObject, codec: int, page_before_the_abyss: memoryview
+    data: st.DataObject, codec: int, page_before_unreadable_memory: memoryview
 ) -> None:
     batch = bytearray(make(codec))
     for _ in range(data.draw(st.integers(0, 3))):
@@ -271,16 +271,16 @@ def test_bytes_after_the_buffer_are_never_read(
         del batch[data.draw(st.integers(0, len(batch))) :]
     elif data.draw(st.booleans()):
         batch[:] = sealed(batch)
-    at_the_edge = page_before_the_abyss[PAGE - len(batch) :]
+    at_the_edge = page_before_unreadable_memory[PAGE - len(batch) :]
     at_the_edge[:] = batch
     assert all_faults(at_the_edge) <= DOCUMENTED
 
 
-def test_truncated_records_at_the_end_of_memory_are_refused(page_before_the_abyss: memoryview) -> None:
+def test_truncated_records_at_the_end_of_memory_are_refused(page_before_unreadable_memory: memoryview) -> None:
     """Tries every length of a batch whose header always claims exactly the available bytes."""
     whole = make()
     for size in range(61, len(whole)):
-        at_the_edge = page_before_the_abyss[PAGE - size :]
+        at_the_edge = page_before_unreadable_memory[PAGE - size :]
         at_the_edge[:] = with_records(whole[61:size], count=5)
         assert all_faults(at_the_edge) <= DOCUMENTED
         assert fault_of(lambda batch=at_the_edge: list(iter_records(batch)))[1] in ("record", "count")  # type: ignore[misc]

@@ -29,7 +29,7 @@ DAMAGES = ("flip", "zero", "swap", "old", "truncate", "garbage", "journal")
 def damage(data: bytes, journal: bytes, seed: int) -> tuple[str, bytes, bytes]:
     """Returns the name of a damage, and the damaged bytes of the data file and of the journal.
 
-    The last entry of the journal stays sound: without it, damage looks like a write that a crash has interrupted.
+    The last entry of the journal stays valid: without it, damage looks like a write that a crash has interrupted.
     """
     chance = random.Random(seed)
     kind = DAMAGES[seed % len(DAMAGES)]
@@ -59,7 +59,7 @@ def damage(data: bytes, journal: bytes, seed: int) -> tuple[str, bytes, bytes]:
     return kind, bytes(damaged), journal
 
 
-def quietly(*arguments: Any) -> tuple[int, str]:
+def result_of(*arguments: Any) -> tuple[int, str]:
     """Returns the exit status and the output of the command."""
     out = StringIO()
     with redirect_stdout(out), redirect_stderr(out):
@@ -86,7 +86,7 @@ def batches_of(folder: Path) -> dict[str, dict[int, str]]:
     return found
 
 
-def look(folder: Path) -> dict[str, dict[int, str]] | str:
+def readable_batches(folder: Path) -> dict[str, dict[int, str]] | str:
     """Returns the batches of a folder, or the error with which it is refused."""
     try:
         return batches_of(folder)
@@ -118,15 +118,15 @@ def try_damage(folder: Path, source: Path, seed: int, settings: dict[str, str]) 
     (folder / "data.mdb").write_bytes(damaged)
     (folder / "journal").write_bytes(journal)
     result: dict[str, Any] = {"seed": seed, "damage": kind}
-    result["verify"] = quietly("log", "verify", folder)
-    result["dump"] = quietly("log", "dump", folder)[0]
-    result["before"] = look(folder)
-    result["copy"] = quietly("log", "copy", folder, f"{folder}.copy")[0]
-    result["repair"] = quietly("log", "repair", folder, "--yes", "--format", "json")
+    result["verify"] = result_of("log", "verify", folder)
+    result["dump"] = result_of("log", "dump", folder)[0]
+    result["before"] = readable_batches(folder)
+    result["copy"] = result_of("log", "copy", folder, f"{folder}.copy")[0]
+    result["repair"] = result_of("log", "repair", folder, "--yes", "--format", "json")
     if result["repair"][0]:
         return result
-    result["verify again"] = quietly("log", "verify", folder)
-    result["after"] = look(folder)
+    result["verify again"] = result_of("log", "verify", folder)
+    result["after"] = readable_batches(folder)
     with kcore.open(folder, config=settings, create=False) as engine:
         result["values"] = served_values(engine, "lines") if engine.engine.topics.by_name("lines") is not None else []
         result["offsets"] = [committed(engine, f"group-{number}") for number in range(5)]

@@ -23,7 +23,7 @@ def measured(meters: GroupMeters, kind: str) -> tuple[int, float]:
 
 def classic_group(world: Any) -> tuple[str, str]:
     """Makes a stable group of two members: its rebalance takes 3 s of delay and 2 s until the leader's sync."""
-    leader, follower = world.ask_id(), world.ask_id()
+    leader, follower = world.assign_id(), world.assign_id()
     calls = [world.join(leader), world.join(follower)]
     world.context.advance(3_000)
     world.context.advance(3_000)
@@ -66,7 +66,7 @@ def test_members_that_miss_the_rebalance_expire() -> None:
     world = ClassicWorld({"group.initial.rebalance.delay.ms": 3_000})
     leader, follower = classic_group(world)
     meters = world.context.machine.meters
-    newcomer = world.ask_id()
+    newcomer = world.assign_id()
     world.join(newcomer)
     world.join(leader)
     left_ms = REBALANCE_MS

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kcore.log.faults import SimulatedCrashError
-from tests.broker.compaction.world import World, check, fates
+from tests.broker.compaction.world import World, check, outcomes
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d", b"e"])
 VALUES = st.one_of(st.none(), st.binary(max_size=6))
@@ -145,7 +145,7 @@ class CompactionMachine(RuleBasedStateMachine):
         """Deletes records between transactions: the model does not cover a transaction that retention cuts."""
         world = self.world
         if world.commit() and not world.partition.producers.open_transactions:
-            what_happened = fates(world.history)
+            what_happened = outcomes(world.history)
             offset = int(share * world.log.high_watermark)
             if all(what_happened.get(one.offset) is not None or one.marker is not None for one in world.history):
                 while any(one.offset == offset and one.producer_id >= 0 for one in world.history):

@@ -212,7 +212,7 @@ class World:
         return [one for one in self.history if start <= one.offset < high_watermark]
 
 
-def fates(records: list[Written]) -> dict[int, bool | None]:
+def outcomes(records: list[Written]) -> dict[int, bool | None]:
     """Returns offset -> state of the record: True (committed), False (aborted), None (its transaction is open)."""
     found: dict[int, bool | None] = {}
     open_: dict[int, list[int]] = {}
@@ -284,7 +284,7 @@ def check(world: World) -> None:
     log = world.log
     stored, history = world.stored(), world.committed_history()
     by_offset = {one.offset: one for one in history}
-    what_happened = fates(history)
+    what_happened = outcomes(history)
     # Compaction changes and moves no record: each remaining record is the one written at its offset.
     assert all(one == by_offset[one.offset] for one in stored)
     # The part above the mark of compaction is complete.

@@ -45,7 +45,7 @@ def test_of_many_entries_those_of_the_read_producers_are_found() -> None:
     assert index.of_batches([], 0, 1_000) == []
 
 
-def test_a_search_among_many_entries_looks_only_at_its_producers() -> None:
+def test_a_search_among_many_entries_examines_only_its_producers() -> None:
     """A client may fetch 2,000 partitions at once, and a partition have 100,000s of aborted transactions."""
     index = filled(2_000, 1_000)
 

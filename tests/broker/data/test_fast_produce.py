@@ -50,19 +50,19 @@ class Coordinator(ProduceVerifier):
     """Coordinator that confirms one id and denies another; the test sets the results for others."""
 
     def __init__(self) -> None:
-        self.asked: list[Any] = []
+        self.requests: list[Any] = []
 
     def verify(self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Any, add: bool,
                done: Any) -> None:  # fmt: skip
-        question = (partitions, done)
+        request = (partitions, done)
         if transactional_id == "later":
-            self.asked.append(question)
+            self.requests.append(request)
         else:
-            self.answer(question, ErrorCode.NONE if transactional_id == "yes" else ErrorCode.INVALID_TXN_STATE)
+            self.respond(request, ErrorCode.NONE if transactional_id == "yes" else ErrorCode.INVALID_TXN_STATE)
 
     @staticmethod
-    def answer(question: Any, code: ErrorCode) -> None:
-        partitions, done = question
+    def respond(request: Any, code: ErrorCode) -> None:
+        partitions, done = request
         done(dict.fromkeys(partitions, code))
 
 
@@ -70,11 +70,11 @@ class Strict:
     """Authorizer that denies writes to one topic and with one transactional id."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[Any, str]] = []
+        self.checked: list[tuple[Any, str]] = []
 
     def allowed(self, context: Any, operation: Operation, resource_type: Any, resource_name: str) -> bool:
         assert operation is Operation.WRITE
-        self.asked.append((resource_type, resource_name))
+        self.checked.append((resource_type, resource_name))
         return resource_name not in {"u", "no"}
 
 
@@ -284,7 +284,7 @@ class Pair(RuleBasedStateMachine):
                 responses.append(str(error))
             assert node.clock.wall_ms() == WALL_MS
         self.pending.append((responses[0], responses[1]))
-        self.compare_questions()
+        self.compare_authorized_topics()
         self.compare()
 
     @rule(index=st.integers(0, PARTITIONS - 1), producer_id=st.sampled_from([1, 2]), commit=st.booleans())
@@ -299,8 +299,8 @@ class Pair(RuleBasedStateMachine):
         """Makes the coordinator complete its oldest request."""
         for node in self.nodes:
             assert isinstance(node.verifier, Coordinator)
-            if node.verifier.asked:
-                node.verifier.answer(node.verifier.asked.pop(0), code)
+            if node.verifier.requests:
+                node.verifier.respond(node.verifier.requests.pop(0), code)
         self.compare()
 
     @rule(fails=st.sampled_from([False, False, False, True]))
@@ -318,9 +318,9 @@ class Pair(RuleBasedStateMachine):
         self.pending.clear()
         self.compare()
 
-    def compare_questions(self) -> None:
+    def compare_authorized_topics(self) -> None:
         """Checks that both paths authorize the same topics in order; a declined request is authorized again."""
-        fast, generic = (node.authorizer.asked if node.authorizer else [] for node in self.nodes)
+        fast, generic = (node.authorizer.checked if node.authorizer else [] for node in self.nodes)
         assert list(dict.fromkeys(fast)) == list(dict.fromkeys(generic))
         for calls in (fast, generic):
             calls.clear()
@@ -339,7 +339,7 @@ class Pair(RuleBasedStateMachine):
     def state(node: DataPlane) -> Any:
         assert isinstance(node.verifier, Coordinator)
         return (
-            len(node.verifier.asked),
+            len(node.verifier.requests),
             node.pipeline.dirty,
             node.pipeline.waiting,
             [
@@ -450,7 +450,7 @@ def test_both_paths_authorize_every_topic() -> None:
     authorizer = Strict()
     plane = plane_of(authorizer=authorizer)
     plane.call(request_of(batch_of(b"v"), topics=("t", "u")), 11)
-    assert authorizer.asked == 2 * [(ResourceType.TOPIC, "t"), (ResourceType.TOPIC, "u")]
+    assert authorizer.checked == 2 * [(ResourceType.TOPIC, "t"), (ResourceType.TOPIC, "u")]
 
 
 def test_the_fast_path_declines_an_unverified_transaction_before_it_reads_records() -> None:

@@ -59,7 +59,7 @@ def fetch(
     )
 
 
-def told(data: PartitionData, topic: str = "t") -> FetchResponse:
+def response_with(data: PartitionData, topic: str = "t") -> FetchResponse:
     return FetchResponse(responses=[FetchableTopicResponse(topic=topic, partitions=[data])])
 
 
@@ -83,7 +83,7 @@ def test_a_response_has_the_stored_batches_from_the_requested_offset() -> None:
     expected = PartitionData(
         high_watermark=3, last_stable_offset=3, log_start_offset=0, aborted_transactions=None, records=stored
     )
-    assert plane.call(fetch(entry(1)), 12) == told(expected)
+    assert plane.call(fetch(entry(1)), 12) == response_with(expected)
 
 
 def test_uncommitted_records_are_not_read() -> None:
@@ -490,7 +490,7 @@ def test_a_partition_of_many_aborted_transactions_lists_those_of_the_read_produc
 
 
 def test_a_response_has_a_bounded_number_of_batches() -> None:
-    """A request for 1,450 partitions of 512 small batches each took 0.6 s in one piece."""
+    """Without the bound, a request for 1,450 partitions of 512 small batches each would take 0.6 s."""
     plane = plane_with()
     for _ in range(300):
         plane.send(request(("t", 0, batch_of(b"v"))), 11)
@@ -503,8 +503,10 @@ def test_a_response_has_a_bounded_number_of_batches() -> None:
         assert sizes == [True] * 50 + [False] * 50
 
 
-def test_a_try_of_a_parked_fetch_costs_as_much_as_the_batches_at_which_it_looks() -> None:
-    """Each append to a partition tried ten fetches that were 4,000 batches behind, which took 0.3 s."""
+def test_a_try_of_a_parked_fetch_costs_as_much_as_the_batches_that_it_examines() -> None:
+    """Without the bound, each append to a partition would try ten fetches that are 4,000 batches behind, which would
+    take 0.3 s.
+    """
     plane = plane_with()
     for _ in range(MAX_AT_ONCE + 1):
         plane.send(request(("t", 0, batch_of(b"v"))), 11)

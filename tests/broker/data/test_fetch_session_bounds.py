@@ -24,7 +24,7 @@ MAX_FAILURES = 2_000
 MAX_NEWS = 10_000
 
 
-def found(*topics: FetchTopic, epoch: int = 0, session_id: int = 0) -> FetchRequest:
+def session_fetch(*topics: FetchTopic, epoch: int = 0, session_id: int = 0) -> FetchRequest:
     return FetchRequest(session_id=session_id, session_epoch=epoch, topics=topics, min_bytes=0)
 
 
@@ -32,7 +32,7 @@ def topic_of(name: str, partitions: int, first: int = 0) -> FetchTopic:
     return FetchTopic(topic=name, partitions=[entry(0, index) for index in range(first, first + partitions)])
 
 
-def told(response: FetchResponse) -> int:
+def partitions_in(response: FetchResponse) -> int:
     return sum(len(topic.partitions) for topic in response.responses)
 
 
@@ -44,16 +44,16 @@ def members(count: int, first: int = 0) -> dict[Any, SessionPartition]:
 @pytest.mark.parametrize(("unreadable", "session"), [(MAX_UNREADABLE, True), (MAX_UNREADABLE + 1, False)])
 def test_many_unreadable_partitions_prevent_a_session(unreadable: int, session: bool) -> None:
     plane = plane_with()
-    response = plane.call(found(topic_of("absent", unreadable)), 12)
-    assert (response.error_code, told(response)) == (0, unreadable)
+    response = plane.call(session_fetch(topic_of("absent", unreadable)), 12)
+    assert (response.error_code, partitions_in(response)) == (0, unreadable)
     assert (response.session_id, plane.fetch_sessions.partitions) == ((FIRST_ID, unreadable) if session else (0, 0))
 
 
 def test_many_unreadable_partitions_end_a_session() -> None:
     """Otherwise each short request of the session would get a response that names all these partitions."""
     plane = plane_with()
-    first = plane.call(found(topic_of("absent", MAX_UNREADABLE)), 12)
-    more = plane.call(found(topic_of("absent", 1, MAX_UNREADABLE), epoch=1, session_id=first.session_id), 12)
+    first = plane.call(session_fetch(topic_of("absent", MAX_UNREADABLE)), 12)
+    more = plane.call(session_fetch(topic_of("absent", 1, MAX_UNREADABLE), epoch=1, session_id=first.session_id), 12)
     assert more == LOST
     assert (len(plane.fetch_sessions), plane.fetch_sessions.partitions) == (0, 0)
 
@@ -63,36 +63,36 @@ def test_names_that_are_too_long_are_not_stored(incremental: bool) -> None:
     plane = plane_with()
     name = "n" * (MAX_NAME_LENGTH + 1)
     if not incremental:
-        assert plane.call(found(topic_of(name, 1)), 12).session_id == 0
+        assert plane.call(session_fetch(topic_of(name, 1)), 12).session_id == 0
     else:
-        session_id = plane.call(found(topic_of("t", 1)), 12).session_id
-        assert plane.call(found(topic_of(name, 1), epoch=1, session_id=session_id), 12) == LOST
+        session_id = plane.call(session_fetch(topic_of("t", 1)), 12).session_id
+        assert plane.call(session_fetch(topic_of(name, 1), epoch=1, session_id=session_id), 12) == LOST
     assert (len(plane.fetch_sessions), plane.fetch_sessions.partitions) == (0, 0)
-    assert plane.call(found(topic_of("n" * MAX_NAME_LENGTH, 1)), 12).session_id != 0
+    assert plane.call(session_fetch(topic_of("n" * MAX_NAME_LENGTH, 1)), 12).session_id != 0
 
 
 def test_the_partitions_of_all_sessions_are_limited() -> None:
     """Beyond the limit, a client fetches without a session; a session that grows beyond it is closed."""
     plane = DataPlane(config={"kcore.max.fetch.session.partitions": "5"})
     plane.topic("t", 6)
-    first = plane.call(found(topic_of("t", 3)), 12).session_id
-    assert plane.call(found(topic_of("t", 3)), 12).session_id == 0
-    assert plane.call(found(topic_of("t", 2)), 12).session_id != 0
+    first = plane.call(session_fetch(topic_of("t", 3)), 12).session_id
+    assert plane.call(session_fetch(topic_of("t", 3)), 12).session_id == 0
+    assert plane.call(session_fetch(topic_of("t", 2)), 12).session_id != 0
     assert plane.fetch_sessions.partitions == 5
-    assert plane.call(found(topic_of("t", 1, 3), epoch=1, session_id=first), 12) == LOST
+    assert plane.call(session_fetch(topic_of("t", 1, 3), epoch=1, session_id=first), 12) == LOST
     assert (len(plane.fetch_sessions), plane.fetch_sessions.partitions) == (1, 2)
-    assert plane.call(found(topic_of("t", 6)), 12).session_id == 0
+    assert plane.call(session_fetch(topic_of("t", 6)), 12).session_id == 0
 
 
 def test_the_partitions_of_one_session_are_limited() -> None:
     """A session has no more partitions than its client can name again in one request."""
     plane = DataPlane(config={"kcore.max.request.elements": "1000"})
     plane.topic("t", 1_001)
-    first = plane.call(found(topic_of("t", 1_000)), 12).session_id
+    first = plane.call(session_fetch(topic_of("t", 1_000)), 12).session_id
     assert first != 0
-    assert plane.call(found(topic_of("t", 2), epoch=1, session_id=first), 12).error_code == 0
-    assert plane.call(found(topic_of("t", 1, 1_000), epoch=2, session_id=first), 12) == LOST
-    assert plane.call(found(topic_of("t", 1_001)), 12).session_id == 0
+    assert plane.call(session_fetch(topic_of("t", 2), epoch=1, session_id=first), 12).error_code == 0
+    assert plane.call(session_fetch(topic_of("t", 1, 1_000), epoch=2, session_id=first), 12) == LOST
+    assert plane.call(session_fetch(topic_of("t", 1_001)), 12).session_id == 0
     assert (len(plane.fetch_sessions), plane.fetch_sessions.partitions) == (0, 0)
 
 
@@ -141,8 +141,8 @@ def test_sessions_are_evicted_until_there_is_room() -> None:
 
 def test_a_session_ends_with_its_connection() -> None:
     plane = plane_with()
-    ask = fetch(entry(0), session_id=0, session_epoch=0)
-    one, other, embedded = (plane.send(ask, 12, connection_id=number).session_id for number in (7, 8, 0))
+    creation = fetch(entry(0), session_id=0, session_epoch=0)
+    one, other, embedded = (plane.send(creation, 12, connection_id=number).session_id for number in (7, 8, 0))
     plane.fetch_sessions.connection_closed(7)
     plane.fetch_sessions.connection_closed(0)
     plane.fetch_sessions.connection_closed(99)
@@ -159,7 +159,9 @@ def test_a_server_closes_sessions_with_the_connection() -> None:
         sessions = live.engine.fetch_sessions
         with live.connect() as connection:
             connection.send(create("t"))
-            response = connection.send(found(FetchTopic(topic="t", partitions=[FetchPartition(partition=0)])), 12)
+            response = connection.send(
+                session_fetch(FetchTopic(topic="t", partitions=[FetchPartition(partition=0)])), 12
+            )
             assert response.session_id > 0
             assert sessions.partitions == 1
         wait_until(lambda: not len(sessions), "the end of the session")

@@ -44,7 +44,9 @@ def test_a_session_is_created_continued_and_closed() -> None:
 
 
 def test_wrong_ids_epochs_and_kinds_are_refused() -> None:
-    """The responses have the error codes 70, 71 and 106 and no topics; the session stays valid."""
+    """The responses have FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR and no
+    topics; the session stays valid.
+    """
     plane = plane_with()
     plane.call(fetch(entry(0), session_id=0, session_epoch=0), 12)
     for session_id, epoch, version, code in (
@@ -87,7 +89,9 @@ def test_an_error_is_in_each_response_and_its_end_in_one() -> None:
 
 
 def test_sessions_by_id_know_their_topics_names() -> None:
-    """An unknown id gets 100; a known one gets 103 if its name belongs to another topic, and 3 if to none."""
+    """An unknown id gets UNKNOWN_TOPIC_ID; a known one gets INCONSISTENT_TOPIC_ID if its name belongs to another topic,
+    and UNKNOWN_TOPIC_OR_PARTITION if to none.
+    """
     plane = plane_with()
     topic = plane.topics["t"]
     unknown = FetchTopic(topic_id=b"x" * 16, partitions=[entry(0)])
@@ -138,14 +142,16 @@ def test_partitions_with_data_go_behind_those_without() -> None:
 class SessionModel:
     """Model of a client that stores everything it received."""
 
-    def __init__(self, told: dict[int, tuple[int, int]]) -> None:
-        self.offsets = dict.fromkeys(told, 0)
-        self.told = told
+    def __init__(self, returned: dict[int, tuple[int, int]]) -> None:
+        self.offsets = dict.fromkeys(returned, 0)
+        self.returned = returned
 
     def expected(self, marks: dict[int, tuple[int, int]]) -> set[int]:
         """Lists partitions with data after their offset, or with a changed high watermark or start."""
         return {
-            index for index in self.offsets if marks[index][0] > self.offsets[index] or marks[index] != self.told[index]
+            index
+            for index in self.offsets
+            if marks[index][0] > self.offsets[index] or marks[index] != self.returned[index]
         }
 
 
@@ -175,7 +181,7 @@ def test_responses_of_a_session_have_exactly_the_changes(seed: int) -> None:
         for index in rng.sample(range(6), rng.randrange(3)):
             requested.append(entry(now[index][0], index))
             model.offsets[index] = now[index][0]
-            model.told.setdefault(index, (-1, -1))
+            model.returned.setdefault(index, (-1, -1))
         # A position below the start would be an error: a client resets it.
         for index, offset in model.offsets.items():
             if offset < now[index][1]:
@@ -183,7 +189,7 @@ def test_responses_of_a_session_have_exactly_the_changes(seed: int) -> None:
                 model.offsets[index] = now[index][0]
         forget = [index for index in model.offsets if rng.random() < 0.1][: len(model.offsets) - 1]
         for index in forget:
-            del model.offsets[index], model.told[index]
+            del model.offsets[index], model.returned[index]
         response = plane.call(
             fetch(
                 *requested,
@@ -197,7 +203,7 @@ def test_responses_of_a_session_have_exactly_the_changes(seed: int) -> None:
         for topic in response.responses:
             for data in topic.partitions:
                 assert (data.high_watermark, data.log_start_offset) == now[data.partition_index]
-                model.told[data.partition_index] = now[data.partition_index]
+                model.returned[data.partition_index] = now[data.partition_index]
 
 
 # ---------------------------------------------------------------- the limit
@@ -258,15 +264,15 @@ def test_a_session_belongs_to_the_principal_that_created_it() -> None:
     """Another principal can neither use nor close the session: it gets the error for a session that does not exist."""
     plane = plane_with()
 
-    def ask(principal: str, *entries: Any, **fields: Any) -> FetchResponse:
+    def send(principal: str, *entries: Any, **fields: Any) -> FetchResponse:
         context = RequestContext(12, principal=principal)
-        answer = serve(plane.fetch_api, context, fetch(*entries, **fields))
-        assert isinstance(answer, FetchResponse)
-        return answer
+        response = serve(plane.fetch_api, context, fetch(*entries, **fields))
+        assert isinstance(response, FetchResponse)
+        return response
 
-    assert ask("User:alice", entry(0), session_id=0, session_epoch=0).session_id == FIRST_ID
-    assert ask("User:bob", session_id=FIRST_ID, session_epoch=1).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    ask("User:bob", entry(0), session_id=FIRST_ID, session_epoch=-1)
-    assert ask("User:alice", session_id=FIRST_ID, session_epoch=1).error_code == ErrorCode.NONE
-    ask("User:alice", entry(0), session_id=FIRST_ID, session_epoch=-1)
+    assert send("User:alice", entry(0), session_id=0, session_epoch=0).session_id == FIRST_ID
+    assert send("User:bob", session_id=FIRST_ID, session_epoch=1).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    send("User:bob", entry(0), session_id=FIRST_ID, session_epoch=-1)
+    assert send("User:alice", session_id=FIRST_ID, session_epoch=1).error_code == ErrorCode.NONE
+    send("User:alice", entry(0), session_id=FIRST_ID, session_epoch=-1)
     assert len(plane.fetch_sessions) == 0

@@ -45,7 +45,7 @@ def plane_of(sliced: bool, *, authorizer: bool = True) -> DataPlane:
 
 
 def named(plane: DataPlane, version: int, names: list[str], **fields: Any) -> FetchRequest:
-    """Makes a request that names topics; it opens a session unless `fields` says otherwise."""
+    """Makes a request that names topics; it opens a session unless `fields` prevents that."""
     fields.setdefault("session_epoch", 0)
     ids = {name: plane.topics[name].topic_id for name in names} if version >= 13 else {}
     topics = [
@@ -74,7 +74,7 @@ def next_of(session_id: int, epoch: int = 1, **fields: Any) -> FetchRequest:
     return FetchRequest(session_id=session_id, session_epoch=epoch, **fields)
 
 
-def conversation(plane: DataPlane, version: int) -> list[FetchResponse]:
+def session_responses(plane: DataPlane, version: int) -> list[FetchResponse]:
     """Opens a session, continues it, adds topics to it, and fetches without one."""
     half = TOPICS // 2
     first = finished(plane, plane.send(named(plane, version, NAMES[:half]), version), version)
@@ -91,8 +91,8 @@ def conversation(plane: DataPlane, version: int) -> list[FetchResponse]:
 
 @pytest.mark.parametrize("version", [12, 13, 18])
 def test_slices_change_no_response(version: int) -> None:
-    whole = conversation(plane_of(False), version)
-    assert conversation(plane_of(True), version) == whole
+    whole = session_responses(plane_of(False), version)
+    assert session_responses(plane_of(True), version) == whole
     codes = {data.error_code for response in whole for topic in response.responses for data in topic.partitions}
     assert codes == {0, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
     assert sum(bool(data.records) for topic in whole[-1].responses for data in topic.partitions) == 1
@@ -124,7 +124,7 @@ def test_few_topics_or_no_authorizer_need_no_slices() -> None:
 
 
 def test_many_partitions_of_few_topics_wait_for_no_long_request() -> None:
-    """A session does not tell how many topics it has; its first slice runs at once."""
+    """The number of topics of a session is unknown in advance; its first slice runs at once."""
     plane = plane_of(True)
     plane.topic("wide", FEW_TOPICS + 1)
     entries = [FetchPartition(partition=index, partition_max_bytes=1) for index in range(FEW_TOPICS + 1)]

@@ -40,7 +40,7 @@ from tests.broker.data.test_produce import produce, request, transactional
 WALL_MS = 1_700_000_000_000
 
 
-def ask(
+def list_offsets(
     plane: DataPlane, *timestamps: int, version: int = 11, committed: bool = False
 ) -> list[ListOffsetsPartitionResponse]:
     found = []
@@ -71,8 +71,8 @@ def stamped(*timestamps: int, codec: int = 0, log_append_time: bool = False) -> 
 
 def test_each_kind_of_timestamp_finds_its_offset() -> None:
     plane = plane_with(stamped(10, 30, 20), stamped(15, 30))
-    assert ask(plane, -1, -2, -3, -4, -5, -6) == [at(5), at(0), at(1, 30), at(0), NONE, NONE]
-    assert ask(plane, 0, 10, 11, 30, 31) == [at(0, 10), at(0, 10), at(1, 30), at(1, 30), NONE]
+    assert list_offsets(plane, -1, -2, -3, -4, -5, -6) == [at(5), at(0), at(1, 30), at(0), NONE, NONE]
+    assert list_offsets(plane, 0, 10, 11, 30, 31) == [at(0, 10), at(0, 10), at(1, 30), at(1, 30), NONE]
 
 
 @pytest.mark.parametrize("codec", [0, 1])
@@ -92,8 +92,11 @@ def test_times_are_found_as_by_a_scan(seed: int, codec: int) -> None:
         plane.commit()
         for requested in rng.sample(range(1001), 40):
             first = next((o for o in range(start, len(times)) if times[o] >= requested), -1)
-            assert ask(plane, requested) == [at(first, times[first]) if first >= 0 else NONE], (start, requested)
-        latest = ask(plane, -3)[0]
+            assert list_offsets(plane, requested) == [at(first, times[first]) if first >= 0 else NONE], (
+                start,
+                requested,
+            )
+        latest = list_offsets(plane, -3)[0]
         if max(times) == max(times[start:]):
             greatest = times.index(max(times), start)
             assert latest == at(greatest, times[greatest])
@@ -104,14 +107,14 @@ def test_times_are_found_as_by_a_scan(seed: int, codec: int) -> None:
 def test_a_batch_with_the_time_of_its_append_is_found_at_its_first_record() -> None:
     plane = plane_with(message_timestamp_type="LogAppendTime")
     produce(plane, stamped(1, 2, 3))
-    assert ask(plane, -3, WALL_MS, WALL_MS + 1) == [at(0, WALL_MS), at(0, WALL_MS), NONE]
+    assert list_offsets(plane, -3, WALL_MS, WALL_MS + 1) == [at(0, WALL_MS), at(0, WALL_MS), NONE]
 
 
 def test_committed_readers_see_no_offset_behind_an_open_transaction() -> None:
     """The latest offset is the last stable one; times and the largest timestamp beyond it are not found."""
     plane = plane_with(stamped(10), transactional())
-    assert ask(plane, -1, -3, 11, committed=True) == [at(1), NONE, NONE]
-    assert ask(plane, -1, -3, 11) == [at(2), at(1, WALL_MS), at(1, WALL_MS)]
+    assert list_offsets(plane, -1, -3, 11, committed=True) == [at(1), NONE, NONE]
+    assert list_offsets(plane, -1, -3, 11) == [at(2), at(1, WALL_MS), at(1, WALL_MS)]
 
 
 def test_invalid_list_offsets_requests_are_refused() -> None:
@@ -119,7 +122,7 @@ def test_invalid_list_offsets_requests_are_refused() -> None:
     epochs."""
     plane = plane_with()
     for timestamp, version in ((-3, 6), (-4, 7), (-5, 8), (-6, 10), (-7, 11), (-9, 11)):
-        assert ask(plane, timestamp, version=version)[0].error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert list_offsets(plane, timestamp, version=version)[0].error_code == ErrorCode.UNSUPPORTED_VERSION
     twice = [ListOffsetsPartition(partition_index=0, timestamp=-1)] * 2
     response = plane.call(ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=twice)]), 7)
     assert [one.error_code for one in response.topics[0].partitions] == [ErrorCode.INVALID_REQUEST]
@@ -133,7 +136,7 @@ def test_invalid_list_offsets_requests_are_refused() -> None:
 def test_list_offsets_includes_an_earlier_append_without_acks() -> None:
     plane = plane_with()
     plane.send(request(("t", 0, batch_of(b"v")), acks=0), 11)
-    assert ask(plane, -1) == [at(1)]
+    assert list_offsets(plane, -1) == [at(1)]
 
 
 def test_epochs_end_where_the_next_begins() -> None:
@@ -382,5 +385,5 @@ def test_a_batch_after_a_cut_one_is_found_by_the_index() -> None:
     plane = plane_with(stamped(50, 10, 10), *(stamped(20) for _ in range(300)), stamped(50))
     plane.partition("t").delete_before(1)
     plane.commit()
-    assert ask(plane, 40) == [at(303, 50)]
-    assert ask(plane, 15) == [at(3, 20)]
+    assert list_offsets(plane, 40) == [at(303, 50)]
+    assert list_offsets(plane, 15) == [at(3, 20)]

@@ -565,7 +565,7 @@ def test_a_producer_with_too_many_batches_is_refused() -> None:
         decode([head, producers[:31] + b"\xff" + producers[32:]])
 
 
-def test_partitions_without_a_snapshot_are_looked_at_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partitions_without_a_snapshot_are_examined_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node has 100,000 partitions, and most of them need no snapshot."""
     monkeypatch.setattr(retention, "SNAPSHOT_CHECKS_A_SLICE", 10)
     plane = DataPlane()

@@ -356,14 +356,14 @@ class Coordinator(ProduceVerifier):
     """Coordinator that stores requests until the test completes them."""
 
     def __init__(self) -> None:
-        self.asked: list[Any] = []
+        self.requests_of_verification: list[Any] = []
 
     def verify(self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Any, add: bool,
                done: Any) -> None:  # fmt: skip
-        self.asked.append(((transactional_id, producer_id, producer_epoch, partitions, add), done))
+        self.requests_of_verification.append(((transactional_id, producer_id, producer_epoch, partitions, add), done))
 
     def respond(self, code: ErrorCode) -> None:
-        (_, _, _, partitions, _), done = self.asked.pop(0)
+        (_, _, _, partitions, _), done = self.requests_of_verification.pop(0)
         done(dict.fromkeys(partitions, code))
 
 
@@ -407,12 +407,12 @@ def test_the_first_batch_of_a_transaction_is_verified_and_the_rest_is_not() -> N
         plane.topic("t")
         pending = plane.send(request(("t", 0, transactional()), tid="tid"), version)
         assert (pending.done, pending.parked, stored(plane)) == (False, True, [])
-        assert coordinator.asked[0][0] == ("tid", 7, 0, [("t", 0)], adds)
+        assert coordinator.requests_of_verification[0][0] == ("tid", 7, 0, [("t", 0)], adds)
         coordinator.respond(ErrorCode.NONE)
         plane.commit()
         assert pending.response == response(taken(0))
         assert produce(plane, transactional(1), version, tid="tid") == taken(1)
-        assert coordinator.asked == []
+        assert coordinator.requests_of_verification == []
         partition = plane.partition("t")
         assert (partition.last_stable_offset, partition.high_watermark) == (0, 2)
 
@@ -452,9 +452,9 @@ def test_v12_retries_while_the_last_transaction_is_completed() -> None:
     for _ in range(5):
         coordinator.respond(ErrorCode.CONCURRENT_TRANSACTIONS)
         plane.advance(19)
-        assert (pending.done, coordinator.asked) == (False, [])
+        assert (pending.done, coordinator.requests_of_verification) == (False, [])
         plane.advance(1)
-        assert len(coordinator.asked) == 1
+        assert len(coordinator.requests_of_verification) == 1
     coordinator.respond(ErrorCode.CONCURRENT_TRANSACTIONS)
     assert pending.response.responses[0].partition_responses[0].error_code == ErrorCode.CONCURRENT_TRANSACTIONS
 
@@ -554,7 +554,7 @@ def test_no_batch_overtakes_the_first_of_a_transaction() -> None:
     plane.topic("t")
     plane.send(request(("t", 0, transactional(0)), tid="tid"), 12)
     second = plane.send(request(("t", 0, transactional(1)), tid="tid"), 12)
-    coordinator.asked.pop(0)
+    coordinator.requests_of_verification.pop(0)
     coordinator.respond(ErrorCode.NONE)
     code = second.response.responses[0].partition_responses[0].error_code
     assert code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

@@ -111,7 +111,7 @@ def test_forged_requests_do_not_fail_one_that_is_being_verified() -> None:
         for producer, tid in (((7, 2), "tid"), ((9, 5), "tid"), ((7, 1), "stranger"), ((7, 9), "stranger"))
     ]
     assert [pending.done for pending in (own, *forged)] == [False] * 5
-    coordinator.asked.append(coordinator.asked.pop(0))
+    coordinator.requests_of_verification.append(coordinator.requests_of_verification.pop(0))
     for _ in forged:
         coordinator.respond(E.INVALID_PRODUCER_ID_MAPPING)
     for pending in forged:
@@ -141,7 +141,7 @@ def test_a_batch_that_could_not_be_verified_is_not_overtaken(code: E) -> None:
     assert verifications(plane.partition("t").producers) == created
     for sequence in (0, 1):
         pending = plane.send(request(("t", 0, transactional(sequence)), tid="tid"), 11)
-        if not pending.done and coordinator.asked:
+        if not pending.done and coordinator.requests_of_verification:
             coordinator.respond(E.NONE)
         plane.commit()
         assert pending.response == response(taken(sequence))
@@ -154,15 +154,15 @@ def test_old_verifications_expire() -> None:
     plane = DataPlane(verifier=coordinator)
     plane.topic("t")
 
-    def ask(tid: str, producer: tuple[int, int]) -> None:
+    def produce(tid: str, producer: tuple[int, int]) -> None:
         plane.send(request(("t", 0, transactional(producer=producer)), tid=tid), 11)
         coordinator.respond(E.NOT_COORDINATOR)
 
-    ask("one", (7, 0))
+    produce("one", (7, 0))
     plane.clock.advance(DAY_MS - 1)
     plane.now.update()
     for tid, producer in (("one", (7, 0)), ("one", (7, 1)), ("two", (8, 0))):
-        ask(tid, producer)
+        produce(tid, producer)
     producers = plane.partition("t").producers
     for after_ms, left in ((0, {(7, "one", 0), (7, "one", 1), (8, "two", 0)}), (1, {(7, "one", 1), (8, "two", 0)})):
         plane.clock.advance(after_ms)
@@ -310,8 +310,8 @@ class Strangers(RuleBasedStateMachine):
             assert all(not partition.producers.verifications for partition in self.world.engine.partitions)
 
     @staticmethod
-    def code(answer: Any) -> int:
-        code: int = answer.responses[0].partition_responses[0].error_code
+    def code(response: Any) -> int:
+        code: int = response.responses[0].partition_responses[0].error_code
         return code
 
 

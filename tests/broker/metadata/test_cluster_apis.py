@@ -94,7 +94,7 @@ def test_features_are_listed_from_version_3_on_with_their_levels() -> None:
     """Version 4 adds ranges that begin at 0; levels of 0 are omitted; the epoch increases with each change."""
     node = BrokerContext()
 
-    def told(version: int) -> tuple[set[str], dict[str, int], int]:
+    def listed_features(version: int) -> tuple[set[str], dict[str, int], int]:
         r = node.call(ApiVersionsRequest(**CLIENT), version)
         for feature in r.finalized_features:
             assert feature.min_version_level == feature.max_version_level
@@ -102,16 +102,16 @@ def test_features_are_listed_from_version_3_on_with_their_levels() -> None:
         return {f.name for f in r.supported_features}, levels, r.finalized_features_epoch
 
     initial = {name: f.initial for name, f in (FEATURES | FIXED_FEATURES).items()}
-    assert told(4)[:2] == (set(FEATURES | FIXED_FEATURES), initial)
-    assert told(3)[:2] == ({"metadata.version"}, initial)
-    epoch = told(4)[2]
+    assert listed_features(4)[:2] == (set(FEATURES | FIXED_FEATURES), initial)
+    assert listed_features(3)[:2] == ({"metadata.version"}, initial)
+    epoch = listed_features(4)[2]
     off = FeatureUpdateKey(feature="share.version", max_version_level=0, upgrade_type=2)
     assert node.call(UpdateFeaturesRequest(feature_updates=[off])).error_code == 0
     del initial["share.version"]
-    assert told(4)[1] == initial
-    assert told(4)[2] > epoch
+    assert listed_features(4)[1] == initial
+    assert listed_features(4)[2] > epoch
     node.restart()
-    assert told(3)[1] == initial
+    assert listed_features(3)[1] == initial
     assert node.topics.feature_level("share.version") == 0
     assert node.call(ApiVersionsRequest(), 2).finalized_features == ()
 
@@ -175,7 +175,7 @@ def test_only_supported_levels_and_permitted_downgrades_are_accepted(
     node.records()
     for validate_only in (True, False):
         for version in (1, 2):
-            before = node.picture()
+            before = node.durable_state()
             requested = UpdateFeaturesRequest(feature_updates=[other, update], validate_only=validate_only)
             response = node.call(requested, version)
             assert response.error_code == code
@@ -185,7 +185,7 @@ def test_only_supported_levels_and_permitted_downgrades_are_accepted(
             ]
             assert list(response.results) == (results if version == 1 and code == 0 else [])
             if validate_only or code:
-                assert node.picture() == before
+                assert node.durable_state() == before
     assert node.topics.feature_level("streams.version") == (0 if code == 0 else 1)
 
 
@@ -248,7 +248,9 @@ def test_access_lists_are_off() -> None:
 
 @pytest.mark.parametrize(("principal", "code"), [("User:ANONYMOUS", 64), (ALICE, 61)])
 def test_delegation_tokens_are_off(principal: str, code: int) -> None:
-    """Clients without authentication get 64, others 61."""
+    """Clients without authentication get DELEGATION_TOKEN_REQUEST_NOT_ALLOWED (64), others
+    DELEGATION_TOKEN_AUTH_DISABLED (61).
+    """
     node, name = BrokerContext(), principal.removeprefix("User:")
     who = {"principal": principal}
     assert node.call(DescribeDelegationTokenRequest(), **who) == DescribeDelegationTokenResponse(error_code=code)
@@ -305,10 +307,10 @@ def test_a_new_node_has_no_client_quotas(components: list[ComponentData], code: 
 
 
 def test_descriptions_of_scram_users_have_no_secrets() -> None:
-    """Unknown users get 91, duplicates 92; an empty request lists all; responses have no secrets."""
+    """Unknown users get RESOURCE_NOT_FOUND, duplicates DUPLICATE_RESOURCE; an empty request lists all users."""
     node = BrokerContext()
 
-    def asked(*names: str) -> Any:
+    def described(*names: str) -> Any:
         request = DescribeUserScramCredentialsRequest(users=[UserName(name=name) for name in names])
         response: DescribeUserScramCredentialsResponse = node.call(request)
         assert (response.error_code, response.error_message) == (0, "")
@@ -317,8 +319,8 @@ def test_descriptions_of_scram_users_have_no_secrets() -> None:
     def refused(name: str, code: ErrorCode) -> DescribeUserScramCredentialsResult:
         return DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=code.message)
 
-    assert asked() == []
-    assert asked("a") == [refused("a", ErrorCode.RESOURCE_NOT_FOUND)]
+    assert described() == []
+    assert described("a") == [refused("a", ErrorCode.RESOURCE_NOT_FOUND)]
     for mechanism, iterations in ((2, 8192), (1, 4096)):
         upsertion = ScramCredentialUpsertion(
             name="b", mechanism=mechanism, iterations=iterations, salt=b"salt", salted_password=b"salted"
@@ -326,9 +328,9 @@ def test_descriptions_of_scram_users_have_no_secrets() -> None:
         node.call(AlterUserScramCredentialsRequest(upsertions=[upsertion]))
     infos = [CredentialInfo(mechanism=1, iterations=4096), CredentialInfo(mechanism=2, iterations=8192)]
     known = DescribeUserScramCredentialsResult(user="b", credential_infos=infos)
-    assert asked() == [known]
-    assert asked("b", "a") == [known, refused("a", ErrorCode.RESOURCE_NOT_FOUND)]
-    assert asked("b", "b") == [refused("b", ErrorCode.DUPLICATE_RESOURCE)]
+    assert described() == [known]
+    assert described("b", "a") == [known, refused("a", ErrorCode.RESOURCE_NOT_FOUND)]
+    assert described("b", "b") == [refused("b", ErrorCode.DUPLICATE_RESOURCE)]
 
 
 # ---------------------------------------------------------------- operations

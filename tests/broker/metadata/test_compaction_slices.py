@@ -46,10 +46,10 @@ class ChangingNode:
     def state(self) -> Any:
         """Returns all durable state except the feature epoch, which is the offset of a record."""
         image = self.node.topics.image
-        picture = list(self.node.picture())
-        del picture[5]
+        state = list(self.node.durable_state())
+        del state[5]
         users = {user: dict(credentials) for user, credentials in image.scram.items()}
-        return picture, dict(image.acls.by_id), users
+        return state, dict(image.acls.by_id), users
 
     def decide(self, records: list[Any]) -> None:
         machine = self.node.machine
@@ -102,7 +102,7 @@ class ChangingNode:
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes a part of each few records, so that a small image has many parts."""
+    """Limits each part to a few records, so that a small image has many parts."""
     monkeypatch.setattr(module, "PART_ITEMS", 4)
     monkeypatch.setattr(module, "PART_PARTITIONS", 3)
 

@@ -120,22 +120,22 @@ def test_a_restart_shows_exactly_what_was_committed() -> None:
     node.call(DeleteTopicsRequest(topic_names=["a"]), 5)
     node.create("a", 2)
     node.alter(ConfigType.GROUP, "g", ("share.isolation.level", 0, "read_committed"))
-    before = node.picture()
+    before = node.durable_state()
     node.restart()
-    assert node.picture() == before
+    assert node.durable_state() == before
     node.auto_commit = False
     node.send(CreateTopicsRequest(topics=[CreatableTopic(name="c", num_partitions=1, replication_factor=1)]))
     assert node.topics.by_name("c") is not None
     node.auto_commit = True
     node.restart()
-    assert node.picture() == before
+    assert node.durable_state() == before
 
 
 def test_a_failed_commit_is_rolled_back_with_notifications() -> None:
     """The creation gets NOT_CONTROLLER, listeners get the reverse change, and the state is as before."""
     node = BrokerContext()
     node.create("kept", 2)
-    before = node.picture()
+    before = node.durable_state()
     node.heard.take()
     node.auto_commit = False
     created = node.send(CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=2, replication_factor=1)]))
@@ -157,7 +157,7 @@ def test_a_failed_commit_is_rolled_back_with_notifications() -> None:
         ("deleted", "u", 1),
         ("removed", "kept", 2),
     ]
-    assert node.picture() == before
+    assert node.durable_state() == before
     assert node.partitions.get("kept", 1) is not None
     assert node.partitions.get("kept", 2) is None, "partitions that were taken back are not served"
     node.auto_commit = True

@@ -73,7 +73,7 @@ class ControlPlaneModel(RuleBasedStateMachine):
             assert result.error_code == 41
 
     @rule(name=NAMES)
-    def ask(self, name: str) -> None:
+    def look_up(self, name: str) -> None:
         topics = self.node.call(MetadataRequest(topics=[MetadataRequestTopic(name=name)])).topics
         (topic,) = topics
         if name not in self.topics and not self.collides(name):
@@ -164,7 +164,7 @@ class ControlPlaneModel(RuleBasedStateMachine):
         self.failing = False
 
     @invariant()
-    def both_say_the_same(self) -> None:
+    def node_equals_the_model(self) -> None:
         node = self.node
         shown = {topic.name: (topic.topic_id, topic.partitions) for topic in node.topics.all()}
         assert shown == {name: (self.ids[name], topic.partitions) for name, topic in self.topics.items()}

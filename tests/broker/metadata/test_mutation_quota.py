@@ -172,7 +172,7 @@ def test_topics_created_by_metadata_count() -> None:
 
 
 @pytest.mark.parametrize("version", [5, 7])
-def test_a_long_request_tells_the_longest_throttle_time(version: int) -> None:
+def test_a_long_request_returns_the_longest_throttle_time(version: int) -> None:
     """A request that is decided in parts has the throttle time of the part that exceeds the quota most."""
     node = Limited()
     throttle_ms, results = node.create_all(version, *((f"t{index}", 1) for index in range(250)))

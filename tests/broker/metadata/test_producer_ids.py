@@ -102,7 +102,7 @@ def test_no_id_is_allocated_twice_across_crashes_and_failed_commits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "code"),
+    ("invalid", "code"),
     [
         (request(producer_id=5), 42),
         (request(producer_epoch=5), 42),
@@ -111,9 +111,9 @@ def test_no_id_is_allocated_twice_across_crashes_and_failed_commits() -> None:
         (request("t"), 16),
     ],
 )
-def test_invalid_requests_are_refused(asked: InitProducerIdRequest, code: int) -> None:
+def test_invalid_requests_are_refused(invalid: InitProducerIdRequest, code: int) -> None:
     """An id without an epoch, an empty transactional id, a transactional id without a coordinator."""
-    response = BrokerContext().call(asked)
+    response = BrokerContext().call(invalid)
     assert (response.error_code, response.producer_epoch) == (code, 0 if code == 0 else -1)
 
 

@@ -25,7 +25,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 NODE = str(NODE_ID)
 LONG_MAX = 2**63 - 1
 
-# What Apache Kafka 4.3.1 says of its topic settings: name, type, default, bounds, the broker's name.
+# The topic settings of Apache Kafka 4.3.1: name, type, default, bounds, the broker's name.
 TOPIC_TABLE = """
 cleanup.policy|LIST|delete|compact delete|log.cleanup.policy
 compression.gzip.level|INT|-1||compression.gzip.level
@@ -207,7 +207,7 @@ def test_fractions_are_shown_as_java_shows_them(value: float, shown: str) -> Non
     assert show_value(value) == shown
 
 
-def test_a_value_that_a_check_refuses_is_not_called_any_text() -> None:
+def test_the_refusal_of_a_value_names_the_valid_ones() -> None:
     result = BrokerContext().alter(GROUP, "g", ("share.auto.offset.reset", SET, "first"))
     assert result.error_message == (
         "share.auto.offset.reset='first': neither latest nor earliest nor by_duration: with an ISO 8601 duration"
@@ -303,10 +303,10 @@ def test_an_invalid_or_validate_only_request_does_not_change_a_resource() -> Non
     """One invalid setting refuses all changes of the resource."""
     node = BrokerContext()
     node.create("t")
-    before = node.picture()
+    before = node.durable_state()
     assert node.alter(TOPIC, "t", ("flush.ms", SET, "5"), ("retention.ms", SET, "x")).error_code == 40
     assert node.alter(TOPIC, "t", ("flush.ms", SET, "5"), validate_only=True).error_code == 0
-    assert node.picture() == before
+    assert node.durable_state() == before
 
 
 def test_a_value_has_a_maximum_length() -> None:
@@ -322,7 +322,7 @@ def test_a_value_has_a_maximum_length() -> None:
 
 
 def test_alter_configs_replaces_all_settings() -> None:
-    """AlterConfigs removes settings that it does not name; null values and duplicate names get error code 42."""
+    """AlterConfigs removes settings that it does not name; null values and duplicate names get INVALID_REQUEST."""
     node = BrokerContext()
     node.create("t", configs={"flush.ms": "5", "retention.ms": "6"})
     for version in (0, 1, 2):
@@ -337,7 +337,7 @@ def test_alter_configs_replaces_all_settings() -> None:
     assert dict(node.topics.settings_of(TOPIC, "t")) == {}
 
 
-def test_clients_without_rights_learn_nothing_about_settings() -> None:
+def test_clients_without_rights_get_no_error_about_settings() -> None:
     """The request is checked first, then the client's rights, then the resource's settings."""
     node = BrokerContext()
     node.create("t")
@@ -370,7 +370,7 @@ def test_clients_without_rights_learn_nothing_about_settings() -> None:
 def test_invalid_changes_of_a_broker_are_refused(
     name: str, changes: list[tuple[str, int, str | None]], code: int
 ) -> None:
-    """Another broker, a static setting and an invalid value get 42. Unknown names are stored, as in Kafka."""
+    """Other brokers, static settings and invalid values get INVALID_REQUEST. As in Kafka, unknown names are stored."""
     node = BrokerContext()
     assert node.alter(BROKER, name, *changes).error_code == code
 
@@ -479,7 +479,7 @@ def test_a_groups_own_setting_applies_at_once_until_it_is_removed() -> None:
 def test_invalid_changes_of_a_group_are_refused(
     name: str, changes: list[tuple[str, int, str | None]], code: int
 ) -> None:
-    """Unknown settings, invalid values and values outside of the broker's bounds get 40."""
+    """Unknown settings, invalid values and values outside of the broker's bounds get INVALID_CONFIG."""
     assert BrokerContext().alter(GROUP, name, *changes).error_code == code
 
 

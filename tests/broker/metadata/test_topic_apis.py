@@ -59,7 +59,7 @@ NOT_ASKED = -2147483648
 
 # ---------------------------------------------------------------- DeleteTopics
 def test_deletion_can_be_disabled() -> None:
-    """delete.topic.enable=false gets 73, and INVALID_REQUEST before version 3."""
+    """With delete.topic.enable=false requests get TOPIC_DELETION_DISABLED, before version 3 INVALID_REQUEST."""
     node = BrokerContext({"delete.topic.enable": "false"})
     node.create("t")
     for version, code in ((1, 42), (2, 42), (3, 73), (5, 73)):
@@ -90,14 +90,14 @@ def test_internal_topics_stay_as_they_are() -> None:
     node = BrokerContext({"offsets.topic.num.partitions": 2})
     node.control.internal_topics.ensure("__consumer_offsets")
     node.finish()
-    before = node.picture()
+    before = node.durable_state()
     topic_id = node.topics.by_name("__consumer_offsets").topic_id  # type: ignore[union-attr]
     by_name = node.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="__consumer_offsets")])).responses
     by_id = node.call(DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=topic_id)])).responses
     grown = CreatePartitionsTopic(name="__consumer_offsets", count=5, assignments=None)
     (result,) = node.call(CreatePartitionsRequest(topics=[grown])).results
     assert [by_name[0].error_code, by_id[0].error_code, result.error_code] == [17, 17, 37]
-    assert node.picture() == before
+    assert node.durable_state() == before
 
 
 # ---------------------------------------------------------------- CreatePartitions
@@ -135,7 +135,7 @@ def test_invalid_assignments_of_new_partitions_are_refused(
 
 
 def test_an_unknown_topic_has_no_text_and_a_duplicate_has_one_result() -> None:
-    """The unknown topic gets 3 without a message, the duplicate 42 with one."""
+    """The unknown topic gets UNKNOWN_TOPIC_OR_PARTITION without a message, the duplicate INVALID_REQUEST with one."""
     node = BrokerContext()
     node.create("t", 1)
     topics = [CreatePartitionsTopic(name=name, count=3, assignments=None) for name in ("nope", "t", "t")]
@@ -255,9 +255,9 @@ def test_internal_topics_have_kafkas_own_settings() -> None:
             "segment.bytes": "104857600",
         },
     }
-    before = node.picture()
+    before = node.durable_state()
     node.restart()
-    assert node.picture() == before
+    assert node.durable_state() == before
     assert not node.control.internal_topics.ensure("two words")
 
 
@@ -370,7 +370,7 @@ def test_log_dirs_have_sizes_of_existing_partitions() -> None:
     node = BrokerContext()
     node.create("t", 2)
 
-    def asked(topics: Any, version: int = 5) -> DescribeLogDirsResponse:
+    def described(topics: Any, version: int = 5) -> DescribeLogDirsResponse:
         response: DescribeLogDirsResponse = node.call(DescribeLogDirsRequest(topics=topics), version)
         return response
 
@@ -381,20 +381,22 @@ def test_log_dirs_have_sizes_of_existing_partitions() -> None:
         result = DescribeLogDirsResult(log_dir=DATA_DIR, topics=topics, total_bytes=total, usable_bytes=usable)
         return DescribeLogDirsResponse(results=[result])
 
-    assert asked(None) == whole(DescribeLogDirsTopic(name="t", partitions=sizes))
-    assert asked([]) == whole()
+    assert described(None) == whole(DescribeLogDirsTopic(name="t", partitions=sizes))
+    assert described([]) == whole()
     some = [
         DescribableLogDirTopic(topic="t", partitions=[1, 9]),
         DescribableLogDirTopic(topic="nope", partitions=[0]),
     ]
-    assert asked(some) == whole(DescribeLogDirsTopic(name="t", partitions=sizes[1:]))
-    assert asked(None, 3).results[0].total_bytes == -1
+    assert described(some) == whole(DescribeLogDirsTopic(name="t", partitions=sizes[1:]))
+    assert described(None, 3).results[0].total_bytes == -1
     node.apis[35].authorizer = Only()
-    assert asked(None) == DescribeLogDirsResponse(error_code=31)
+    assert described(None) == DescribeLogDirsResponse(error_code=31)
 
 
 def test_elections_are_never_needed() -> None:
-    """Partitions with a leader get 84, missing ones 3; a request for all omits those that need no election."""
+    """Partitions with a leader get ELECTION_NOT_NEEDED, missing ones UNKNOWN_TOPIC_OR_PARTITION; a request for all
+    omits those that need no election.
+    """
     node = BrokerContext()
     node.create("t", 2)
 

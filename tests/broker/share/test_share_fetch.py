@@ -26,7 +26,7 @@ def park(world: World, member: str, epoch: int, partitions: Any = (), **more: An
     return pending
 
 
-def answered(pending: Pending) -> ShareFetchResponse:
+def response_of(pending: Pending) -> ShareFetchResponse:
     assert pending.done
     assert isinstance(pending.response, ShareFetchResponse)
     return pending.response
@@ -39,7 +39,7 @@ def test_a_fetch_waits_for_records() -> None:
     world = World()
     pending = park(world, "m", 0, [0])
     world.produce(2)
-    assert acquired(answered(pending)) == [(0, 1, 1)]
+    assert acquired(response_of(pending)) == [(0, 1, 1)]
     assert len(world.engine.purgatory) == 0
 
 
@@ -49,8 +49,8 @@ def test_a_fetch_without_records_completes_at_its_timeout() -> None:
     world.advance(4999)
     assert not pending.done
     world.advance(1)
-    assert acquired(answered(pending)) == []
-    assert len(answered(pending).responses[0].partitions) == 1, "a first response has every partition"
+    assert acquired(response_of(pending)) == []
+    assert len(response_of(pending).responses[0].partitions) == 1, "a first response has every partition"
 
 
 def test_new_and_released_records_complete_the_waiting_fetches_in_order() -> None:
@@ -58,10 +58,10 @@ def test_new_and_released_records_complete_the_waiting_fetches_in_order() -> Non
     world = World()
     first, second = park(world, "m", 0, [0]), park(world, "n", 0, [0])
     world.produce(3)
-    assert acquired(answered(first)) == [(0, 2, 1)]
+    assert acquired(response_of(first)) == [(0, 2, 1)]
     assert not second.done
     assert world.acknowledge("m", 1, (0, 0, ACCEPT), (1, 1, RELEASE)) == 0
-    assert acquired(answered(second)) == [(1, 1, 2)]
+    assert acquired(response_of(second)) == [(1, 1, 2)]
 
 
 def test_a_fetch_waits_for_min_bytes() -> None:
@@ -71,7 +71,7 @@ def test_a_fetch_waits_for_min_bytes() -> None:
     assert not pending.done
     world.produce(1)
     world.produce(1)
-    assert acquired(answered(pending)) == [(0, 2, 1)]
+    assert acquired(response_of(pending)) == [(0, 2, 1)]
 
 
 def test_a_closed_connection_acquires_nothing() -> None:
@@ -101,7 +101,7 @@ def test_a_reset_by_duration_waits_for_a_young_enough_record() -> None:
     world.produce(2, wall_ms=world.clock.wall_ms() - 3 * 3_600_000)
     pending = park(world, "m", 0, [0], max_wait_ms=100)
     world.advance(100)
-    assert answered(pending).responses[0].partitions[0].error_code == 78
+    assert response_of(pending).responses[0].partitions[0].error_code == 78
     world.produce(1)
     assert world.acquire("m", 1) == [(2, 2, 1)]
 
@@ -117,7 +117,7 @@ def test_an_expired_lock_gives_records_to_another_member() -> None:
     world.advance(29_999)
     assert not waiting.done
     world.advance(1)
-    assert acquired(answered(waiting)) == [(0, 1, 2)]
+    assert acquired(response_of(waiting)) == [(0, 1, 2)]
     assert world.acknowledge("m", 1, (0, 1, ACCEPT)) == 121
     assert world.acknowledge("n", 1, (0, 1, ACCEPT)) == 0
     assert world.share_partition().start_offset == 2
@@ -200,7 +200,7 @@ def test_records_of_a_lost_connection_go_to_a_member_of_another_one() -> None:
     waiting = park(world, "n", 0, [0])
     world.engine.connection_closed(1)
     world.settle()
-    assert acquired(answered(waiting)) == [(0, 1, 2)]
+    assert acquired(response_of(waiting)) == [(0, 1, 2)]
 
 
 def test_partitions_are_forgotten_and_rotated() -> None:
@@ -304,7 +304,7 @@ def test_read_committed_waits_for_the_end_of_a_transaction() -> None:
     assert partition is not None
     partition.append_marker(7, 0, 0, False, world.clock.wall_ms())
     world.settle()
-    assert acquired(answered(waiting)) == [(3, 4, 1)]
+    assert acquired(response_of(waiting)) == [(3, 4, 1)]
 
 
 def test_read_uncommitted_delivers_all_records() -> None:

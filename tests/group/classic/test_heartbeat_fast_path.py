@@ -45,27 +45,27 @@ class World(ClassicWorld):
     def __init__(self, kind: type[HeartbeatApi], authorizer: Denies | None = None) -> None:
         self.kind = kind
         self.authorizer = authorizer
-        self.answers: list[Any] = []
+        self.responses: list[Any] = []
         super().__init__()
 
     def boot(self) -> None:
         super().boot()
         self.heartbeat_api = self.kind(self.context.shards, self.authorizer)
 
-    def ask(self, request: HeartbeatRequest, version: int = 4) -> Any:
+    def send(self, request: HeartbeatRequest, version: int = 4) -> Any:
         """Sends a heartbeat and returns the API's result; a later response is recorded, too."""
         api, context = self.heartbeat_api, RequestContext(version, "client")
         self.context.now.update()
-        place = len(self.answers)
-        self.answers.append(None)
+        place = len(self.responses)
+        self.responses.append(None)
         try:
             result = serve(api, context, request)
         except KafkaError as error:
             result = api.error(context, request, error.code, error.message)
         if isinstance(result, Pending):
-            result.on_complete(lambda response: self.answers.__setitem__(place, response))
+            result.on_complete(lambda response: self.responses.__setitem__(place, response))
         else:
-            self.answers[place] = result
+            self.responses[place] = result
         self.context.finish()
         return result
 
@@ -83,7 +83,7 @@ class World(ClassicWorld):
         groups = context.machine.groups if context.shards.get(0) else {}
         members = [member for group in groups.values() for member in group.members.values()]  # type: ignore[attr-defined]
         return {
-            "answers": self.answers,
+            "responses": self.responses,
             "asked": self.authorizer.asked if self.authorizer is not None else [],
             "groups": repr(groups),
             "sessions": [(repr(member), member.timer and member.timer.deadline_ms) for member in members],
@@ -117,7 +117,7 @@ def play(world: World, script: list[tuple[Any, ...]], state: GroupState | None) 
             case "beat", (who, said):
                 request = world.request(who, **said)
                 for _ in range(2):
-                    world.ask(request)
+                    world.send(request)
             case "wait", (ms,):
                 world.context.advance(ms)
             case "join", (who,):
@@ -148,10 +148,10 @@ def apply_event(world: World, what: str) -> None:
             world.restart()
         case "reload" | "unload" if context.shards.get(0):
             context.unload()
-            world.ask(world.request("leader"))
+            world.send(world.request("leader"))
             if what == "reload":
                 context.shards.load(0, context.engine.node_epoch)
-                world.ask(world.request("leader"))  # while the shard is loading
+                world.send(world.request("leader"))  # while the shard is loading
                 context.slices.finish()
         case "upgrade":
             joining = ConsumerGroupHeartbeatRequest(
@@ -200,7 +200,7 @@ def world(request: Any) -> World:
 def served_fast(world: World, request: HeartbeatRequest) -> bool:
     """Returns True if the fast path serves the request."""
     before = world.heartbeat_api.fast_path.served
-    world.ask(request)
+    world.send(request)
     return world.heartbeat_api.fast_path.served > before
 
 
@@ -219,7 +219,7 @@ def test_a_session_lasts_from_the_last_heartbeat(world):
         world.context.advance(SESSION_MS - 1)
         assert served_fast(world, world.request("leader"))
     assert list(world.group().members) == [world.leader]
-    assert world.answers[-1].error_code == ErrorCode.REBALANCE_IN_PROGRESS, "the others are out"
+    assert world.responses[-1].error_code == ErrorCode.REBALANCE_IN_PROGRESS, "the others are out"
     world.context.advance(SESSION_MS)
     assert list(world.group().members) == []
 
@@ -230,7 +230,7 @@ def test_response_waits_for_the_commit_of_the_state_it_shows():
     world.context.auto_commit = False
     world.sync(world.leader, {world.leader: b"l"})
     assert world.state is STABLE, "before that is durable"
-    waiting = world.ask(world.request("leader"))
+    waiting = world.send(world.request("leader"))
     assert isinstance(waiting, Pending)
     assert (waiting.api, waiting.parked, waiting.done) == (world.heartbeat_api, False, False)
     assert world.heartbeat_api.fast_path.served == 1
@@ -244,4 +244,4 @@ def test_fast_path_declines_a_request_of_a_subclass(world):
 
     request = Request(group_id="g", member_id=world.leader, generation_id=world.generation)
     assert not served_fast(world, request)
-    assert world.answers[-1].error_code == 0
+    assert world.responses[-1].error_code == 0

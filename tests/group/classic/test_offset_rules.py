@@ -102,7 +102,7 @@ def test_offset_delete_keeps_offsets_of_subscribed_topics(
     elif state is PREPARING:
         world.join(world.leader, protocol_type=protocol_type, offer=[("range", metadata)])
         world.context.advance(0)
-        world.ask_id(protocol_type=protocol_type)
+        world.assign_id(protocol_type=protocol_type)
         world.join(world.leader, protocol_type=protocol_type, offer=[("range", metadata), ("more", b"")])
     elif state is DEAD:
         group.transition(DEAD, "the test wants it")
@@ -113,7 +113,7 @@ def test_offset_delete_keeps_offsets_of_subscribed_topics(
 
 def _one_member(protocol_type: str, metadata: bytes) -> World:
     world = World()
-    world.leader = world.ask_id(protocol_type=protocol_type, offer=[("range", metadata)])
+    world.leader = world.assign_id(protocol_type=protocol_type, offer=[("range", metadata)])
     world.join(world.leader, protocol_type=protocol_type, offer=[("range", metadata)])
     world.context.advance(1)
     world.sync(world.leader, {world.leader: b"x"}, protocol_type=protocol_type)

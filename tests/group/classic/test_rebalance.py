@@ -110,7 +110,7 @@ def test_assigned_ids_neither_prolong_nor_delay_the_initial_phase() -> None:
     world = delayed_world()
     call = world.join(version=3)
     world.context.advance(1000)
-    pending = world.ask_id()
+    pending = world.assign_id()
     world.context.advance(DELAY_MS - 1000)
     assert call.done
     assert pending in world.group().pending_joins
@@ -119,7 +119,7 @@ def test_assigned_ids_neither_prolong_nor_delay_the_initial_phase() -> None:
 def test_initial_phase_ends_early_when_the_last_missing_id_expires() -> None:
     """As in Kafka 4, an assigned id that expires while all members are parked ends even the initial phase."""
     world = delayed_world()
-    world.ask_id(session_ms=500)
+    world.assign_id(session_ms=500)
     call = world.join(version=3)
     world.context.advance(499)
     assert not call.done
@@ -188,7 +188,7 @@ def test_absent_static_members_alone_wait_for_their_sessions() -> None:
     world.context.advance(0)
     static = one.response.member_id
     world.sync(static, {static: b"s"})
-    dynamic = world.ask_id(rebalance_ms=1000)
+    dynamic = world.assign_id(rebalance_ms=1000)
     world.join(dynamic, rebalance_ms=1000)
     assert world.state is PREPARING
     world.leave(dynamic)
@@ -220,7 +220,7 @@ def test_first_join_without_a_response_expires_after_five_minutes() -> None:
     world = World()
     member = world.join(version=3, session_ms=100)
     world.context.advance(0)
-    other = world.ask_id(rebalance_ms=2_000_000)
+    other = world.assign_id(rebalance_ms=2_000_000)
     waiting = world.join(other, rebalance_ms=2_000_000, session_ms=100)
     member_id = member.response.member_id
     while world.context.clock.monotonic_ms() < NEW_MEMBER_TIMEOUT_MS - 50:

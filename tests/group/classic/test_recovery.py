@@ -101,7 +101,7 @@ def test_deleted_group_stays_deleted() -> None:
     assert world.delete("g") == {"g": 0}
     world.restart()
     assert "g" not in world.context.machine.groups
-    world.ask_id()
+    world.assign_id()
     assert world.generation == 0
 
 

@@ -1,4 +1,4 @@
-"""A classic group in any state, with members of every kind, and short methods for their requests."""
+"""A classic group in any state, with members of every kind, and methods that send their requests."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class World:
         )
         return self.context.send(self.join_api, request, version=version, client_id=client)
 
-    def ask_id(self, **options: Any) -> str:
+    def assign_id(self, **options: Any) -> str:
         """Sends a dynamic member's first JoinGroup; returns the assigned member id."""
         response = self.join(**options).response
         assert response.error_code == ErrorCode.MEMBER_ID_REQUIRED
@@ -208,7 +208,7 @@ class World:
             self.join(self.static, instance="one")
             self.join(self.leader)
         if pending:
-            self.pending = self.ask_id()
+            self.pending = self.assign_id()
         if state is DEAD:
             self.group().transition(DEAD, "the test wants it")
         assert self.state is state, (self.state, state)
@@ -216,10 +216,10 @@ class World:
         return self
 
     def _stabilise(self) -> None:
-        self.leader = self.ask_id(client="leader")
+        self.leader = self.assign_id(client="leader")
         self.join(self.leader)
         self.context.advance(1)
-        self.follower = self.ask_id(client="follower")
+        self.follower = self.assign_id(client="follower")
         self.join(self.follower)
         static = self.join(instance="one")
         self.join(self.leader)

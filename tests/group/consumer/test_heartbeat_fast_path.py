@@ -53,8 +53,8 @@ class World(ConsumerWorld):
         self.kind = kind
         self.authorizer = authorizer
         self.api = kind(self.shards, self.consumer, authorizer)
-        self.answers: list[Any] = []
-        self.told: dict[str, tuple[int, Owned]] = {}
+        self.responses: list[Any] = []
+        self.known: dict[str, tuple[int, Owned]] = {}
         self.classic = ClassicClient(self, ["t"])
 
     def restart(self) -> None:
@@ -63,7 +63,7 @@ class World(ConsumerWorld):
 
     def request(self, who: str, what: str, **said: Any) -> ConsumerGroupHeartbeatRequest:
         """Returns a client's next heartbeat: a join, one without changes, one with a report, or a leave."""
-        epoch, owned = self.told.get(who, (0, {}))
+        epoch, owned = self.known.get(who, (0, {}))
         fields: dict[str, Any] = {"group_id": GROUP, "member_id": who, "member_epoch": epoch}
         if who == "static":
             fields["instance_id"] = "i"
@@ -82,7 +82,7 @@ class World(ConsumerWorld):
             fields["member_epoch"] += said.pop("epoch")
         return ConsumerGroupHeartbeatRequest(**{**fields, **said})
 
-    def ask(
+    def send_heartbeat(
         self,
         request: ConsumerGroupHeartbeatRequest,
         version: int = 1,
@@ -91,18 +91,18 @@ class World(ConsumerWorld):
     ) -> Any:
         """Sends a heartbeat and returns the API's result; a later response is recorded, too."""
         self.now.update()
-        place = len(self.answers)
-        self.answers.append(None)
+        place = len(self.responses)
+        self.responses.append(None)
 
         def take(response: Any) -> None:
-            self.answers[place] = response
+            self.responses[place] = response
             if request.group_id == GROUP and not response.error_code and request.member_epoch >= 0:
-                _, owned = self.told.get(request.member_id, (0, {}))
+                _, owned = self.known.get(request.member_id, (0, {}))
                 if response.assignment is not None:
                     owned = {t.topic_id: list(t.partitions) for t in response.assignment.topic_partitions}
-                self.told[request.member_id] = response.member_epoch, owned
+                self.known[request.member_id] = response.member_epoch, owned
             elif response.error_code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
-                self.told.pop(request.member_id, None)
+                self.known.pop(request.member_id, None)
 
         context = RequestContext(version, client_id, client_host)
         try:
@@ -120,7 +120,7 @@ class World(ConsumerWorld):
         """Lets members join and send heartbeats until they have their targets."""
         for _ in range(4):
             for who in members:
-                self.ask(self.request(who, "confirm"))
+                self.send_heartbeat(self.request(who, "confirm"))
 
     def observations(self) -> dict[str, Any]:
         """Returns all observable state."""
@@ -128,7 +128,7 @@ class World(ConsumerWorld):
         group = self.machine.groups.get(GROUP) if self.shards.get(0) else None
         members = list(group.members.values()) if isinstance(group, ConsumerGroup) else []
         return {
-            "answers": self.answers,
+            "responses": self.responses,
             "asked": self.authorizer.asked if self.authorizer is not None else [],
             "group": repr(group),
             "members": [(repr(m), m.settled_epoch, m.timer and m.timer.deadline_ms) for m in members],
@@ -185,7 +185,7 @@ def play(world: World, script: list[tuple[Any, ...]], resting: int) -> dict[str,
             case "beat", (client, does, said, context):
                 request = world.request(client, does, **dict(said))
                 for _ in range(2):
-                    world.ask(request, **context)
+                    world.send_heartbeat(request, **context)
             case "wait", (ms,):
                 world.advance(ms)
             case "group", ("session", ms):
@@ -211,7 +211,7 @@ def apply_event(world: World, what: str) -> None:
             world.restart()
         case "reload" | "unload":
             world.shards.unload(0)
-            world.ask(world.request("m0", "beat"))
+            world.send_heartbeat(world.request("m0", "beat"))
             if what == "reload":
                 world.shards.load(0, world.engine.node_epoch)
                 world.slices.finish()
@@ -273,17 +273,17 @@ def world(request: Any) -> World:
 def served_fast(world: World, request: Any, **context: Any) -> bool:
     """Returns True if the fast path serves the request."""
     before = world.api.fast_path.served
-    world.ask(request, **context)
+    world.send_heartbeat(request, **context)
     return world.api.fast_path.served > before
 
 
 def test_a_member_at_rest_gets_the_same_response_object(world):
     request = world.request("m0", "beat")
-    first = world.ask(request)
-    assert world.ask(world.request("m0", "beat")) is first
+    first = world.send_heartbeat(request)
+    assert world.send_heartbeat(world.request("m0", "beat")) is first
     assert (first.error_code, first.member_epoch, first.assignment) == (0, world.group.group_epoch, None)
     world.set_group(GROUP, consumer_heartbeat_interval_ms=7_000)
-    assert world.ask(request).heartbeat_interval_ms == 7_000
+    assert world.send_heartbeat(request).heartbeat_interval_ms == 7_000
     assert served_fast(world, request)
 
 
@@ -299,7 +299,7 @@ def test_fast_path_serves_members_at_rest_only(world):
 
 
 def test_a_pattern_is_checked_with_every_heartbeat(world):
-    world.ask(world.request("m1", "join", subscribed_topic_names=None, subscribed_topic_regex="u"))
+    world.send_heartbeat(world.request("m1", "join", subscribed_topic_names=None, subscribed_topic_regex="u"))
     world.rest("m0", "static", "m1")
     assert served_fast(world, world.request("m0", "beat"))
     world.make_topic("u2", 1)
@@ -326,10 +326,10 @@ def test_response_waits_for_the_commit_of_the_state_it_shows():
     world = World(ConsumerGroupHeartbeatApi)
     world.rest("m0", "m1")
     world.auto_commit = False
-    world.ask(world.request("m1", "leave"))
+    world.send_heartbeat(world.request("m1", "leave"))
     group = world.group
     group.assignment_epoch = group.group_epoch = group.members["m0"].settled_epoch  # as if no work were due
-    waiting = world.ask(world.request("m0", "beat"))
+    waiting = world.send_heartbeat(world.request("m0", "beat"))
     assert isinstance(waiting, Pending)
     assert (waiting.api, waiting.parked, waiting.done) == (world.api, False, False)
     assert world.api.fast_path.served > 0
@@ -341,9 +341,9 @@ def test_fast_path_declines_a_request_of_a_subclass(world):
     class Request(ConsumerGroupHeartbeatRequest):
         """A request of a subclass with the same fields."""
 
-    epoch, _ = world.told["m0"]
+    epoch, _ = world.known["m0"]
     assert not served_fast(world, Request(group_id=GROUP, member_id="m0", member_epoch=epoch))
-    assert world.answers[-1].error_code == 0
+    assert world.responses[-1].error_code == 0
 
 
 def test_slot_layout_refuses_names_without_a_slot():

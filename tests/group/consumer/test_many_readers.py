@@ -1,4 +1,4 @@
-"""Many groups depend on a topic that changes: they learn of it in slices."""
+"""Many groups depend on a topic that changes: they are notified in slices."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def join(world: World, groups: list[str], *names: str) -> None:
 
 
 def unaware(world: World) -> list[str]:
-    """Returns the groups that have not learned of a change."""
+    """Returns the groups that have not been notified of a change."""
     return [group_id for group_id, group in world.machine.groups.items() if not group.refresh_due()]  # type: ignore[attr-defined]
 
 
-def test_few_groups_learn_of_a_change_at_once(world: World) -> None:
+def test_few_groups_are_notified_of_a_change_at_once(world: World) -> None:
     join(world, GROUPS[:3], "a")
     world.machine.on_topic_changed("a")
     assert not unaware(world)
     assert not world.slices
 
 
-def test_many_groups_learn_of_a_change_in_slices(world: World) -> None:
+def test_many_groups_are_notified_of_a_change_in_slices(world: World) -> None:
     """At once, 60,000 groups of a topic would take 10 ms, for each of the topics that a request deletes."""
     join(world, GROUPS, "a")
     join(world, ["other", "another"], "b")
@@ -55,7 +55,7 @@ def test_many_groups_learn_of_a_change_in_slices(world: World) -> None:
     assert not world.machine.changed_topics
 
 
-def test_groups_of_several_changed_topics_learn_of_them_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_of_several_changed_topics_are_notified_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     join(world, GROUPS, "a", "b", "c")
     notified: list[Any] = []
 

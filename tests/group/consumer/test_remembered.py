@@ -46,11 +46,11 @@ class Life:
         if self.forgets:
             self._forget()
         request = self._request()
-        answer = serve(self.api, CONTEXT, request)
+        result = serve(self.api, CONTEXT, request)
         self.context.pipeline.commit()
         self.context.slices.finish()
-        response = answer.response if isinstance(answer, Pending) else answer
-        self._hear(request, response)
+        response = result.response if isinstance(result, Pending) else result
+        self._remember(request, response)
         self.context.advance(self.random.choice([0, 5, 40]))
         return response
 
@@ -92,7 +92,7 @@ class Life:
             request.topic_partitions = owned
         return request
 
-    def _hear(self, request: ConsumerGroupHeartbeatRequest, response: Any) -> None:
+    def _remember(self, request: ConsumerGroupHeartbeatRequest, response: Any) -> None:
         member_id = request.member_id
         if response.error_code or request.member_epoch < 0:
             assert response.error_code in (0, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH), response

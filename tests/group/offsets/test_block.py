@@ -29,12 +29,14 @@ fields = {
     "committed_metadata": st.none() | st.text(max_size=12) | st.just("x" * 200),
 }
 # A request's own class, whose slots are read in place, and another class with these attributes.
-asked = st.builds(OffsetCommitRequestPartition, **fields) | st.builds(SimpleNamespace, **fields)
-topics = st.tuples(names, uuid, st.lists(st.tuples(asked, st.sampled_from([0, 0, 3])), max_size=5), st.booleans())
+requested_partitions = st.builds(OffsetCommitRequestPartition, **fields) | st.builds(SimpleNamespace, **fields)
+topics = st.tuples(
+    names, uuid, st.lists(st.tuples(requested_partitions, st.sampled_from([0, 0, 3])), max_size=5), st.booleans()
+)
 times = st.tuples(int64, st.just(-1) | int64)
 
 
-def answer(partition_index: int, error_code: int) -> tuple[int, int]:
+def response_entry(partition_index: int, error_code: int) -> tuple[int, int]:
     return partition_index, error_code
 
 
@@ -44,7 +46,7 @@ def make(group: str, now_ms: int, expire_ms: int, limit: int, wanted: list[Any])
     responses = []
     for topic, topic_id, entries, refused in wanted:
         codes = [code for _, code in entries] if refused else None
-        responses.append(block.add(topic, topic_id, [entry for entry, _ in entries], codes, answer, {}))
+        responses.append(block.add(topic, topic_id, [entry for entry, _ in entries], codes, response_entry, {}))
     return block, responses
 
 
@@ -101,12 +103,12 @@ def test_the_store_equals_that_of_single_records(commits):
 @given(st.text(max_size=20), st.integers(0, 20))
 def test_metadata_is_measured_in_utf16_code_units(metadata, limit):
     entry = OffsetCommitRequestPartition(committed_metadata=metadata)
-    ((_, code),) = OffsetBlock("g", 0, -1, limit, Record).add("t", bytes(16), [entry], None, answer, {})
+    ((_, code),) = OffsetBlock("g", 0, -1, limit, Record).add("t", bytes(16), [entry], None, response_entry, {})
     assert code == (12 if reference.is_too_long(metadata, limit) else 0)
 
 
 @settings(deadline=None)
-@given(st.lists(asked), st.integers(0, 10))
+@given(st.lists(requested_partitions), st.integers(0, 10))
 def test_unknown_partitions_get_an_error_in_request_order(partitions, count):
     codes = [0 if entry.partition_index < count else 3 for entry in partitions]
     assert unknown_partitions(partitions, count, 3) == (codes if any(codes) else None)
@@ -130,7 +132,9 @@ def test_responses_without_an_error_are_shared():
 
 def test_a_full_batch_refuses_further_records():
     block = OffsetBlock("g", 0, -1, 10, Record)
-    block.add("t", bytes(16), [OffsetCommitRequestPartition(partition_index=p) for p in range(3)], None, answer, {})
+    block.add(
+        "t", bytes(16), [OffsetCommitRequestPartition(partition_index=p) for p in range(3)], None, response_entry, {}
+    )
     batch = BatchBuilder(61 + block.size_bytes // 2, base_timestamp_ms=0)
     assert not block.append_to(batch, 0)
     assert batch.count == 1
@@ -157,7 +161,7 @@ def test_a_block_is_stored_once():
 def test_values_too_large_for_a_record_are_refused(group, entry, expire_ms, error):
     block = OffsetBlock(group, 0, expire_ms, 40_000, Record)
     with pytest.raises((ValueError, OverflowError, TypeError), match=error):
-        block.add("t", bytes(16), [OffsetCommitRequestPartition(**entry)], None, answer, {})
+        block.add("t", bytes(16), [OffsetCommitRequestPartition(**entry)], None, response_entry, {})
     assert list(block) == []
 
 
@@ -186,16 +190,16 @@ def test_a_wrong_length_is_handled(said):
     codes = [0 if entry.partition_index < 4 else 3 for entry in entries]
     assert unknown_partitions(entries, 4, 3) == codes
     block = OffsetBlock("g", 0, -1, 10, Record)
-    assert block.add("t", bytes(16), entries, codes, answer, {}) == [
+    assert block.add("t", bytes(16), entries, codes, response_entry, {}) == [
         (entry.partition_index, code) for entry, code in zip(entries, codes, strict=True)
     ]
     assert [record.value.committed_offset for record in block] == [0, 1, 2, 3] * 50
     with pytest.raises(ValueError, match="more than the 3 partitions that were checked"):
-        OffsetBlock("g", 0, -1, 10, Record).add("t", bytes(16), entries, [0, 0, 3], answer, {})
+        OffsetBlock("g", 0, -1, 10, Record).add("t", bytes(16), entries, [0, 0, 3], response_entry, {})
 
 
 def test_a_length_beyond_memory_is_refused():
     entries = Misjudged([OffsetCommitRequestPartition()])
     entries.said = (1 << 64) // 48 + 2  # the size in bytes overflows 64 bits to a small number
     with pytest.raises(OverflowError, match="a commit of"):
-        OffsetBlock("g", 0, -1, 10, Record).add("t", bytes(16), entries, None, answer, {})
+        OffsetBlock("g", 0, -1, 10, Record).add("t", bytes(16), entries, None, response_entry, {})

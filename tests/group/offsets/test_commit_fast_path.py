@@ -53,7 +53,7 @@ class World(OffsetsContext):
         self.commits = kind(self.shards, self.topics, authorizer)
         self.auto_commit = False
         self.member_id = ""
-        self.answers: list[Any] = []
+        self.responses: list[Any] = []
 
     def join(self) -> None:
         """Joins the only member of the classic group "members", at generation 1."""
@@ -72,23 +72,23 @@ class World(OffsetsContext):
         self.call(SyncGroupApi(self.shards, None), request, version=2)
         self.auto_commit = False
 
-    def ask(self, version: int, request: OffsetCommitRequest) -> None:
+    def send_commit(self, version: int, request: OffsetCommitRequest) -> None:
         """Sends a commit; a later response is recorded, too."""
         self.now.update()
-        place = len(self.answers)
-        self.answers.append(None)
+        place = len(self.responses)
+        self.responses.append(None)
         result = serve(self.commits, RequestContext(version, "client"), request)
         if isinstance(result, Pending):
-            result.on_complete(lambda response: self.answers.__setitem__(place, response))
+            result.on_complete(lambda response: self.responses.__setitem__(place, response))
         else:
-            self.answers[place] = result
+            self.responses[place] = result
 
     def observations(self) -> dict[str, Any]:
         """Returns all observable state."""
         self.commit()
         members = self.machine.groups.get("members")
         return self.state() | {
-            "answers": self.answers,
+            "responses": self.responses,
             "log": self.written(),
             "commits": self.machine.offsets.commits,
             "sessions": [m.timer.deadline_ms for m in members.members.values()] if members else [],
@@ -159,7 +159,7 @@ def play(world: World, script: list[tuple[str, int, Any]]) -> dict[str, Any]:
         match what:
             case "commit":
                 for _ in range(2):
-                    world.ask(number, copy_of(*request, world.member_id))
+                    world.send_commit(number, copy_of(*request, world.member_id))
             case "drop" if world.topics.by_name("t"):
                 world.topics.remove("t")
             case "grow":
@@ -172,7 +172,7 @@ def play(world: World, script: list[tuple[str, int, Any]]) -> dict[str, Any]:
                 world.commit()
             case "unload" if world.shards.get(0):
                 world.shards.unload(0)
-                world.ask(9, OffsetCommitRequest(group_id="g", topics=[one("t", 0)]))
+                world.send_commit(9, OffsetCommitRequest(group_id="g", topics=[one("t", 0)]))
                 world.shards.load(0, world.engine.node_epoch)
                 world.slices.finish()
             case "wait":
@@ -218,9 +218,9 @@ def world(request: Any) -> World:
 
 def commit(world: World, version: int = 9, *topics: OffsetCommitRequestTopic, group: str = "g") -> Any:
     """Sends a commit, and waits for the response."""
-    world.ask(version, OffsetCommitRequest(group_id=group, topics=list(topics) or [one("t", 0)]))
+    world.send_commit(version, OffsetCommitRequest(group_id=group, topics=list(topics) or [one("t", 0)]))
     world.pipeline.commit()
-    return world.answers[-1]
+    return world.responses[-1]
 
 
 def codes(response: Any) -> list[int]:
@@ -284,9 +284,9 @@ def test_fast_path_declines_a_request_of_a_subclass(world):
     class Request(OffsetCommitRequest):
         """A request of a subclass with the same fields."""
 
-    world.ask(9, Request(group_id="g", topics=(one("t", 0),)))
+    world.send_commit(9, Request(group_id="g", topics=(one("t", 0),)))
     world.pipeline.commit()
-    assert codes(world.answers[-1]) == [0]
+    assert codes(world.responses[-1]) == [0]
     assert world.commits.fast_path.remembered == 0
 
 
@@ -302,10 +302,10 @@ def test_fast_path_declines_a_request_that_grows_while_its_group_validates_it():
         return 0
 
     with mock.patch.object(type(group), "validate_offset_commit", grows):
-        world.ask(9, request)
+        world.send_commit(9, request)
     world.pipeline.commit()
     assert world.commits.fast_path.served == 0
-    assert codes(world.answers[-1]) == [0] * 1_001
+    assert codes(world.responses[-1]) == [0] * 1_001
     assert world.machine.offsets.count("members") == 1
 
 

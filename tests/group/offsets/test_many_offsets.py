@@ -108,7 +108,7 @@ def test_the_comparison_with_many_deleted_topics_counts(monkeypatch: pytest.Monk
     assert len([*deletion.delete_topics(context.machine)]) == len(groups), "each group needs four steps"
 
 
-def test_partitions_of_a_deleted_topic_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_partition_of_a_deleted_topic_is_examined_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slice continues where the one before ended."""
     monkeypatch.setattr(work, "SLICE_STEPS", 4)
     context = OffsetsContext(topics={"topic": 20})

@@ -23,7 +23,7 @@ ZERO = bytes(16)
 NOW_MS = 1_700_000_000_123
 
 
-def asked(partition=3, offset=42, epoch=5, metadata: str | None = "note"):
+def requested_partition(partition=3, offset=42, epoch=5, metadata: str | None = "note"):
     return SimpleNamespace(
         partition_index=partition,
         committed_offset=offset,
@@ -40,7 +40,7 @@ def offset_record(group, topic, topic_id, wanted, now_ms, expire_ms=-1) -> Recor
 
 
 def test_an_offset_is_written_with_version_4():
-    record = offset_record("g", "t", TOPIC_ID, asked(), NOW_MS)
+    record = offset_record("g", "t", TOPIC_ID, requested_partition(), NOW_MS)
     assert record.key.encode_key().hex(" ", 1) == "00 01 00 01 67 00 01 74 00 00 00 03"
     assert record.value.encode_value(record.version).hex() == (
         "0004"  # version
@@ -53,12 +53,12 @@ def test_an_offset_is_written_with_version_4():
 
 
 def test_an_unknown_topic_id_is_not_written():
-    record = offset_record("g", "t", ZERO, asked(metadata=None), NOW_MS)
+    record = offset_record("g", "t", ZERO, requested_partition(metadata=None), NOW_MS)
     assert record.value.encode_value(record.version).hex() == "0004000000000000002a00000005010000018bcfe5687b00"
 
 
 def test_an_expiry_time_is_written_with_version_1_which_has_neither_epoch_nor_topic_id():
-    record = offset_record("g", "t", TOPIC_ID, asked(), NOW_MS, NOW_MS + 1)
+    record = offset_record("g", "t", TOPIC_ID, requested_partition(), NOW_MS, NOW_MS + 1)
     assert record.value.encode_value(record.version).hex() == (
         "0001000000000000002a00046e6f74650000018bcfe5687b0000018bcfe5687c"
     )
@@ -67,7 +67,7 @@ def test_an_expiry_time_is_written_with_version_1_which_has_neither_epoch_nor_to
 
 
 def test_a_tombstone_has_the_same_key_and_no_value():
-    assert tombstone("g", "t", 3).key == offset_record("g", "t", TOPIC_ID, asked(), NOW_MS).key
+    assert tombstone("g", "t", 3).key == offset_record("g", "t", TOPIC_ID, requested_partition(), NOW_MS).key
     assert tombstone("g", "t", 3).value is None
 
 
@@ -81,7 +81,7 @@ def test_a_tombstone_has_the_same_key_and_no_value():
     st.binary(min_size=16, max_size=16),
 )
 def test_encoded_records_decode_to_the_same_values(group, topic, partition, offset, epoch, metadata, topic_id):
-    record = offset_record(group, topic, topic_id, asked(partition, offset, epoch, metadata), NOW_MS)
+    record = offset_record(group, topic, topic_id, requested_partition(partition, offset, epoch, metadata), NOW_MS)
     key = decode_key(TOPIC_NAME, record.key.encode_key())
     assert key == OffsetCommitKey(group=group, topic=topic, partition=partition)
     assert decode_value(key, record.value.encode_value(record.version)) == OffsetCommitValue(
