@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from kcore.cluster.local.locks import FileLock
 from kcore.log import LogError
 from kcore.log.data_folder import DataFolder
+from kcore.log.errors import StoreUnavailableError
 from tests.processes.shared import LocalShared
 
 REFUSED = "lock.mdb was removed or replaced while processes serve the folder: restart all of them together"
@@ -39,3 +41,20 @@ def test_a_copy_that_no_process_serves_has_its_own_lock_file(tmp_path: Path) -> 
     shutil.copy(shared.path / "lock.mdb", tmp_path / "lock.mdb")
     (tmp_path / "lock.mdb").replace(shared.path / "lock.mdb")
     shared.open().close()
+
+
+def test_a_removed_lock_is_not_held_beside_the_one_that_replaced_it(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    first, second = FileLock(str(path), 0.0), FileLock(str(path), 0.0)
+    first.acquire()
+    first.release()
+    path.unlink()
+    second.acquire()
+    with pytest.raises(StoreUnavailableError):
+        first.acquire()
+    second.release()
+    first.acquire()
+    with pytest.raises(StoreUnavailableError):
+        second.acquire()
+    first.close()
+    second.close()

@@ -48,6 +48,10 @@ class FileLock:
         """
         self._open()
         self._wait()
+        while not os.fstat(self._fd).st_nlink:  # an operator has removed the file: others lock the one that replaced it
+            self.close()
+            self._open()
+            self._wait()
 
     def release(self) -> None:
         """Releases the lock, if this object holds it."""
