@@ -153,6 +153,10 @@ class ClusterEngine(Engine):
         """Returns True if this node is the controller and has replayed the whole metadata log."""
         return self._deciding
 
+    def may_decide(self) -> bool:
+        """Returns True if this node decides, and its lease as the controller is certain. It reads the clock."""
+        return self._deciding and self.membership.may_decide()
+
     def _make_cluster(self) -> SharedClusterView:
         self.membership = Membership(
             self.store, self._lease, self._taken_ms, self.clock, self.wheel, self._timing, run_inline
@@ -188,7 +192,7 @@ class ClusterEngine(Engine):
         self.forwarder = Forwarder(self.cluster, self, self.wheel, self.now, self._mute)
         self._guard = LeaseGuard(
             self.membership.local,
-            self.decides,
+            self.may_decide,
             self.forwarder,
             self.topics,
             node_id=self.config.node_id,
@@ -306,7 +310,7 @@ class ClusterEngine(Engine):
         ]
 
     def _envelope_api(self, access: NodeAccess, max_elements: int) -> EnvelopeApi:
-        return EnvelopeApi(self.submit, self.control.internal_topics.ensure, self.decides, access, max_elements)
+        return EnvelopeApi(self.submit, self.control.internal_topics.ensure, self.may_decide, access, max_elements)
 
     def _first_epoch(self) -> int | None:
         return None

@@ -296,7 +296,12 @@ def configured_timing(config: Config) -> Timing:
             f"broker.session.timeout.ms={ttl_ms}, broker.heartbeat.interval.ms={renew_ms}: a session must have at "
             f"least {MIN_SESSION_MS} ms and two heartbeat intervals"
         )
-    return timing._replace(ttl_ms=ttl_ms, margin_ms=max(100, ttl_ms // 12), renew_ms=renew_ms)
+    return timing._replace(
+        ttl_ms=ttl_ms,
+        margin_ms=max(100, ttl_ms // 12),
+        renew_ms=renew_ms,
+        controller_ttl_ms=max(MIN_SESSION_MS, ttl_ms // 3),
+    )
 
 
 def _call(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
+from kcore.broker.cluster.forwarding import RETRY_FOR_MS
 from kcore.broker.metadata.image import ConfigType
+from kcore.cluster.memory_store import MemoryClusterStore
 from kcore.config.security import STANDARD_AUTHORIZER
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.alter_configs import AlterableConfig as WholeConfig
@@ -48,7 +50,7 @@ def resource(kind: ConfigType, name: object, setting: str, value: str) -> AlterC
 def altered(node: Node, *resources: AlterConfigsResource, dry: bool = False, who: str = "User:a") -> list[int]:
     """Returns the codes of the resources, whose results must be in their order."""
     request = IncrementalAlterConfigsRequest(resources=list(resources), validate_only=dry)
-    results = node.send(request, principal=who).responses
+    results = node.send(request, principal=who, wait_ms=2 * RETRY_FOR_MS).responses
     assert [(result.resource_type, result.resource_name) for result in results] == [
         (one.resource_type, one.resource_name) for one in resources
     ]
@@ -140,8 +142,11 @@ def test_whole_changes_are_checked_and_forwarded_too(world: ClusterWorld) -> Non
     assert setting_of(node, MOST_BYTES) == 123456
 
 
-def test_without_a_controller_only_the_own_loggers_are_changed(world: ClusterWorld) -> None:
+def test_without_a_controller_only_the_own_loggers_are_changed(
+    world: ClusterWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     node = follower(world)
+    monkeypatch.setattr(MemoryClusterStore, "take_controller", lambda *_: None)
     world.controller.kill()
     logger = resource(ConfigType.BROKER_LOGGER, node.node_id, LOGGER, "ERROR")
     assert altered(node, logger, resource(ConfigType.BROKER, node.node_id, MOST_BYTES, "123456")) == [

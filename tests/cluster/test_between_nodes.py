@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from kcore.broker.cluster.forwarding import seal, unseal
+from kcore.broker.cluster.forwarding import RETRY_FOR_MS, RETRY_MS, seal, unseal
 from kcore.broker.cluster.node_access import NodeAccess, NodeSecrets
 from kcore.broker.metadata.image import ConfigType
+from kcore.cluster.memory_store import MemoryClusterStore
 from kcore.errors import KafkaError
 from kcore.process_logging import LINES_BURST
 from kcore.protocol.api_keys import ApiKey
@@ -31,7 +32,7 @@ from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTop
 from kcore.runtime import Pending, RequestContext
 from kcore.server.dispatch import Dispatch
 from kcore_ext.codec.frames import encode_request
-from tests.cluster.world import Call, Client, ClusterWorld, Node, check, from_node
+from tests.cluster.world import TIMING, Call, Client, ClusterWorld, Node, check, from_node
 from tests.kit import create, make_topic
 
 CONTEXT = RequestContext(7, "admin", "/10.1.2.3", "PUBLIC", "User:alice", 9)
@@ -235,7 +236,8 @@ def test_the_refusal_of_an_envelope_is_logged_by_its_sender(
     controller.engine.node_secrets.update([])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(NodeSecrets, "update", lambda self, nodes: None)  # no poll tells it the secrets
-        assert sender.send(create("t")).topics[0].error_code == ErrorCode.NOT_CONTROLLER
+        response = sender.send(create("t"), wait_ms=2 * RETRY_FOR_MS)
+        assert response.topics[0].error_code == ErrorCode.NOT_CONTROLLER
     number = controller.engine.config.node_id
     text = f"the controller, node {number}, refused CREATE_TOPICS of a client of this node"
     assert any(f"{text} with CLUSTER_AUTHORIZATION_FAILED" in line for line in caplog.messages)
@@ -282,11 +284,55 @@ def test_the_controllers_error_reaches_the_client(world: ClusterWorld) -> None:
     assert result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-def test_without_a_controller_changes_are_refused_with_a_retriable_error(world: ClusterWorld) -> None:
-    world.controller.kill()
-    (result,) = world.nodes[2].send(create("t")).topics
-    assert result.error_code == ErrorCode.NOT_CONTROLLER
+def test_without_a_controller_changes_are_refused_with_a_retriable_error(
+    world: ClusterWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryClusterStore, "take_controller", lambda *_: None)
+        world.controller.kill()
+        (result,) = world.nodes[2].send(create("t"), wait_ms=2 * RETRY_FOR_MS).topics
+        assert result.error_code == ErrorCode.NOT_CONTROLLER
     Client(world).create("t")
+    check(world)
+
+
+def test_a_client_of_another_node_sees_no_error_when_the_controller_dies(world: ClusterWorld) -> None:
+    """The next controller decides after the controller's lease, which is shorter than that of a node."""
+    killed_ms = world.clock.monotonic_ms()
+    dead = world.controller
+    dead.kill()
+    for number, node in enumerate(world.up):
+        response = node.send(create(f"t{number}"), wait_ms=RETRY_FOR_MS)
+        assert response.topics[0].error_code == ErrorCode.NONE
+    most_ms = TIMING.controller_ttl_ms + 2 * RETRY_MS + TIMING.poll_ms
+    assert most_ms < RETRY_FOR_MS
+    assert world.clock.monotonic_ms() - killed_ms <= most_ms
+    leaders = [leader.leader for leader in world.open_store().leaders()]
+    assert dead.node_id in leaders, "its partitions move once its own lease has ended"
+    world.advance(TIMING.ttl_ms)
+    check(world)
+
+
+def test_a_controller_that_was_paused_decides_nothing_after_its_lease(world: ClusterWorld) -> None:
+    """Its metadata are old, although its lease as a node is still valid."""
+    make_topic(world.nodes[2], "t")
+    world.advance(500)
+    zombie = world.controller
+    assert zombie.engine is not None
+    zombie.paused = True
+    world.advance(TIMING.controller_ttl_ms + 500)
+    successor = next(node for node in world.up if node is not zombie)
+    deleted = successor.send(DeleteTopicsRequest(topic_names=["t"], timeout_ms=100), 5, wait_ms=RETRY_FOR_MS)
+    assert deleted.responses[0].error_code == ErrorCode.NONE
+    assert zombie.engine.membership.is_serving()
+    pending = zombie.engine.submit(RequestContext(7), create("t"))
+    assert isinstance(pending, Pending), "not TOPIC_ALREADY_EXISTS: it sends the request to the present controller"
+    envelope = zombie.engine.submit(from_node(successor.node_id), seal(CONTEXT, create("t")))
+    assert envelope.error_code == ErrorCode.NOT_CONTROLLER
+    zombie.paused = False
+    world.advance(RETRY_FOR_MS)
+    assert pending.response.topics[0].error_code == ErrorCode.NONE
+    assert world.controller is not zombie
     check(world)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kcore.broker.cluster.forwarding import Forwarder
+from kcore.broker.cluster.forwarding import RETRY_FOR_MS, Forwarder
 from kcore.broker.cluster.leadership import LeadershipKeeper
 from kcore.broker.cluster.membership import run_inline
 from kcore.broker.cluster.producer_ids import SharedProducerIds
@@ -143,6 +143,32 @@ def test_a_node_whose_calls_cannot_start_renews_and_looks_when_they_can(
     world.close()
 
 
+@pytest.mark.parametrize("error", [MemoryError, RuntimeError])
+def test_a_controller_whose_renewals_cannot_start_decides_again_when_they_can(
+    world: ClusterWorld, error: type[Exception]
+) -> None:
+    controller = world.controller
+    assert controller.engine is not None
+    membership = controller.engine.membership
+    failed = []
+
+    def run(call: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        failed.append(1)
+        raise error("no thread can start")
+
+    membership.run_renewal = run
+    before = len(controller.engine.wheel)
+    world.advance(TIMING.controller_ttl_ms - TIMING.controller_margin_ms)
+    assert len(failed) >= TIMING.controller_ttl_ms // TIMING.controller_renew_ms - 1
+    assert len(controller.engine.wheel) <= before, "a failed step plans no second one"
+    assert not controller.engine.may_decide()
+    membership.run_renewal = run_inline
+    world.advance(TIMING.controller_ttl_ms)
+    assert world.controller.engine is not None, "one node decides"
+    assert not membership.fenced
+    world.close()
+
+
 def test_a_fencing_that_cannot_start_is_repeated(world: ClusterWorld) -> None:
     controller, victim = world.controller.engine, follower(world)
     assert controller is not None
@@ -197,7 +223,7 @@ def test_an_unreadable_response_of_the_controller_is_an_error_for_the_client(wor
     api = engine.apis[CreateTopicsRequest.API_KEY]
     forwarder = Forwarder(engine.cluster, Damaging(), engine.wheel, engine.now)
     pending = forwarder.forward(api, RequestContext(7, client_host="/127.0.0.1"), create("t"))
-    world.advance(1_000)
+    world.advance(RETRY_FOR_MS + 200)
     assert pending.done
     assert pending.response.topics[0].error_code == ErrorCode.NOT_CONTROLLER
     world.close()

@@ -251,7 +251,8 @@ def test_wrong_credentials_between_nodes_are_logged(caplog: pytest.LogCaptureFix
     ("settings", "timing"),
     [
         ({}, Timing()),
-        ({"broker.session.timeout.ms": "12000"}, Timing(12_000, 1_000, 3_000, 200)),
+        ({"broker.session.timeout.ms": "12000"}, Timing(12_000, 1_000, 3_000, 200, 4_000)),
+        ({"broker.session.timeout.ms": "1500"}, Timing(1_500, 125, 375, 200, 1_000)),
         ({"broker.heartbeat.interval.ms": "1000"}, Timing(6_000, 500, 1_000, 200)),
     ],
 )

@@ -190,8 +190,10 @@ class Node:
             engine.commit()
             engine.slices.finish()
 
-    def send(self, request: Any, version: int | None = None, principal: str = "User:ANONYMOUS") -> Any:
-        """Returns the response, or the Pending of a parked request."""
+    def send(
+        self, request: Any, version: int | None = None, principal: str = "User:ANONYMOUS", wait_ms: int = 20 * STEP_MS
+    ) -> Any:
+        """Returns the response, or the Pending of a request that is still parked after some ms."""
         assert self.engine is not None
         served = self.engine.newest_version(request) if version is None else version
         context = RequestContext(served, "test", principal=principal, node_secret=secret_of(self.node_id))
@@ -201,7 +203,7 @@ class Node:
             self.engine.slices.finish()
             self.engine.commit()
         if isinstance(response, Pending) and not self.paused:
-            for _ in range(20):
+            for _ in range(wait_ms // STEP_MS):
                 if response.done:
                     break
                 self.world.advance(STEP_MS)

@@ -64,8 +64,11 @@ ENVELOPED: Final = FORWARDED | {ApiKey.METADATA}
 """The APIs whose requests an envelope may have. Metadata creates topics as a side effect, on the controller only."""
 
 RETRY_MS: Final = 100
-RETRY_FOR_MS: Final = 800
-"""The time for which a request is sent again, so that clients do not see that another node becomes the controller."""
+RETRY_FOR_MS: Final = 3_000
+"""The time for which a request is sent again, so that clients do not see that another node becomes the controller.
+
+It is longer than the controller's lease, because some clients do not repeat a request after NOT_CONTROLLER.
+"""
 
 UNUSABLE: Final = REFUSED + "%s. It was sent by a node of another version, or by a client that is no node"
 
@@ -272,7 +275,7 @@ class EnvelopeApi(Api[EnvelopeRequest, EnvelopeResponse]):
     Args:
         submit: decides the client's request: context, request.
         make_topic: starts creating a coordinators' topic, by name.
-        decides: returns True if this node is the controller.
+        decides: returns True if this node is certainly the controller.
         access: recognizes requests of other nodes.
         max_elements: the largest number of array elements of a client's request.
     """

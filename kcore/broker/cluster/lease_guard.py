@@ -41,7 +41,7 @@ class LeaseGuard:
 
     Args:
         lease: the node's lease by its own clock.
-        decides: returns True if this node is the controller.
+        decides: returns True if this node is certainly the controller.
         forwarder: sends requests to the controller.
         topics: the metadata.
         node_id: this node.

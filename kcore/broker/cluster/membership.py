@@ -30,12 +30,25 @@ class Timing(NamedTuple):
             the clocks of the node and the store.
         renew_ms: the time between two renewals.
         poll_ms: the time between two polls of the metadata log and the nodes.
+        controller_ttl_ms: the time for which a renewal extends the controller's lease. It may be shorter than `ttl_ms`,
+            because the epoch of the metadata log refuses the writes of an earlier controller.
     """
 
     ttl_ms: int = 6_000
     margin_ms: int = 500
     renew_ms: int = 1_500
     poll_ms: int = 200
+    controller_ttl_ms: int = 2_000
+
+    @property
+    def controller_renew_ms(self) -> int:
+        """The time between two renewals of the controller's lease."""
+        return max(1, self.controller_ttl_ms // 4)
+
+    @property
+    def controller_margin_ms(self) -> int:
+        """The time before the end of the controller's lease at which the controller stops to decide."""
+        return self.controller_ttl_ms // 8
 
 
 class Runner(Protocol):
@@ -112,9 +125,11 @@ class Membership:
 
     __slots__ = (
         "_clock",
+        "_controller_until_ms",
         "_lapsed_until_ms",
         "_polling",
         "_renewing",
+        "_renewing_controller",
         "_repeats_poll",
         "_steady_from_ms",
         "_store",
@@ -146,12 +161,14 @@ class Membership:
         self._wheel = wheel
         self.run = self.run_renewal = run
         self._renewing = False
+        self._renewing_controller = False
         self._polling = False
         # True if a change was notified during a poll of the cluster, which may have missed the change
         self._repeats_poll = False
         self.timing = timing
         self.lease = lease
         self.controller: Lease | None = None
+        self._controller_until_ms = 0  # the end of the controller's lease by this node's clock
         self.local = LocalLease(clock, taken_ms + timing.ttl_ms - timing.margin_ms)
         self._lapsed_until_ms = 0  # the deadline after a renewal of an ended lease, until a poll has followed it
         self.stopped = False
@@ -173,9 +190,17 @@ class Membership:
         """Returns True if this node holds the controller's lease, as far as it knows."""
         return self.controller is not None
 
+    def may_decide(self) -> bool:
+        """Returns True if this node is certainly the controller now. It reads the clock.
+
+        A controller that was paused for longer than its lease would decide with old metadata otherwise.
+        """
+        return self.controller is not None and self._clock.monotonic_ms() < self._controller_until_ms
+
     def start(self) -> None:
         """Begins to renew and to poll."""
         self._schedule(self.timing.renew_ms, self._renew)
+        self._schedule(self.timing.controller_renew_ms, self._renew_controller)
         self.poll()
 
     def stop(self) -> None:
@@ -212,19 +237,18 @@ class Membership:
                 log_failure(logger, error, "cluster: node %d cannot begin a renewal of its lease", self.lease.holder)
 
     def _start_renewal(self) -> None:
-        leases = [self.lease] if self.controller is None else [self.lease, self.controller]
         sent_ms = self._clock.monotonic_ms()
         self._renewing = True
         try:
             self.run_renewal(
-                lambda: self._store.renew(leases, self.timing.ttl_ms),
-                lambda result: self._renewed(result, leases, sent_ms),
+                lambda: self._store.renew([self.lease], self.timing.ttl_ms),
+                lambda result: self._renewed(result, sent_ms),
             )
         except BaseException:
             self._renewing = False  # the call was not started, for example because no thread could be
             raise
 
-    def _renewed(self, result: list[bool] | LogError, leases: list[Lease], sent_ms: int) -> None:
+    def _renewed(self, result: list[bool] | LogError, sent_ms: int) -> None:
         self._renewing = False
         if isinstance(result, LogError):
             self._failed_call(result, "renew its lease")
@@ -238,8 +262,48 @@ class Membership:
         else:
             self._lapsed_until_ms = until_ms
             self.refresh_soon()
-        if len(leases) > 1 and not result[1] and self.controller == leases[1]:
+
+    def _renew_controller(self) -> None:
+        if self.stopped or self.fenced:
+            return
+        self._schedule(self.timing.controller_renew_ms, self._renew_controller)
+        if self.controller is not None and not self._renewing_controller:
+            try:
+                self._start_controller_renewal(self.controller)
+            except Exception as error:  # as for a renewal of the node's lease
+                log_failure(
+                    logger,
+                    error,
+                    "cluster: node %d cannot begin a renewal of the controller's lease",
+                    self.lease.holder,
+                )
+
+    def _start_controller_renewal(self, controller: Lease) -> None:
+        sent_ms = self._clock.monotonic_ms()
+        self._renewing_controller = True
+        try:
+            self.run_renewal(
+                lambda: self._store.renew([controller], self.timing.controller_ttl_ms),
+                lambda result: self._renewed_controller(result, controller, sent_ms),
+            )
+        except BaseException:
+            self._renewing_controller = False
+            raise
+
+    def _renewed_controller(self, result: list[bool] | LogError, controller: Lease, sent_ms: int) -> None:
+        self._renewing_controller = False
+        if isinstance(result, LogError):
+            self._failed_call(result, "renew the controller's lease")
+        elif self.controller != controller:
+            pass  # another epoch of the controller has begun meanwhile
+        elif result[0]:
+            self._controller_until_ms = self._controller_end_ms(sent_ms)
+        else:
             self.resign_controller()
+
+    def _controller_end_ms(self, sent_ms: int) -> int:
+        """Returns the end, by this node's clock, of a controller's lease that was requested at `sent_ms`."""
+        return sent_ms + self.timing.controller_ttl_ms - self.timing.controller_margin_ms
 
     def lost(self) -> None:
         """Ends this incarnation: the store refuses it."""
@@ -292,8 +356,8 @@ class Membership:
         self._polling = True
         try:
             storage = self._store.storage()
-            lapsed_until_ms = self._lapsed_until_ms
-            self.run(lambda: self._read_state(storage), lambda result: self._polled(result, lapsed_until_ms))
+            sent_ms, lapsed_until_ms = self._clock.monotonic_ms(), self._lapsed_until_ms
+            self.run(lambda: self._read_state(storage), lambda result: self._polled(result, sent_ms, lapsed_until_ms))
         except BaseException:
             self._polling = False
             raise
@@ -303,11 +367,11 @@ class Membership:
         controller = self._store.controller()
         taken = None
         if controller is None or not controller.remaining_ms:
-            taken = self._store.take_controller(self.lease, self.timing.ttl_ms)
+            taken = self._store.take_controller(self.lease, self.timing.controller_ttl_ms)
             controller = self._store.controller() if taken is None else taken
         return ClusterState(self._store.nodes(), controller, storage.look_up(METADATA)), taken
 
-    def _polled(self, result: tuple[ClusterState, Lease | None] | LogError, lapsed_until_ms: int) -> None:
+    def _polled(self, result: tuple[ClusterState, Lease | None] | LogError, sent_ms: int, lapsed_until_ms: int) -> None:
         self._polling = False
         if self._repeats_poll:
             self._repeats_poll = False
@@ -325,7 +389,10 @@ class Membership:
             if self.controller is not None:
                 self.resign_controller()
             self.controller = taken
+            self._controller_until_ms = self._controller_end_ms(sent_ms)
             logger.warning("cluster: node %d is the controller in epoch %d", taken.holder, taken.epoch)
+        elif state.controller is not None and 0 < state.controller.remaining_ms < self.timing.poll_ms:
+            self._schedule(state.controller.remaining_ms, self.refresh)  # it may have ended then
         current = self.on_poll(state)
         if lapsed_until_ms and current and not self.fenced:
             self.local.deadline_ms = max(self.local.deadline_ms, lapsed_until_ms)

@@ -30,8 +30,8 @@ def _serves_without_lease() -> list[Patch]:
 def _long_lease() -> list[Patch]:
     original = membership.Membership._renewed
 
-    def renewed(self: Any, result: Any, leases: Any, sent_ms: int) -> None:
-        original(self, result, leases, sent_ms + LATE_MS)
+    def renewed(self: Any, result: Any, sent_ms: int) -> None:
+        original(self, result, sent_ms + LATE_MS)
 
     return [(membership.Membership, "_renewed", renewed)]
 
