@@ -180,7 +180,7 @@ class ClusterSimNode(Node):
 
     def _notified(self, life: int) -> None:
         if life == self._life and self.running:
-            self.inside(self.engine.membership.look)
+            self.inside(self.engine.membership.refresh)
 
     def _fenced(self, life: int) -> None:
         """Ends a fenced incarnation, as the server does: a paused process detects it when it continues."""
