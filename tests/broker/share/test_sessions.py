@@ -8,7 +8,7 @@ import pytest
 
 from kcore.broker.share.sessions import Client, SessionKey, ShareSession, ShareSessions, TopicIdPartition
 from kcore.protocol.error_codes import ErrorCode
-from tests.broker.share.test_share_fetch import ACCEPT, RELEASE, answered, park
+from tests.broker.share.test_share_fetch import ACCEPT, RELEASE, park, response_of
 from tests.broker.share.world import World, acquired
 
 
@@ -17,7 +17,7 @@ def test_too_many_sessions_wait_and_are_refused() -> None:
     world.fetch("m", 0, [0])
     pending = park(world, "n", 0, [0], max_wait_ms=100)
     world.advance(100)
-    assert answered(pending).error_code == 133
+    assert response_of(pending).error_code == 133
     world.fetch("m", -1)
     assert world.fetch("n", 0, [0]).error_code == 0
 
