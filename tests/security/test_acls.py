@@ -489,6 +489,15 @@ def test_a_custom_authorizer_decides() -> None:
     assert engine.codes(DescribeAclsRequest(**any_entry()), 3) == {54}
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("os:system", "cannot be called with the configuration"), ("builtins:id", "has no method allowed")],
+)
+def test_an_object_that_is_no_authorizer_is_refused(name: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=f"authorizer.class.name={name} {reason}"):
+        Guarded(authorizer_class_name=name)
+
+
 class OnlyWriters:
     """An authorizer that a user wrote, which allows writes to one topic and nothing else to Alice.
 

@@ -44,6 +44,11 @@ SUBJECT = re.compile(r"^(?:[a-z0-9_.,/ -]+: \S|Merge |Revert ).*")
 PRIVATE_PATH = re.compile(r"(?<![\w.])/(?:work|farm|root)/\w+|\.\./shared")
 VERSION_CONSTANT = re.compile(r"^_?(?:NAMES|COMMIT|OFFSETS|METADATA)_VERSION\b.*=\s*\d", re.MULTILINE)
 
+TOP_LEVEL = {
+    *(".ci", "bench", "docs", "examples", "kcore", "kcore_ext", "pyspark_kcore", "tests", "tools"),
+    *(".gitignore", "MANIFEST.in", "Makefile", "pyproject.toml", "setup.py"),
+    *("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md"),
+}
 SOURCES = tracked_files(".py", ".pyi", ".pyx", ".pxd")
 
 
@@ -97,6 +102,12 @@ def test_no_retired_name_returns() -> None:
             if retired:
                 found[name] = retired
     assert not found
+
+
+def test_the_top_level_has_only_known_entries() -> None:
+    """Programs that run in the root folder may leave files there, which a commit of all files would add."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    assert {path.partition("/")[0] for path in listed.splitlines()} == TOP_LEVEL
 
 
 def test_files_are_about_600_lines_at_most() -> None:

@@ -102,7 +102,8 @@ def make_authorizer(config: Config, topics: Topics, now: Now) -> Authorizer | No
     `kcore.protocol.authorizer.Authorizer`.
 
     Raises:
-        ConfigError: the class does not exist or lacks `allowed`, or a super user does not have the form TYPE:NAME.
+        ConfigError: the class does not exist, cannot be called with the configuration, or lacks `allowed`, or a super
+            user does not have the form TYPE:NAME.
     """
     name = config.authorizer_class_name
     if not name:
@@ -113,7 +114,10 @@ def make_authorizer(config: Config, topics: Topics, now: Now) -> Authorizer | No
             if ":" not in user:
                 raise ConfigError(f"super.users: {user!r} is not a principal of the form TYPE:NAME")
         return AclAuthorizer(topics, frozenset(users), config.allow_everyone_if_no_acl_found, now)
-    made = load_object(name, "authorizer.class.name")(config)
+    try:
+        made = load_object(name, "authorizer.class.name")(config)
+    except TypeError as error:  # such as a class without arguments
+        raise ConfigError(f"authorizer.class.name={name} cannot be called with the configuration: {error}") from error
     if not callable(getattr(made, "allowed", None)):
         raise ConfigError(f"authorizer.class.name={name} has no method allowed(context, operation, type, name)")
     authorizer: Authorizer = made
