@@ -19,7 +19,8 @@ from tests.clients.test_java import LIMIT_S, STEPS, finished
 from tests.clients.test_kafka_streams import SETTINGS as STREAMS_SETTINGS
 from tests.clients.test_secure_clusters import set_password
 
-pytestmark = [pytest.mark.timeout(LIMIT_S + 60)]
+# Three nodes, a database and clients make a machine with two cores busy for minutes.
+pytestmark = [pytest.mark.long, pytest.mark.timeout(LIMIT_S + 60)]
 
 SETTINGS = {
     **{name: value for name, value in STREAMS_SETTINGS.items() if "session" not in name or "streams" in name},
@@ -59,7 +60,6 @@ def test_java_clients_work(cluster: SecureCluster, name: str, mechanism: str) ->
     assert (program.stdout.splitlines(), program.returncode) == (STEPS, 0), program.stderr
 
 
-@pytest.mark.long
 def test_franz_go_acknowledges_releases_rejects_and_renews_records(cluster: SecureCluster) -> None:
     environment = {**os.environ, "KAFKA_USER": ADMIN[0], "KAFKA_PASSWORD": ADMIN[1]}
     arguments = [program(), "modes", cluster.addresses[cluster.follower()]]
@@ -67,7 +67,7 @@ def test_franz_go_acknowledges_releases_rejects_and_renews_records(cluster: Secu
     assert (done.stdout.splitlines(), done.returncode) == (MODES, 0), done.stderr[-4000:]
 
 
-@pytest.mark.parametrize("protocol", ["streams", pytest.param("classic", marks=pytest.mark.long)])
+@pytest.mark.parametrize("protocol", ["streams", "classic"])
 def test_kafka_streams_counts_exactly_once(cluster: SecureCluster, tmp_path: Path, protocol: str) -> None:
     """Two instances share the tasks; one of them ends, and the other one counts every word once."""
     address = cluster.addresses[cluster.follower()]

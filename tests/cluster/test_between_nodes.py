@@ -197,11 +197,13 @@ def test_a_refused_request_of_a_node_is_logged(
     for request in requests.values():
         version = engine.newest_version(request)
         assert engine.submit(context._replace(api_version=version), request).error_code
-    assert len(caplog.messages) == len(requests)
-    for name, line in zip(requests, caplog.messages, strict=True):
-        assert line.startswith(f"cluster: {name} from /10.1.2.3 at listener ")
-        assert reason in line
-    assert {record.levelno for record in caplog.records} == {logging.WARNING}
+    # The authorizer logs a denial as well, unless it has logged many in the last seconds.
+    records = [record for record in caplog.records if not record.getMessage().startswith("authorizer: denied")]
+    assert len(records) == len(requests)
+    for name, record in zip(requests, records, strict=True):
+        assert record.getMessage().startswith(f"cluster: {name} from /10.1.2.3 at listener ")
+        assert reason in record.getMessage()
+        assert record.levelno == logging.WARNING
     assert "guessed" not in caplog.text
     for _ in range(10 * LINES_BURST):
         engine.submit(context, requests["ENVELOPE"])
