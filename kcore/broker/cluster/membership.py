@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kcore.cluster.store import METADATA
 from kcore.log.errors import FencedWriteError, LogError
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from kcore_ext.runtime.timer_wheel import TimerWheel
 
 logger = logging.getLogger(__name__)
+
+
+NODE_LEASE: Final = "its lease"
+CONTROLLER_LEASE: Final = "the controller's lease"
+"""The leases in log lines."""
 
 
 class Timing(NamedTuple):
@@ -129,7 +134,6 @@ class Membership:
         "_lapsed_until_ms",
         "_polling",
         "_renewing",
-        "_renewing_controller",
         "_repeats_poll",
         "_steady_from_ms",
         "_store",
@@ -160,8 +164,7 @@ class Membership:
         self._clock = clock
         self._wheel = wheel
         self.run = self.run_renewal = run
-        self._renewing = False
-        self._renewing_controller = False
+        self._renewing: set[str] = set()  # the leases whose renewal has not ended
         self._polling = False
         # True if a change was notified during a poll of the cluster, which may have missed the change
         self._repeats_poll = False
@@ -229,29 +232,53 @@ class Membership:
         if self.stopped or self.fenced:
             return
         self._schedule(self.timing.renew_ms, self._renew)
-        if not self._renewing:
-            try:
-                self._start_renewal()
-            except Exception as error:
-                # The next renewal is planned already: a timer that fails is repeated, and would plan a second one.
-                log_failure(logger, error, "cluster: node %d cannot begin a renewal of its lease", self.lease.holder)
+        self._renew_lease(self.lease, self.timing.ttl_ms, NODE_LEASE, self._renewed)
 
-    def _start_renewal(self) -> None:
-        sent_ms = self._clock.monotonic_ms()
-        self._renewing = True
-        try:
-            self.run_renewal(
-                lambda: self._store.renew([self.lease], self.timing.ttl_ms),
-                lambda result: self._renewed(result, sent_ms),
+    def _renew_controller(self) -> None:
+        if self.stopped or self.fenced:
+            return
+        self._schedule(self.timing.controller_renew_ms, self._renew_controller)
+        controller = self.controller
+        if controller is not None:
+            self._renew_lease(
+                controller,
+                self.timing.controller_ttl_ms,
+                CONTROLLER_LEASE,
+                lambda result, sent_ms: self._renewed_controller(result, controller, sent_ms),
             )
-        except BaseException:
-            self._renewing = False  # the call was not started, for example because no thread could be
-            raise
+
+    def _renew_lease(
+        self, lease: Lease, ttl_ms: int, what: str, renewed: Callable[[list[bool] | LogError, int], None]
+    ) -> None:
+        """Begins to renew a lease, unless an earlier renewal of it has not ended.
+
+        Args:
+            lease: the lease.
+            ttl_ms: the time for which it is extended.
+            what: the lease in log lines.
+            renewed: called with the result and the time at which the renewal began.
+        """
+        if what in self._renewing:
+            return
+        sent_ms = self._clock.monotonic_ms()
+
+        def arrived(result: list[bool] | LogError) -> None:
+            self._renewing.discard(what)
+            renewed(result, sent_ms)
+
+        self._renewing.add(what)
+        try:
+            self.run_renewal(lambda: self._store.renew([lease], ttl_ms), arrived)
+        except BaseException as error:
+            self._renewing.discard(what)  # the call was not started, for example because no thread could be
+            if not isinstance(error, Exception):
+                raise
+            # The next renewal is planned already: a timer that fails is repeated, and would plan a second one.
+            log_failure(logger, error, "cluster: node %d cannot begin a renewal of %s", self.lease.holder, what)
 
     def _renewed(self, result: list[bool] | LogError, sent_ms: int) -> None:
-        self._renewing = False
         if isinstance(result, LogError):
-            self._failed_call(result, "renew its lease")
+            self._failed_call(result, f"renew {NODE_LEASE}")
             return
         if not result[0]:
             self.lost()
@@ -263,37 +290,9 @@ class Membership:
             self._lapsed_until_ms = until_ms
             self.refresh_soon()
 
-    def _renew_controller(self) -> None:
-        if self.stopped or self.fenced:
-            return
-        self._schedule(self.timing.controller_renew_ms, self._renew_controller)
-        if self.controller is not None and not self._renewing_controller:
-            try:
-                self._start_controller_renewal(self.controller)
-            except Exception as error:  # as for a renewal of the node's lease
-                log_failure(
-                    logger,
-                    error,
-                    "cluster: node %d cannot begin a renewal of the controller's lease",
-                    self.lease.holder,
-                )
-
-    def _start_controller_renewal(self, controller: Lease) -> None:
-        sent_ms = self._clock.monotonic_ms()
-        self._renewing_controller = True
-        try:
-            self.run_renewal(
-                lambda: self._store.renew([controller], self.timing.controller_ttl_ms),
-                lambda result: self._renewed_controller(result, controller, sent_ms),
-            )
-        except BaseException:
-            self._renewing_controller = False
-            raise
-
     def _renewed_controller(self, result: list[bool] | LogError, controller: Lease, sent_ms: int) -> None:
-        self._renewing_controller = False
         if isinstance(result, LogError):
-            self._failed_call(result, "renew the controller's lease")
+            self._failed_call(result, f"renew {CONTROLLER_LEASE}")
         elif self.controller != controller:
             pass  # another epoch of the controller has begun meanwhile
         elif result[0]:
