@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from kcore.broker.data.decompression import in_steps
 from kcore.broker.data.recompress import rebuild
@@ -378,7 +378,7 @@ def _with_times(
 
 def _refuse_records(
     batch: bytes, header: BatchHeader, config: LogConfig, wall_ms: int, unpacked: bytes | None
-) -> Generator[int, None, CheckedBatch]:
+) -> Generator[int, None, NoReturn]:
     """Refuses a batch and lists the records with invalid keys or timestamps.
 
     Yields:

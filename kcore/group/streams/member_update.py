@@ -17,7 +17,7 @@ from kcore.group.streams.member import own_bytes
 from kcore.group.streams.reconcile import reconcile
 from kcore.group.streams.states import STABLE
 from kcore.group.streams.timers import start_initial_delay
-from kcore.group.streams.topology import Topology, from_request, is_same, refuse_impossible
+from kcore.group.streams.topology import Topology, from_request, is_same
 from kcore.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -109,8 +109,6 @@ class MemberChange:
             return
         self.topology = present
         prepared, self.prepared = self.prepared, None
-        if requested is not None:
-            refuse_impossible(requested)
         if prepared is None:
             same = requested is None or is_same(requested, present)
         else:

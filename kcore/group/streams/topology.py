@@ -141,17 +141,20 @@ def from_request_in_steps(topology: RequestedTopology) -> Generator[int, None, T
 
 
 def is_same(requested: RequestedTopology, topology: Topology) -> bool:
-    """Returns True if a request's topology equals the group's. Every join needs this, so it creates no `Topology`."""
+    """Returns True if a request's topology equals the group's. Every join needs this, so it creates no `Topology`.
+
+    Raises:
+        KafkaError: as `refuse_impossible`.
+    """
+    refuse_impossible(requested)
     parts = requested.subtopologies
     if requested.epoch != topology.epoch or len(parts) != len(topology.subtopologies):
         return False
-    seen = set()
-    for part in parts:
+    for part in parts:  # their ids differ
         present = topology.subtopologies.get(part.subtopology_id)
         if present is None or not _is_same_part(part, present):
             return False
-        seen.add(part.subtopology_id)
-    return len(seen) == len(parts)
+    return True
 
 
 def _is_same_part(part: Any, present: Subtopology) -> bool:
