@@ -17,7 +17,7 @@ from tests.clients.test_franz_go_share import MODES
 from tests.clients.test_franz_go_share import SETTINGS as SHARE_SETTINGS
 from tests.clients.test_java import LIMIT_S, STEPS, finished
 from tests.clients.test_kafka_streams import SETTINGS as STREAMS_SETTINGS
-from tests.clients.test_secure_clusters import set_password
+from tests.clients.test_secure_clusters import MECHANISMS, set_password
 
 # Three nodes, a database and clients make a machine with two cores busy for minutes.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(LIMIT_S + 60)]
@@ -49,7 +49,7 @@ def java_security(mechanism: str = "PLAIN") -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", SCRAM])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_java_clients_work(cluster: SecureCluster, name: str, mechanism: str) -> None:
     node = cluster.follower()
     if mechanism == SCRAM:
@@ -86,7 +86,7 @@ def test_kafka_streams_counts_exactly_once(cluster: SecureCluster, tmp_path: Pat
         apps.produce(f"{prefix}-text", *lines(100, 200))
         one.stop()
         two.until("tasks", lambda tasks: tasks.count("active") == 6)
-        apps.read_until(f"{prefix}-counts", lambda values: values == counts(200))
+        assert apps.read_until(f"{prefix}-counts", lambda values: values == counts(200)) == counts(200)
         two.stop()
     finally:
         apps.kill()

@@ -195,7 +195,7 @@ def copy(settings: dict[str, Any], source: str, target: str, name: str) -> None:
         consumer.close()
 
 
-@pytest.mark.parametrize("mechanism", [SCRAM, "PLAIN"])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_librdkafka_produces_consumes_and_copies(cluster: SecureCluster, node: int, name: str, mechanism: str) -> None:
     """A user is created at one node; its clients know only the next node, and any node sees its records and offsets."""
     user = (f"user-{name}", "secret-of-the-user") if mechanism == SCRAM else PLAIN_USER

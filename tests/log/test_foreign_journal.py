@@ -89,11 +89,15 @@ def test_a_journal_of_another_state_is_refused_and_not_changed(
 def test_a_journal_of_another_folder_is_refused_before_the_first_move(folder: Path, tmp_path: Path) -> None:
     """A new folder's file has zeros when its first journal begins."""
     with closing(LmdbLogEngine(folder)) as engine, closing(LmdbLogEngine(tmp_path / "other")) as second:
-        append_rounds(engine, 3)
+        stored = append_rounds(engine, 3)
         append_rounds(second, 3)
-        shutil.copytree(folder, tmp_path / "crashed")
-        shutil.copy(tmp_path / "other" / "journal", tmp_path / "crashed" / "journal")
-    require_refused(tmp_path / "crashed", FOREIGN)
+        crashed = Path(shutil.copytree(folder, tmp_path / "crashed"))
+        right = read_file(str(crashed))
+        shutil.copy(tmp_path / "other" / "journal", crashed / "journal")
+    require_refused(crashed, FOREIGN)
+    (crashed / "journal").write_bytes(right)
+    with closing(LmdbLogEngine(crashed)) as again:
+        assert contents(again.open(key(1))) == stored
 
 
 @pytest.mark.parametrize("first_entry", ["missing", "torn"])

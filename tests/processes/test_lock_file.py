@@ -38,9 +38,12 @@ def test_a_process_that_starts_later_does_not_open_another_lock_file(how: str, t
 def test_a_copy_that_no_process_serves_has_its_own_lock_file(tmp_path: Path) -> None:
     shared = LocalShared(tmp_path)
     shared.open().close()
-    shutil.copy(shared.path / "lock.mdb", tmp_path / "lock.mdb")
-    (tmp_path / "lock.mdb").replace(shared.path / "lock.mdb")
+    lock = shared.path / "lock.mdb"
+    noted = lock.stat().st_ino
+    shutil.copy(lock, tmp_path / "lock.mdb")
+    (tmp_path / "lock.mdb").replace(lock)
     shared.open().close()
+    assert lock.stat().st_ino != noted
 
 
 def test_a_removed_lock_is_not_held_beside_the_one_that_replaced_it(tmp_path: Path) -> None:
