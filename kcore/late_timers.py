@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from kcore_ext.runtime.clock import LATE_MS
+
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
@@ -17,12 +19,6 @@ if TYPE_CHECKING:
     from kcore.clock import Clock, Now
 
 logger = logging.getLogger(__name__)
-
-LATE_MS: Final = 1_000
-"""Time without a round, in ms, after which the loop may have been late.
-
-Much shorter than any sensible session timeout.
-"""
 
 TURNS: Final = 2
 """Turns of the event loop after which every socket that had data at the beginning has been read.
@@ -40,9 +36,11 @@ MAX_WAITS: Final = 100
 
 
 class LateTimers:
-    """Fires timers at once, or after a read of the sockets if no round began for more than `LATE_MS`.
+    """Fires timers at once, or after a read of the sockets if the loop was late.
 
-    An idle loop is treated like a late one: two empty turns cost a few microseconds.
+    The loop was late if no round began for more than `LATE_MS`. A request that arrives with the timer's alarm begins a
+    round, while others of the same turn are not served yet. So a gap counts for another `LATE_MS` after its end, until
+    the sockets have been read. An idle loop is treated like a late one: two empty turns cost a few microseconds.
 
     Args:
         loop: the event loop.
@@ -54,13 +52,25 @@ class LateTimers:
         unserved: returns True while requests that were read wait for a later turn of the loop.
     """
 
-    __slots__ = ("_clock", "_fire", "_loop", "_now", "_reads", "_since_ms", "_turns", "_waits", "unserved")
+    __slots__ = (
+        "_clock",
+        "_fire",
+        "_handled_ms",
+        "_loop",
+        "_now",
+        "_reads",
+        "_since_ms",
+        "_turns",
+        "_waits",
+        "unserved",
+    )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, now: Now, fire: Callable[[], None]) -> None:
         self._loop = loop
         self._clock = clock
         self._now = now
         self._fire = fire
+        self._handled_ms = now.resumed_ms  # end of the latest gap after which the sockets were read
         self._reads = 0  # 0: no read is in progress
         self._since_ms = 0
         self._turns = 0
@@ -71,9 +81,10 @@ class LateTimers:
         """Handles the alarm of the loop: timers of the engine are due."""
         if self._reads:
             return
-        late_ms = self._clock.monotonic_ms() - self._now.now_ms
-        if late_ms > LATE_MS:
-            logger.debug("timers: no round for %d ms; reading sockets before timers fire", late_ms)
+        now_ms = self._clock.monotonic_ms()
+        resumed_ms = self._now.resumed_ms
+        if now_ms - self._now.now_ms > LATE_MS or (now_ms - resumed_ms <= LATE_MS and resumed_ms != self._handled_ms):
+            logger.debug("timers: no round for more than %d ms; reading sockets before timers fire", LATE_MS)
             self._read()
         else:
             self._fire()
@@ -97,3 +108,4 @@ class LateTimers:
         else:
             self._reads = self._waits = 0
             self._fire()
+            self._handled_ms = self._now.resumed_ms

@@ -15,6 +15,7 @@ cdef class Now:
     cdef bint is_system         # whether the system's clocks are read, without a Python call
     cdef public int64_t now_ms
     cdef public int64_t wall_ms
+    cdef readonly int64_t resumed_ms
 
     cdef int64_t age_ms(self) except? -1
     cpdef int64_t update(self) except? -1

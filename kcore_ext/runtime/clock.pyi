@@ -1,5 +1,11 @@
 from collections.abc import Callable
-from typing import Protocol, final
+from typing import Final, Protocol, final
+
+LATE_MS: Final[int]
+"""Time without a round, in ms, after which the loop may have been late.
+
+Much shorter than any sensible session timeout.
+"""
 
 class _Clock(Protocol):
     def monotonic_ms(self) -> int: ...
@@ -25,10 +31,13 @@ class Now:
     Attributes:
         now_ms: monotonic milliseconds, for deadlines.
         wall_ms: milliseconds since the epoch, for records.
+        resumed_ms: time of the latest `update` that came more than `LATE_MS` after the update before it.
     """
 
     now_ms: int
     wall_ms: int
+    @property
+    def resumed_ms(self) -> int: ...
     def __init__(self, clock: _Clock) -> None: ...
     def update(self) -> int:
         """Reads the clock; returns the monotonic time in ms. Time never goes back within a process."""

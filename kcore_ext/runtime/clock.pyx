@@ -5,6 +5,13 @@ from libc.stdint cimport int64_t
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
 
+cdef enum:
+    STALE_MS = 100          # age of a round's time after which it is read again
+    LATE_GAP_MS = 1_000
+
+LATE_MS = LATE_GAP_MS
+
+
 cdef int64_t read_ms(int which) except? -1:
     cdef timespec now
     if clock_gettime(which, &now) != 0:
@@ -32,6 +39,7 @@ cdef class Now:
         self.is_system = type(clock) is SystemClock
         self.now_ms = clock.monotonic_ms()
         self.wall_ms = clock.wall_ms()
+        self.resumed_ms = self.now_ms - LATE_GAP_MS - 1
 
     cdef int64_t age_ms(self) except? -1:
         """Returns the time since the clock was read."""
@@ -46,12 +54,10 @@ cdef class Now:
             self.wall_ms = self.clock.wall_ms()
             now_ms = self.clock.monotonic_ms()
         if now_ms > self.now_ms:
+            if now_ms - self.now_ms > LATE_GAP_MS:
+                self.resumed_ms = now_ms
             self.now_ms = now_ms
         return self.now_ms
-
-
-cdef enum:
-    STALE_MS = 100      # age of a round's time after which it is read again
 
 
 @cython.final

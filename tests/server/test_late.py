@@ -20,7 +20,9 @@ from kcore.testing import ServerProcess
 from tests.kit import heartbeat, make_topic, stable_alone, wait_until
 from tests.server.live import LiveServer, Raw
 
-SESSION_MS = 3_000
+SESSION_MS = 6_000
+"""Longer than the 20 members need to join, even on a busy machine."""
+
 SETTINGS = {
     "group.consumer.session.timeout.ms": str(SESSION_MS),
     "group.consumer.min.session.timeout.ms": "1000",
@@ -189,6 +191,26 @@ def test_timers_of_a_late_loop_wait_for_requests_that_were_read_but_not_served()
     one.unserved = False
     one.loop.turn()
     assert (one.fired, len(one.loop.ready)) == ([LATE_MS + 1], 0)
+
+
+def test_timers_wait_after_a_gap_that_a_request_has_ended() -> None:
+    """The process was stopped: a request of the first turn begins a round, and others of that turn wait."""
+    one = Timers()
+    one.clock.advance(LATE_MS + 1)
+    one.now.update()
+    one.unserved = True
+    one.timers.ring()
+    for _ in range(10):
+        one.loop.turn()
+        assert one.fired == []
+    one.unserved = False
+    one.loop.turn()
+    assert (one.fired, len(one.loop.ready)) == ([LATE_MS + 1], 0)
+    one.clock.advance(LATE_MS)
+    one.now.update()
+    one.clock.advance(1)
+    one.timers.ring()
+    assert (one.fired[1:], len(one.loop.ready)) == ([2 * LATE_MS + 2], 0), "a gap is forgotten after LATE_MS"
 
 
 def test_a_flood_of_requests_does_not_hold_timers_for_ever() -> None:
