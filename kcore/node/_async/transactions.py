@@ -19,6 +19,7 @@ from kcore.errors import (
 )
 from kcore.node._async.backend import caller
 from kcore.node._async.transactional_producer import FENCED, Row, TransactionalProducer
+from kcore.node._async.turns import Turn
 from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, chained, notified
 from kcore.node.requests import record_size
 from kcore.node.types import (
@@ -89,9 +90,9 @@ class AsyncTransaction:
         self._size_bytes = 0
         self._partitions: set[TopicPartition] = set()
         self._counts: dict[str, int] = {}
-        self._changed = False  # a request was sent that the coordinator must end
         self._failed = False
         self._open = False
+        self._turn = Turn()
 
     async def init(self) -> None:
         """Fences earlier producers of the id now, and waits until the coordinator has aborted their open transaction.
@@ -107,23 +108,28 @@ class AsyncTransaction:
         if self._open:
             raise KcoreError("the transaction is open, so its producer is initialized")
         self._producer.require_free()
-        async with self._producer.lock:
+        turn = Turn()
+        try:
+            await self._producer.turns.wait(turn)
             await self._producer.prepare()
+        finally:
+            self._producer.turns.leave(turn)
 
     async def __aenter__(self) -> AsyncTransaction:
         self._producer.require_free()
-        await self._producer.lock.__aenter__()
+        self._turn = Turn()
         try:
+            await self._producer.turns.wait(self._turn)
             await self._producer.prepare()
+            self._rows = {}
+            self._size_bytes = 0
+            self._partitions.clear()
+            self._failed = False  # an earlier `with` block may have set it
+            self._open = True
+            self._turn.caller = caller()
         except BaseException:
-            await self._producer.lock.__aexit__(None, None, None)
+            self._leave()
             raise
-        self._rows = {}
-        self._size_bytes = 0
-        self._partitions.clear()
-        self._changed = self._failed = False  # an earlier `with` block may have set them
-        self._open = True
-        self._producer.holder = caller()
         return self
 
     async def __aexit__(
@@ -142,9 +148,16 @@ class AsyncTransaction:
             else:
                 await self._abort_after(error)
         finally:
-            self._open = False
-            self._producer.holder = None
-            await self._producer.lock.__aexit__(None, None, None)
+            try:
+                self._leave()
+            except BaseException:  # a KeyboardInterrupt: the next transaction of the id would wait for ever
+                self._leave()
+                raise
+
+    def _leave(self) -> None:
+        """Lets the next transaction of the producer begin."""
+        self._open = False
+        self._producer.turns.leave(self._turn)
 
     def _require_open(self) -> None:
         if not self._open:
@@ -256,7 +269,7 @@ class AsyncTransaction:
             if added and not self._producer.implicit:
                 await self._producer.add_partitions(added)
             self._partitions.update(added)
-            self._changed = self._changed or bool(rows)
+            self._producer.unfinished = self._producer.unfinished or bool(rows)
             for partition in list(rows):
                 limit = len(rows[partition])
                 while rows[partition]:
@@ -313,7 +326,7 @@ class AsyncTransaction:
             metadata = metadata_of(group, offsets)
             if not offsets:
                 return
-            self._changed = True
+            self._producer.unfinished = True
             await self._producer.commit_offsets(metadata, offsets)
         except BaseException:
             self._failed = True
@@ -329,7 +342,7 @@ class AsyncTransaction:
         if self._failed:
             raise KcoreError("an operation of this transaction failed: it can only be aborted")
         await self.flush()
-        if self._changed:
+        if self._producer.unfinished:
             await self._producer.end(True)
         self._open = False
 
@@ -339,7 +352,7 @@ class AsyncTransaction:
         rows, self._rows = self._rows, {}
         self._open = False
         self._acknowledge_failed(rows, KcoreError("the transaction was aborted before the record was sent"))
-        if self._changed:
+        if self._producer.unfinished:
             try:
                 await self._producer.end(False)
             except BaseException:

@@ -15,8 +15,9 @@ from kcore.errors import (
     ProducerFencedError,
     raise_partition_errors,
 )
-from kcore.node._sync.backend import Lock, caller
+from kcore.node._sync.backend import caller
 from kcore.node._sync.calls import Calls
+from kcore.node._sync.turns import Turns
 from kcore.node.interceptors import UNKNOWN
 from kcore.node.requests import build_batch, by_topic, check_commit, produce_request, to_commit
 from kcore.node.types import (
@@ -62,14 +63,18 @@ class TransactionalProducer:
         calls: the node's requests.
         transactional_id: the id; a new producer of the same id fences the earlier one.
         timeout_s: the time after which the coordinator aborts an open transaction.
+
+    Attributes:
+        turns: the transactions that wait for this producer; the first one has it.
+        unfinished: True from the first request of a transaction until the response that ends it.
     """
 
     def __init__(self, calls: Calls, transactional_id: str, timeout_s: float) -> None:
         self.calls = calls
         self.transactional_id = transactional_id
         self.timeout_s = timeout_s
-        self.lock = Lock()
-        self.holder: object = None  # the task or thread with an open transaction, which holds the lock
+        self.turns = Turns()
+        self.unfinished = False
         self.producer_id = -1
         self.epoch = -1
         self.implicit = False  # True: brokers add partitions to the transaction (KIP-890)
@@ -80,14 +85,18 @@ class TransactionalProducer:
     def prepare(self) -> None:
         """Gets a producer id and epoch, unless this producer has a valid one.
 
+        After an interrupt the coordinator may still have the previous transaction open. A new epoch aborts it.
+        Otherwise the next transaction would continue it, and commit its records.
+
         Raises:
             ProducerFencedError: another producer has taken over the transactional id.
             KafkaError: the coordinator refused the request.
         """
         if self._fenced is not None:
             raise ProducerFencedError(self._fenced.message)
-        if self._initialized:
+        if self._initialized and not self.unfinished:
             return
+        self._initialized = False
 
         def read(response: Any) -> Any:
             if response.error_code:
@@ -104,6 +113,7 @@ class TransactionalProducer:
         response = self._coordinate(request, read, at_most=versions.INIT_PRODUCER_ID)
         self.producer_id, self.epoch = response.producer_id, response.producer_epoch
         self.sequences.clear()
+        self.unfinished = False
         self.implicit = (
             self.calls.transport.feature("transaction.version") >= 2
             and self.calls.transport.newest(EndTxnRequest) > versions.TRANSACTION_V1_END
@@ -112,7 +122,7 @@ class TransactionalProducer:
 
     def require_free(self) -> None:
         """Raises KcoreError if the caller itself has a transaction of this id open: it would wait for ever."""
-        if self.holder is not None and self.holder == caller():
+        if self.turns.is_open_for(caller()):
             raise KcoreError(
                 f"a transaction of {self.transactional_id!r} is open in this block; a transactional id has one "
                 "transaction at a time: end it first, or use another id"
@@ -254,6 +264,7 @@ class TransactionalProducer:
         if self.implicit and response.producer_id >= 0:
             self.producer_id, self.epoch = response.producer_id, response.producer_epoch
             self.sequences.clear()
+        self.unfinished = False
 
     def invalidate(self) -> None:
         """Makes the next transaction begin with a new epoch, because a failed request may still arrive."""

@@ -20,6 +20,7 @@ from kcore.errors import (
 )
 from kcore.node._sync.backend import caller
 from kcore.node._sync.transactional_producer import FENCED, Row, TransactionalProducer
+from kcore.node._sync.turns import Turn
 from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, chained, notified
 from kcore.node.requests import record_size
 from kcore.node.types import (
@@ -90,9 +91,9 @@ class Transaction:
         self._size_bytes = 0
         self._partitions: set[TopicPartition] = set()
         self._counts: dict[str, int] = {}
-        self._changed = False  # a request was sent that the coordinator must end
         self._failed = False
         self._open = False
+        self._turn = Turn()
 
     def init(self) -> None:
         """Fences earlier producers of the id now, and waits until the coordinator has aborted their open transaction.
@@ -108,23 +109,28 @@ class Transaction:
         if self._open:
             raise KcoreError("the transaction is open, so its producer is initialized")
         self._producer.require_free()
-        with self._producer.lock:
+        turn = Turn()
+        try:
+            self._producer.turns.wait(turn)
             self._producer.prepare()
+        finally:
+            self._producer.turns.leave(turn)
 
     def __enter__(self) -> Transaction:
         self._producer.require_free()
-        self._producer.lock.__enter__()
+        self._turn = Turn()
         try:
+            self._producer.turns.wait(self._turn)
             self._producer.prepare()
+            self._rows = {}
+            self._size_bytes = 0
+            self._partitions.clear()
+            self._failed = False  # an earlier `with` block may have set it
+            self._open = True
+            self._turn.caller = caller()
         except BaseException:
-            self._producer.lock.__exit__(None, None, None)
+            self._leave()
             raise
-        self._rows = {}
-        self._size_bytes = 0
-        self._partitions.clear()
-        self._changed = self._failed = False  # an earlier `with` block may have set them
-        self._open = True
-        self._producer.holder = caller()
         return self
 
     def __exit__(
@@ -143,9 +149,16 @@ class Transaction:
             else:
                 self._abort_after(error)
         finally:
-            self._open = False
-            self._producer.holder = None
-            self._producer.lock.__exit__(None, None, None)
+            try:
+                self._leave()
+            except BaseException:  # a KeyboardInterrupt: the next transaction of the id would wait for ever
+                self._leave()
+                raise
+
+    def _leave(self) -> None:
+        """Lets the next transaction of the producer begin."""
+        self._open = False
+        self._producer.turns.leave(self._turn)
 
     def _require_open(self) -> None:
         if not self._open:
@@ -255,7 +268,7 @@ class Transaction:
             if added and not self._producer.implicit:
                 self._producer.add_partitions(added)
             self._partitions.update(added)
-            self._changed = self._changed or bool(rows)
+            self._producer.unfinished = self._producer.unfinished or bool(rows)
             for partition in list(rows):
                 limit = len(rows[partition])
                 while rows[partition]:
@@ -312,7 +325,7 @@ class Transaction:
             metadata = metadata_of(group, offsets)
             if not offsets:
                 return
-            self._changed = True
+            self._producer.unfinished = True
             self._producer.commit_offsets(metadata, offsets)
         except BaseException:
             self._failed = True
@@ -328,7 +341,7 @@ class Transaction:
         if self._failed:
             raise KcoreError("an operation of this transaction failed: it can only be aborted")
         self.flush()
-        if self._changed:
+        if self._producer.unfinished:
             self._producer.end(True)
         self._open = False
 
@@ -338,7 +351,7 @@ class Transaction:
         rows, self._rows = self._rows, {}
         self._open = False
         self._acknowledge_failed(rows, KcoreError("the transaction was aborted before the record was sent"))
-        if self._changed:
+        if self._producer.unfinished:
             try:
                 self._producer.end(False)
             except BaseException:

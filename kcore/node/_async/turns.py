@@ -1,0 +1,52 @@
+"""The order in which the transactions of one transactional id begin."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from kcore.node._async.backend import Event
+
+
+class Turn:
+    """A transaction that has its producer, or waits for it.
+
+    Attributes:
+        first: set when it becomes the first one.
+        caller: the task or thread whose transaction is open; None before.
+    """
+
+    __slots__ = ("caller", "first")
+
+    def __init__(self) -> None:
+        self.first = Event()
+        self.caller: object = None
+
+
+class Turns:
+    """The turns of one producer, in the order of their `wait`. The first one has the producer.
+
+    A KeyboardInterrupt may come between any two steps of `wait` and `leave`. Then a lock might be held without an
+    owner that could release it. Here the queue itself names the owners, so `leave` always finds the turn.
+    """
+
+    def __init__(self) -> None:
+        self._queue: deque[Turn] = deque()
+
+    async def wait(self, turn: Turn) -> None:
+        """Waits until `turn` is the first one. The caller then calls `leave`, also if this raises."""
+        self._queue.append(turn)
+        while self._queue[0] is not turn:
+            turn.first.clear()
+            if self._queue[0] is not turn:
+                await turn.first.wait()
+
+    def leave(self, turn: Turn) -> None:
+        """Removes `turn`, and wakes the next one. It may be called again after an interrupt, and by any thread."""
+        if turn in self._queue:
+            self._queue.remove(turn)
+        for first in list(self._queue)[:1]:
+            first.first.set()
+
+    def is_open_for(self, caller: object) -> bool:
+        """Returns True if the open transaction is one of `caller`."""
+        return any(turn.caller is not None and turn.caller == caller for turn in list(self._queue)[:1])
