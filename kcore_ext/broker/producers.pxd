@@ -44,6 +44,7 @@ cdef class ProducersCore:
     cdef public dict open_transactions
     cdef public dict verifications
     cdef public dict owners     # producer id: the transactional id that the coordinator confirmed for it
+    cdef public dict refused    # producer id: epoch and first sequence of a batch that could not be stored
     cdef public AbortedCore aborted
     cdef public list _completing
     cdef Note* notes            # those before `first` are no longer needed
@@ -68,6 +69,7 @@ cdef class ProducersCore:
     cdef int settle(self, int64_t high_watermark) except -1
     cdef int make_room(self) except -1
     cdef void forget_notes(self)
+    cdef int note_refused(self, object producer_id, int16_t epoch, int32_t sequence) except -1
 
 
 cdef inline bint any_aborted(ProducersCore producers) noexcept:

@@ -94,12 +94,14 @@ class ProducersCore:
         verifications: producer id -> (transactional id, epoch) -> `Verification`, from the first request until the
             transaction's first batch or an end marker.
         aborted: the index of aborted transactions.
+        refused: producer id -> (epoch, first sequence) of unknown producers whose first batch could not be stored.
     """
 
     entries: dict[int, ProducerEntry]
     open_transactions: dict[int, int]
     verifications: dict[int, Any]
     owners: dict[int, str]
+    refused: dict[int, tuple[int, int]]
     aborted: Any  # an AbortedCore
     _completing: list[tuple[int, int]]
 
@@ -117,6 +119,11 @@ class ProducersCore:
 
     def committed(self, high_watermark: int) -> None:
         """Drops the rollback notes of appends below `high_watermark`, which are durable."""
+
+    def refuse(self, producer_id: int, epoch: int, sequence: int) -> None:
+        """Notes a batch of a client that could not be stored for now. If the producer is unknown, no later batch of it
+        is appended before this one. At most 100 producers are noted, then the oldest one is forgotten.
+        """
 
     def _take_back(self, high_watermark: int) -> None:
         """Restores the producers' state before the appends at or beyond `high_watermark`."""

@@ -5,7 +5,7 @@
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.dict cimport PyDict_GetItemWithError
+from cpython.dict cimport PyDict_GetItemWithError, PyDict_Size
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.object cimport PyObject
 from libc.stdint cimport int16_t, int32_t, int64_t
@@ -19,6 +19,7 @@ cdef enum:
     ROOM_KEPT = 64      # number of notes up to which empty memory is not freed
     ENTRY_BYTES = 31    # of a producer in a snapshot, without its batches
     BATCH_BYTES = 32    # of one of its batches
+    MAX_REFUSED = 100   # producers of a partition whose first batch was refused; the oldest one is forgotten
 
 cdef int64_t MAX_SEQUENCE = 0x7FFFFFFF
 
@@ -203,6 +204,7 @@ cdef class ProducersCore:
         self.open_transactions = {}
         self.verifications = {}
         self.owners = {}
+        self.refused = {}
         # Transactions whose marker is not durable: (first offset, marker's offset). They still limit the last stable
         # offset.
         self._completing = []
@@ -226,7 +228,7 @@ cdef class ProducersCore:
         cdef int64_t last = -1
         found = PyDict_GetItemWithError(self.entries, producer_id)
         if found is NULL:
-            return not transactional
+            return not transactional and not PyDict_Size(self.refused)
         now = &(<ProducerEntry>found).now
         if transactional:
             # Another transactional id must not write into the transaction that this producer id has open.
@@ -302,6 +304,8 @@ cdef class ProducersCore:
             note.before = entry.now
         else:
             entry = self.entries[key] = ProducerEntry(producer_id)
+            if PyDict_Size(self.refused):
+                self.refused.pop(key, None)
         self.count += 1
         return entry
 
@@ -361,15 +365,36 @@ cdef class ProducersCore:
             self._completing = [pair for pair in self._completing if pair[1] >= high_watermark]
         return 0
 
+    def refuse(self, int64_t producer_id, int16_t epoch, int32_t sequence):
+        if producer_id not in self.entries:
+            self.note_refused(producer_id, epoch, sequence)
+
+    cdef int note_refused(self, object producer_id, int16_t epoch, int32_t sequence) except -1:
+        """Notes the lowest sequence of an unknown producer that was refused."""
+        cdef object known = self.refused.get(producer_id)
+        if known is not None and known[0] == epoch and known[1] <= sequence:
+            return 0
+        if known is None and PyDict_Size(self.refused) >= MAX_REFUSED:
+            del self.refused[next(iter(self.refused))]
+        self.refused[producer_id] = (epoch, sequence)
+        return 0
+
     def _take_back(self, int64_t high_watermark):
         cdef Note* note
+        cdef PyObject* found
+        cdef State* now
         while self.first < self.count and self.notes[self.count - 1].offset >= high_watermark:
             note = &self.notes[self.count - 1]
             if note.known:
                 # The entry exists: only idle entries expire, and an entry with a note has just changed.
                 (<ProducerEntry>self.entries[note.producer_id]).now = note.before
             else:
-                self.entries.pop(note.producer_id, None)
+                found = PyDict_GetItemWithError(self.entries, note.producer_id)
+                if found is not NULL:
+                    now = &(<ProducerEntry>found).now
+                    if now.count and now.batches[0].first_sequence >= 0:
+                        self.note_refused(note.producer_id, now.epoch, now.batches[0].first_sequence)
+                    del self.entries[note.producer_id]
             self.count -= 1     # last, so that a note whose entry could not be restored remains for a retry
         if self.first == self.count:
             self.forget_notes()

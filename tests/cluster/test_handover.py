@@ -25,7 +25,7 @@ from kcore.protocol.messages.list_partition_reassignments import (
 )
 from kcore.runtime import Pending
 from tests.cluster.world import STEP_MS, TIMING, Call, Client, ClusterWorld, Node, check, leaders_of
-from tests.kit import COMMIT_VERSION, batch, commit, fetch, produce
+from tests.kit import COMMIT_VERSION, PRODUCE_VERSION, batch, commit, fetch, produce
 
 FAILOVER_MS = TIMING.ttl_ms + 1_000
 
@@ -114,6 +114,26 @@ def test_a_partition_is_never_served_by_two_nodes(world: ClusterWorld, client: C
     engine = world.controller.engine
     assert engine is not None
     assert engine.topics.image.successors == {}
+
+
+@pytest.mark.parametrize("partition", [0, 1], ids=["with records", "empty"])
+def test_the_next_leader_stores_no_batch_before_one_that_it_refused(
+    world: ClusterWorld, client: Client, partition: int
+) -> None:
+    """A client that sends several batches at a time may know the next leader before that node leads the partition."""
+    target = others(world, world.leader("t", partition))[-1]
+
+    def send(sequence: int) -> int:
+        records = batch([b"%d" % sequence], producer_id=7, epoch=0, sequence=sequence)
+        response = target.send(produce("t", records, partition), PRODUCE_VERSION)
+        return int(response.responses[0].partition_responses[0].error_code)
+
+    assert send(0) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert move(world, client, partition, (target.node_id,)) == ErrorCode.NONE
+    world.advance(2_000)
+    assert world.leader("t", partition) is target
+    assert [send(1), send(0), send(1)] == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.NONE, ErrorCode.NONE]
+    assert client.read("t", partition)[-2:] == [b"0", b"1"]
 
 
 def test_a_coordinator_moves_with_its_groups(world: ClusterWorld, client: Client) -> None:

@@ -344,6 +344,8 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         if (partition.internal and not self._is_admin(context)) or partition.topic == CLUSTER_METADATA:
             return refused(index, ErrorCode.INVALID_TOPIC_EXCEPTION)
         if partition.recovering or partition.closed:
+            if header.producer_id >= 0 and not header.is_transactional:  # no coordinator has verified the producer
+                partition.producers.refuse(header.producer_id, header.producer_epoch, header.base_sequence)
             return self._with_leader(context, partition, refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER))
         records = item.data.records or b""
         try:

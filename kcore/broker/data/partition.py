@@ -205,6 +205,7 @@ class Partition(PartitionCore):
         """Installs the producers that were read from the log up to `high_watermark`."""
         self._recovery = None
         self.recovering = False
+        producers.adopt_refused(self.producers)
         self.producers = producers
         producers.committed(high_watermark)
         self._update_last_stable_offset()

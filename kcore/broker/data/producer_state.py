@@ -71,7 +71,7 @@ class ProducerStates(ProducersCore):
     `ProducersCore` holds the attributes and the compiled code that runs for every batch.
     """
 
-    __slots__ = ("_ended",)
+    __slots__ = ("_ended", "_refused_before")
 
     verifications: dict[int, dict[tuple[str, int], Verification]]
     aborted: AbortedTransactionIndex
@@ -79,6 +79,7 @@ class ProducerStates(ProducersCore):
     def __init__(self) -> None:
         self.aborted = AbortedTransactionIndex()
         self._ended = 0  # since the last copy
+        self._refused_before: tuple[int, ...] = ()  # the producers in `refused` at the last expiry
 
     # ---- data
 
@@ -114,6 +115,8 @@ class ProducerStates(ProducersCore):
         if entry is None:
             if transactional and verify and not self._is_guarded(producer_id, guard):
                 raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+            if self.refused:
+                self._check_after_refusal(producer_id, epoch, first_sequence)
             if guard is not None:
                 self._check_verified_sequence(guard, first_sequence, True)
             return None
@@ -147,6 +150,24 @@ class ProducerStates(ProducersCore):
         if entry.txn_first_offset >= 0 and not transactional:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
         return None
+
+    def _check_after_refusal(self, producer_id: int, epoch: int, first_sequence: int) -> None:
+        """Refuses a batch of an unknown producer if an earlier batch of it could not be stored.
+
+        The client sends several batches at a time, and repeats the earlier one. An unknown producer may begin with
+        any sequence, so without this check the later batch would be appended, and the earlier one never.
+
+        Raises:
+            KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER.
+        """
+        refused = self.refused.get(producer_id)
+        if refused is not None and refused[0] == epoch and refused[1] < first_sequence:
+            raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+
+    def adopt_refused(self, before: ProducerStates) -> None:
+        """Adopts the noted batches that were refused while another object had the state of the partition."""
+        for producer_id, (epoch, sequence) in before.refused.items():
+            self.refuse(producer_id, epoch, sequence)
 
     @staticmethod
     def _is_transactional(entry: ProducerEntry) -> bool:
@@ -311,9 +332,12 @@ class ProducerStates(ProducersCore):
     def expire(self, wall_ms: int, expiration_ms: int, slice_size: int) -> Iterator[None]:
         """Removes producers that were idle for `expiration_ms` and verifications older than that.
 
-        It keeps producers with an open transaction or with an append that is not durable. The generator pauses after
-        every `slice_size` producers.
+        It keeps producers with an open transaction or with an append that is not durable. It forgets batches that were
+        refused before the previous call. The generator pauses after every `slice_size` producers.
         """
+        for producer_id in self._refused_before:
+            self.refused.pop(producer_id, None)
+        self._refused_before = tuple(self.refused)
         until_pause = slice_size
         for producer_id in list(self.entries):
             entry = self.entries.get(producer_id)

@@ -80,6 +80,7 @@ class SharedPartitions(Partitions):
         if topic is None or before is None:
             return None
         partition = self._make(topic, key.partition, log, leader_epoch)
+        partition.producers.adopt_refused(before.producers)
         self._replace(topic, before, partition)
         if partition.recovering and not topic.internal:
             # A coordinator's partition recovers during the load of its shard, which reads the log anyway.
