@@ -28,6 +28,7 @@ from kcore.protocol.messages.consumer_group_heartbeat import (
 )
 from kcore.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kcore.protocol.messages.join_group import JoinGroupRequest
 from kcore.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from kcore.protocol.topic_partition import TopicPartition
@@ -340,6 +341,28 @@ def test_a_close_does_not_wait_for_a_listener_that_does_not_end(world: World, ki
     one.machine.close(world.now_ms, timeout_ms=1_000)
     world.until(lambda: one.machine.closed, limit_ms=7_000)
     assert one.machine.wake_ms() is None
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["late", "lost"])
+def test_a_member_that_closes_during_its_join_leaves_the_group(world: World, kind: dict[str, Any], lost: bool) -> None:
+    """Otherwise it would keep partitions until the end of its session."""
+    one = world.member("one", "t", **kind)
+    join = (ConsumerGroupHeartbeatRequest, JoinGroupRequest)
+    while not any(isinstance(outgoing.request, join) for _, outgoing, _ in world.answers):
+        while world.answers:
+            world.deliver()
+        world.step(one)
+        world.engine.advance(50)
+    one.machine.close(world.now_ms, timeout_ms=5_000)
+    if lost:
+        world.answers = [(member, outgoing, ConnectionClosedError("lost")) for member, outgoing, _ in world.answers]
+    world.step(one)
+    closed_at_ms = world.now_ms
+    world.until(lambda: one.machine.closed)
+    assert world.now_ms - closed_at_ms <= 100
+    if not lost:
+        group = world.engine.engine.groups.get(0).machine.groups.get("g")
+        assert group is None or not group.members
 
 
 def test_a_failing_listener_is_reported(world: World, kind: dict[str, Any]) -> None:

@@ -96,6 +96,7 @@ class ConsumerMember(GroupMemberMachine):
         self._unconfirmed = False  # the partitions that were reported last may be fewer than the response allows for
         self._polled_once = False
         self._stage = ""  # the step of leaving
+        self._join_sent = False  # the coordinator may know the member, though no response has brought an epoch
         self._join_lost = False  # a join may have reached the coordinator though no response arrived
         self._late = False  # leaving because the user's code did not poll
 
@@ -163,6 +164,7 @@ class ConsumerMember(GroupMemberMachine):
         self._reconciling = self._unconfirmed = False
         self._reconcile_attempts = self._empty_beats = 0
         self._memberships += 1
+        self._join_sent = False
         self._heartbeat_at_ms = max(now_ms, self._heartbeat_at_ms if self._attempts else now_ms)
 
     # ---- heartbeats
@@ -189,6 +191,7 @@ class ConsumerMember(GroupMemberMachine):
         self._heartbeat_at_ms = now_ms + max(self._interval_ms, 1)
         self._heartbeats = number = self._heartbeats + 1
         self._in_flight.add(number)
+        self._join_sent = self._join_sent or epoch == 0
         membership = self._memberships
         request = self._leave_request(epoch) if epoch < 0 else self._heartbeat_request(epoch)
 
@@ -263,6 +266,7 @@ class ConsumerMember(GroupMemberMachine):
         code = response.error_code
         if code:
             self._sent = {}
+            self._join_sent = False
             self._refused(code, response.error_message, now_ms)
             return
         self._attempts = 0
@@ -528,9 +532,13 @@ class ConsumerMember(GroupMemberMachine):
             else:
                 self._emit(Lost(partitions, self._epoch), self._leave_revoked)
         elif self._stage == "leave" and not self._commits and self._committing is None:
+            joins = self._epoch == 0 and self._join_sent
+            if joins and self._in_flight and self._broker is not None:
+                return  # until the response: the coordinator might get the leave first, and keep the member
             self._stage = "left"
             remain = self.settings.leave == REMAIN and self.settings.instance_id is None
-            if self.state is not PREPARE_LEAVING or self._broker is None or self._epoch <= 0 or remain:
+            known = self._epoch > 0 or joins
+            if self.state is not PREPARE_LEAVING or self._broker is None or not known or remain:
                 self._finish()
             else:
                 self._enter(LEAVING)
