@@ -122,8 +122,12 @@ class AsyncConsumer:
             self._machine.on_committed = self._committed
 
     async def __aenter__(self) -> AsyncConsumer:
-        self._start()
-        await self.member.start(timeout=0)
+        try:
+            self._start()
+            await self.member.start(timeout=0)
+        except BaseException:  # for example a KeyboardInterrupt: `__aexit__` will not be called
+            await self.close()
+            raise
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:

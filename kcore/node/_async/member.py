@@ -194,19 +194,28 @@ class AsyncMember:
         check_wait("timeout", timeout)
         self._require_open()
         self._calls.require_open()
-        if not self._started:
-            self._calls.add_resource(self)
-            self._started = True
-            self._stepper.start()
-        if timeout == 0:
-            return
         try:
+            self._begin()
+            if timeout == 0:
+                return
             if not await self._joined.wait(timeout):
                 raise TimeoutError(f"group {self._machine.settings.group_id!r} has not assigned within {timeout:g} s")
             self._raise_error()
             self._require_alive()
         except BaseException:
             await self.close()
+            raise
+
+    def _begin(self) -> None:
+        """Starts to join, unless that was done before."""
+        if self._started:
+            return
+        self._calls.add_resource(self)
+        self._started = True
+        try:
+            self._stepper.start()
+        except RuntimeError:  # the system has no thread for the steps, so `close` must not wait for them
+            self._started = False
             raise
 
     async def close(self) -> None:

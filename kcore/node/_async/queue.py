@@ -102,7 +102,11 @@ class AsyncQueue:
     # ---- beginning and end
 
     async def __aenter__(self) -> AsyncQueue:
-        self._start()
+        try:
+            self._start()
+        except BaseException:  # a KeyboardInterrupt: the worker may have begun to join
+            await self.close()
+            raise
         return self
 
     async def __aexit__(
@@ -114,13 +118,21 @@ class AsyncQueue:
 
     def _start(self) -> None:
         self._calls.require_owner()
-        if not self._started and not self._closed:
-            self._calls.add_resource(self)
+        if self._started or self._closed:
+            return
+        self._calls.add_resource(self)
+        self._started = True
+        try:
             spawn(self._send_heartbeats)
-            self._started = True
+        except RuntimeError:  # the system has no thread for it
+            self._started = False
+            raise
 
     async def close(self) -> None:
-        """Leaves the group: jobs without an acknowledgement are released. Iterations end."""
+        """Leaves the group: jobs without an acknowledgement are released. Iterations end.
+
+        If the call is cancelled or interrupted, the worker leaves in the background.
+        """
         if self._closed or self._calls.abandoned:
             return
         self._closed = True
@@ -129,6 +141,15 @@ class AsyncQueue:
         self._changed.set()
         if not self._started:
             return
+        try:
+            leaving = spawn(self._leave)
+        except RuntimeError:  # the system has no thread for it
+            await self._leave()
+        else:
+            await leaving.join()
+
+    async def _leave(self) -> None:
+        """Ends the share sessions, and leaves the group."""
         for link in list(self._links.values()):
             async with link.lock:
                 if link.session.is_open:

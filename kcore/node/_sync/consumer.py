@@ -123,8 +123,12 @@ class Consumer:
             self._machine.on_committed = self._committed
 
     def __enter__(self) -> Consumer:
-        self._start()
-        self.member.start(timeout=0)
+        try:
+            self._start()
+            self.member.start(timeout=0)
+        except BaseException:  # for example a KeyboardInterrupt: `__exit__` will not be called
+            self.close()
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:

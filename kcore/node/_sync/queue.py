@@ -103,7 +103,11 @@ class Queue:
     # ---- beginning and end
 
     def __enter__(self) -> Queue:
-        self._start()
+        try:
+            self._start()
+        except BaseException:  # a KeyboardInterrupt: the worker may have begun to join
+            self.close()
+            raise
         return self
 
     def __exit__(
@@ -115,13 +119,21 @@ class Queue:
 
     def _start(self) -> None:
         self._calls.require_owner()
-        if not self._started and not self._closed:
-            self._calls.add_resource(self)
+        if self._started or self._closed:
+            return
+        self._calls.add_resource(self)
+        self._started = True
+        try:
             spawn(self._send_heartbeats)
-            self._started = True
+        except RuntimeError:  # the system has no thread for it
+            self._started = False
+            raise
 
     def close(self) -> None:
-        """Leaves the group: jobs without an acknowledgement are released. Iterations end."""
+        """Leaves the group: jobs without an acknowledgement are released. Iterations end.
+
+        If the call is cancelled or interrupted, the worker leaves in the background.
+        """
         if self._closed or self._calls.abandoned:
             return
         self._closed = True
@@ -130,6 +142,15 @@ class Queue:
         self._changed.set()
         if not self._started:
             return
+        try:
+            leaving = spawn(self._leave)
+        except RuntimeError:  # the system has no thread for it
+            self._leave()
+        else:
+            leaving.join()
+
+    def _leave(self) -> None:
+        """Ends the share sessions, and leaves the group."""
         for link in list(self._links.values()):
             with link.lock:
                 if link.session.is_open:
