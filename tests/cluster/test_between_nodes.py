@@ -54,6 +54,15 @@ def test_an_envelope_keeps_the_client_and_its_request() -> None:
     assert context == CONTEXT._replace(listener="INTERNAL", connection_id=0)
 
 
+@pytest.mark.parametrize("size", [32_767, 32_768, 98_301])
+def test_an_envelope_shortens_a_client_id_whose_replacements_are_too_long(size: int) -> None:
+    """A client sends up to 32,767 bytes. Each that is not UTF-8 is replaced by a character of three bytes."""
+    client_id = "x" * (size % 3) + "\ufffd" * (size // 3)
+    context, _ = unseal(seal(CONTEXT._replace(client_id=client_id), create("t")), "INTERNAL", ELEMENTS)
+    assert client_id.startswith(context.client_id)
+    assert len(context.client_id.encode()) in range(32_765, 32_768)
+
+
 @pytest.mark.parametrize(
     ("envelope", "code"),
     [

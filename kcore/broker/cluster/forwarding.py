@@ -75,6 +75,7 @@ UNUSABLE: Final = REFUSED + "%s. It was sent by a node of another version, or by
 OWN_VERSION: Final = 7
 """The version of CreateTopics in the requests of nodes themselves."""
 _HEADER = struct.Struct(">hhih")
+_MAX_CLIENT_ID_BYTES = 0x7FFF
 _CORRELATION_ID = 4
 
 
@@ -88,7 +89,8 @@ class Forwarded(NamedTuple):
 def seal(context: RequestContext, request: Any) -> EnvelopeRequest:
     """Puts a client's request into an envelope."""
     version = context.api_version
-    client_id = context.client_id.encode()
+    # The replacements of invalid bytes are longer than the client's own bytes.
+    client_id = context.client_id.encode()[:_MAX_CLIENT_ID_BYTES].decode(errors="ignore").encode()
     header = _HEADER.pack(request.API_KEY, version, 0, len(client_id)) + client_id
     if request_header_version(request.API_KEY, version) > 1:
         header += b"\0"  # no tagged fields
