@@ -427,7 +427,7 @@ class Shard(ShardCore, Generic[M]):
         return True
 
     def _load(self, generation: int) -> Iterator[None]:
-        if self.generation != generation or self.state is not ShardState.LOADING:
+        if not self._still_loads(generation):
             return
         try:
             started_ms = self._now.update()
@@ -436,7 +436,7 @@ class Shard(ShardCore, Generic[M]):
                 replay = self._new_replay()
             for _ in replay.run(self._log):
                 yield
-                if self.generation != generation:
+                if not self._still_loads(generation):
                     return
             report = replay.report
             report.elapsed_ms = self._now.update() - started_ms
@@ -448,6 +448,8 @@ class Shard(ShardCore, Generic[M]):
                     report.unknown,
                 )
         except Exception as error:
+            if not self._still_loads(generation):
+                return  # the shard was unloaded and its log closed
             pause_ms = self._retry.pause_ms
             self._transition(ShardState.FAILED, "load failed")
             self._report_failed_load(error, pause_ms)
@@ -455,6 +457,10 @@ class Shard(ShardCore, Generic[M]):
         self.machine, self.report = replay.machine, report
         self._transition(ShardState.ACTIVE, "loaded")
         self.perform(self._loaded)
+
+    def _still_loads(self, generation: int) -> bool:
+        """Returns False if the shard was unloaded, or another load has begun, since the load of `generation` began."""
+        return self.generation == generation and self.state is ShardState.LOADING
 
     def _new_replay(self) -> Replay:
         return Replay(self.factory(ShardContext(self, self._now)))

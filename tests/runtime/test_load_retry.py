@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kcore.log.errors import LogError
+from kcore.log.errors import LogClosedError, LogError
 from kcore.runtime import ShardState
 from kcore.runtime.load_retry import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, LoadRetry
 from kcore.runtime.loader import Replay
@@ -114,6 +114,31 @@ def test_a_closed_shard_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     world.advance(LONGEST_PAUSE_MS)
     assert world.attempts_ms == [0]
     assert world.bench.wheel.next_deadline_ms() == -1
+
+
+@pytest.mark.parametrize("error", [None, LogClosedError()], ids=["the log is read", "the log is closed"])
+def test_a_shard_that_is_unloaded_during_a_load_stays_closed(
+    monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    """A node that stops, or gives up a partition, may still be loading it."""
+    world = Loading(monkeypatch)
+
+    def run(replay: Replay, log: Any) -> Iterator[None]:
+        yield
+        if error is not None:
+            raise error
+        yield
+
+    monkeypatch.setattr("kcore.runtime.shard.Replay.run", run)
+    shard, slices = world.bench.shard, world.bench.slices
+    shard.failed(LogError("a failed commit"))
+    slices.step()
+    assert shard.state is ShardState.LOADING
+    shard.unload()
+    failures: list[BaseException] = []
+    monkeypatch.setattr("kcore.runtime.slices.log_failure", lambda log, failure, *_: failures.append(failure))
+    slices.finish()
+    assert (shard.state, failures) == (ShardState.CLOSED, [])
 
 
 def test_a_deadline_for_which_there_is_no_memory_is_the_next_round() -> None:
