@@ -24,16 +24,16 @@ R = TypeVar("R")
 
 HANDSHAKE_VERSION = 1  # tokens are sent in SaslAuthenticate (KIP-152)
 AUTHENTICATE_VERSION = 1
-API_VERSIONS_VERSION = 3  # the first to name the client's software (KIP-511); older servers return an error
+API_VERSIONS_VERSION = 3  # the first version with the client's software name (KIP-511); older servers return an error
 SOFTWARE_NAME, SOFTWARE_VERSION = "kcore", VERSION
 RECEIVE_BYTES = 1 << 20
 """The largest single read from the socket."""
-MAX_VARINT_BITS = 28
-"""The position of the last seven bits in an unsigned varint of the protocol."""
+MAX_VARINT_SHIFT = 28
+"""The shift of the last seven bits in an unsigned varint of five bytes, the longest of the protocol."""
 
 
 class Connection:
-    """One connection. Not thread-safe.
+    """A blocking connection to one server. Not thread-safe.
 
     Args:
         host: the server's host.
@@ -82,9 +82,9 @@ class Connection:
                 raise ConnectionClosedError(f"{host}: TLS handshake failed: {error}") from error
         if not security.mechanism:
             return
-        offered = self.send(SaslHandshakeRequest(mechanism=security.mechanism), HANDSHAKE_VERSION)
-        if offered.error_code:
-            names = ", ".join(offered.mechanisms) or "none"
+        handshake = self.send(SaslHandshakeRequest(mechanism=security.mechanism), HANDSHAKE_VERSION)
+        if handshake.error_code:
+            names = ", ".join(handshake.mechanisms) or "none"
             raise AuthenticationError(f"{host}: {security.mechanism} is not served; the server has {names}")
         exchange = MECHANISMS[security.mechanism](security.user, security.password)
         token = next(exchange)
@@ -125,7 +125,7 @@ class Connection:
 
         Args:
             request: a request message.
-            version: the request version; None: the newest that both sides know.
+            version: the request version; None: the newest that the client and the server support.
 
         Returns:
             The response message.
@@ -145,7 +145,7 @@ class Connection:
             frame = self._frame(time.monotonic() + self._timeout_s)
             response: R = self._decode(frame, key, version)
         except BaseException as error:  # including interrupts
-            self.close()  # the response may still arrive and would be read as that of the next request
+            self.close()  # the response may still arrive, and the next request would read it
             if isinstance(error, OSError) and not isinstance(error, TimeoutError | ConnectionClosedError):
                 raise ConnectionClosedError(f"the connection broke: {error}") from error
             raise
@@ -164,7 +164,7 @@ class Connection:
             ) from error
 
     def _newest(self, request: Any) -> int:
-        """Returns the newest version that both sides know."""
+        """Returns the newest version that the client and the server support."""
         key = type(request).API_KEY
         if key == ApiKey.API_VERSIONS:
             return int(type(request).MAX_VERSION)
@@ -183,7 +183,7 @@ class Connection:
     def _frame(self, deadline_s: float) -> bytes:
         size = int.from_bytes(self._exactly(4, deadline_s), "big")
         if size > MAX_FRAME_BYTES:
-            raise ConnectionClosedError(f"a response of {size} bytes: the server does not speak Kafka's protocol")
+            raise ConnectionClosedError(f"a response of {size} bytes: the server does not use Kafka's protocol")
         return self._exactly(size, deadline_s)
 
     def _why_closed(self) -> str:
@@ -196,7 +196,7 @@ class Connection:
         )
 
     def _exactly(self, size: int, deadline_s: float) -> bytes:
-        """Receives bytes until the deadline, which also holds for a server that sends single bytes."""
+        """Receives `size` bytes before the deadline, which also limits a server that sends single bytes."""
         parts: list[bytes] = []
         while size:
             if parts:
@@ -235,5 +235,5 @@ def _uvarint(frame: bytes | memoryview, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, position
         shift += 7
-        if shift > MAX_VARINT_BITS:  # a longer number would take time with the square of its length
+        if shift > MAX_VARINT_SHIFT:  # a longer number would take time with the square of its length
             raise ValueError("an unsigned varint has more than 5 bytes")

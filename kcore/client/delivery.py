@@ -18,7 +18,7 @@ from typing import Final
 from kcore_ext.client.accumulator import PartitionQueue, ProducerBatch
 
 MAX_IN_FLIGHT: Final = 5
-"""The number of requests to a broker that may wait for responses: it recognizes a partition's last five batches."""
+"""The largest number of requests to a broker without a response: it recognizes the last five batches of a partition."""
 
 OPEN: Final = 0
 """The state of a sequence that new batches continue."""
@@ -56,8 +56,8 @@ def next_batch(queue: PartitionQueue, producer: tuple[int, int], max_in_flight: 
 def _begins_sequence(batch: ProducerBatch) -> bool:
     """Returns True for the first batch of a sequence.
 
-    Nothing is sent before its result, because a broker that does not know the producer id yet accepts any sequence. If
-    the first batch was lost, such a broker would store the second one.
+    The second batch waits for the result of the first one. A broker without state of the producer id accepts any
+    sequence: if the first batch was lost, the broker would store the second one.
     """
     return batch.sequence is not None and batch.sequence[2] == 0
 
@@ -74,7 +74,7 @@ def assign_sequence(queue: PartitionQueue, batch: ProducerBatch, producer: tuple
 
 
 def note_unsent(queue: PartitionQueue, batch: ProducerBatch) -> bool:
-    """Notes that a batch was not stored, or that its response is missing, and that it is to be repeated.
+    """Marks a batch for repetition, because the broker did not store it or its response is missing.
 
     Returns:
         True if the partition needs a new producer id.
@@ -82,7 +82,7 @@ def note_unsent(queue: PartitionQueue, batch: ProducerBatch) -> bool:
     batch.in_flight = False
     if queue.chain == ENDED:
         batch.sequence = None
-    return _settle(queue)
+    return _renew_sequence(queue)
 
 
 def note_out_of_order(queue: PartitionQueue, batch: ProducerBatch) -> bool:
@@ -92,13 +92,13 @@ def note_out_of_order(queue: PartitionQueue, batch: ProducerBatch) -> bool:
         True if the partition needs a new producer id.
     """
     batch.in_flight = False
-    if queue.batches[0] is batch:  # nothing before it is missing: it can never be stored with this sequence
+    if queue.batches[0] is batch:  # no earlier batch is missing, so the broker will never accept this sequence
         queue.chain = ENDED
     if queue.chain == ENDED:
         for each in queue.batches:
             if not each.in_flight:
                 each.sequence = None
-    return _settle(queue)
+    return _renew_sequence(queue)
 
 
 def note_split(queue: PartitionQueue, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> bool:
@@ -114,18 +114,18 @@ def note_split(queue: PartitionQueue, batch: ProducerBatch, parts: Sequence[Prod
         for part in parts:
             part.sequence = (producer_id, epoch, base)
             base = (base + part.count) & MAX_SEQUENCE
-    return _settle(queue)
+    return _renew_sequence(queue)
 
 
 def note_failed(queue: PartitionQueue, batch: ProducerBatch) -> bool:
-    """Notes that a batch failed for ever, and was removed from its queue.
+    """Notes that a batch failed permanently, and was removed from its queue.
 
     Returns:
         True if the partition needs a new producer id.
     """
     if batch.sequence is not None and queue.chain == OPEN:
         queue.chain = UNCERTAIN
-    return _settle(queue)
+    return _renew_sequence(queue)
 
 
 def note_stored(queue: PartitionQueue) -> bool:
@@ -134,11 +134,11 @@ def note_stored(queue: PartitionQueue) -> bool:
     Returns:
         True if the partition needs a new producer id.
     """
-    return _settle(queue)
+    return _renew_sequence(queue)
 
 
-def _settle(queue: PartitionQueue) -> bool:
-    """Begins a new sequence if the old one cannot be continued and has no batches left."""
+def _renew_sequence(queue: PartitionQueue) -> bool:
+    """Begins a new sequence if the old one cannot be continued and has no batches left. Returns True if it does."""
     if queue.chain == OPEN or any(batch.sequence is not None for batch in queue.batches):
         return False
     queue.chain = OPEN

@@ -21,8 +21,8 @@ RESETS: Final = ("earliest", "latest", "none")
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """The settings of a consumer's reading.
+class ReadSettings:
+    """The settings with which a consumer reads.
 
     Attributes:
         isolation: "read_committed" or "read_uncommitted".
@@ -50,7 +50,7 @@ class Position:
     """A consumer's position in a partition.
 
     Attributes:
-        fetch: the next offset to fetch; None: not known yet.
+        fetch: the next offset to fetch; None: not looked up yet.
         consumed: the offset after the consumed records; None: nothing was consumed since the position was set.
         taken: the offset after the records that the user's code got; None: it got none since the position was set.
         skipped: True once the position has moved past transaction markers or aborted records alone.
@@ -61,7 +61,7 @@ class Position:
         not_before_ms: the end of a pause after an error.
         buffer: fetched records that the user's code has not got yet, or None.
         version: a number that changes with each assignment and each seek, so that late responses are recognized.
-        initial: True until the position was set once: the committed offset applies then.
+        initial: True until the position is set for the first time. Only then does the committed offset apply.
     """
 
     fetch: int | None = None
@@ -110,21 +110,21 @@ class Positions:
 
     Attributes:
         by_partition: the positions, in the order in which polls visit the partitions.
-        cursor: the records of a loop over single records; those that it finished are consumed.
+        cursor: the records of a loop over single records; the records that the loop has finished are consumed.
     """
 
     def __init__(self) -> None:
         self.by_partition: dict[TopicPartition, Position] = {}
         self.cursor = RecordCursor()
-        self._polled: dict[TopicPartition, int] = {}  # the ends of the records that the last poll returned
-        self._loaded: dict[TopicPartition, int] = {}  # the ends of the records that the cursor began with
+        self._polled: dict[TopicPartition, int] = {}  # the offset after the records that the last poll returned
+        self._loaded: dict[TopicPartition, int] = {}  # the offset after the records that were passed to the cursor
         self._versions = count(1)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Adds partitions without a position."""
         for partition in partitions:
             if partition not in self.by_partition:
-                # Unlike the version of an earlier assignment: its responses may still arrive.
+                # A new version: responses for an earlier assignment may still arrive.
                 self.by_partition[partition] = Position(version=next(self._versions))
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
@@ -152,7 +152,7 @@ class Positions:
         state.buffer = None
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """Drops records that were taken and are no longer current, because the partition moved or the position did."""
+        """Drops taken records of partitions that moved to another member, or whose position changed."""
         self._mark(self.cursor.finished(current=False))
         dropped = set(partitions)
         self.cursor.drop(dropped)
@@ -161,7 +161,7 @@ class Positions:
             self._loaded.pop(partition, None)
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns the offsets to commit: none of a position that is being validated."""
+        """Returns the offsets to commit, without positions that are being validated."""
         self._mark(self.cursor.finished(current=False))
         return {
             partition: OffsetAndMetadata(following, "", state.epoch)
@@ -207,7 +207,10 @@ class Positions:
         state.epoch = epoch
 
     def to_fetch(self, now_ms: int) -> dict[TopicPartition, int]:
-        """Returns the partitions to fetch, with their positions: neither paused, nor buffered, nor after an error."""
+        """Returns the positions of the partitions to fetch.
+
+        Leaves out partitions that are paused, have buffered records, are being validated, or wait after an error.
+        """
         return {
             partition: state.fetch
             for partition, state in self.by_partition.items()
@@ -229,7 +232,7 @@ class Positions:
             partitions: partitions that are about to be fetched.
             epoch_of: returns the leader epoch of a partition; -1: unknown.
         """
-        found: dict[TopicPartition, Unvalidated] = {}
+        unvalidated: dict[TopicPartition, Unvalidated] = {}
         for partition in partitions:
             state = self.by_partition.get(partition)
             current = epoch_of(partition)
@@ -239,8 +242,8 @@ class Positions:
                 state.leader_epoch = current
             else:
                 state.validating = True
-                found[partition] = Unvalidated(state.fetch, state.epoch, current, state.version)
-        return found
+                unvalidated[partition] = Unvalidated(state.fetch, state.epoch, current, state.version)
+        return unvalidated
 
     def end_validation(
         self, partition: TopicPartition, sent: Unvalidated, epoch: int, end_offset: int, reset: bool
@@ -249,7 +252,7 @@ class Positions:
 
         Args:
             partition: the partition.
-            sent: the position that the leader has checked.
+            sent: the position in the request.
             epoch: the largest epoch of the leader's log that is not above that of the position; -1: none.
             end_offset: the offset after that epoch's records; -1: none.
             reset: True to move a position that the leader's log does not have.
@@ -273,7 +276,7 @@ class Positions:
         return reset
 
     def fail_validation(self, partitions: Mapping[TopicPartition, Unvalidated]) -> None:
-        """Makes positions that no leader has validated be validated again."""
+        """Marks positions for another validation, because no leader has validated them."""
         for partition, sent in partitions.items():
             state = self.by_partition.get(partition)
             if state is not None and state.version == sent.version:
@@ -301,7 +304,7 @@ class Positions:
             state.skipped = True
 
     def take(self, limit: int) -> list[Any]:
-        """Takes buffered records, partition by partition; those of a loop that was left come first.
+        """Takes buffered records, partition by partition. The remaining records of an abandoned loop come first.
 
         The records count as polled: `processed` marks them as consumed. If this raises, for example MemoryError, no
         record is taken: the next fetch returns them again.
@@ -348,7 +351,7 @@ class Positions:
     def take_for_loop(self, limit: int) -> bool:
         """Moves buffered records to the cursor; returns False if there are none."""
         records = self.take(limit)
-        self._loaded, self._polled = self._polled, {}  # the cursor knows which of them are finished
+        self._loaded, self._polled = self._polled, {}  # the cursor reports which records the loop has finished
         self.cursor.load(records)
         return bool(records)
 
@@ -357,7 +360,7 @@ class Positions:
         polled, self._polled = self._polled, {}
         self._mark(polled)
         self._mark(self.cursor.finished(current=True))
-        if not self.cursor:  # finished, among them records that interceptors removed
+        if not self.cursor:  # the loop has finished all records, and interceptors may have removed some
             loaded, self._loaded = self._loaded, {}
             self._mark(loaded)
 
@@ -369,7 +372,7 @@ class Positions:
 
 
 class FetchSession:
-    """A fetch session with one broker: after the first request, only changes are sent."""
+    """A fetch session with one broker: requests after the first one have only the partitions that changed."""
 
     def __init__(self) -> None:
         self._id = 0
@@ -405,9 +408,9 @@ class FetchSession:
                 partition_max_bytes=partition_bytes,
             )
             topics.setdefault(topic, []).append(row)
-        gone: dict[str, list[int]] = {}
+        forgotten_topics: dict[str, list[int]] = {}
         for topic, number in forgotten:
-            gone.setdefault(topic, []).append(number)
+            forgotten_topics.setdefault(topic, []).append(number)
         return FetchRequest(
             max_wait_ms=wait_ms,
             min_bytes=min_bytes,
@@ -416,7 +419,9 @@ class FetchSession:
             session_id=self._id,
             session_epoch=self._epoch,
             topics=[FetchTopic(topic=name, partitions=rows) for name, rows in topics.items()],
-            forgotten_topics_data=[ForgottenTopic(topic=name, partitions=numbers) for name, numbers in gone.items()],
+            forgotten_topics_data=[
+                ForgottenTopic(topic=name, partitions=numbers) for name, numbers in forgotten_topics.items()
+            ],
             rack_id=rack,
         )
 
@@ -429,17 +434,17 @@ class FetchSession:
             self._epoch = 1 if self._epoch == MAX_EPOCH else self._epoch + 1
 
     def resend(self, partition: TopicPartition) -> None:
-        """Sends a partition again with the next request, after its error: its leader epoch may have changed."""
+        """Adds a partition to the next request after an error, because its leader epoch may have changed."""
         if partition in self._sent:
             self._sent[partition] = -1
 
     def failed(self) -> None:
-        """Replaces the session by a new one with the next request, after a lost response; the broker frees the old."""
+        """Makes the next request replace the session after a lost response; the broker frees the old session."""
         self._epoch = INITIAL_EPOCH
         self._sent = {}
 
     def reset(self) -> None:
-        """Begins a new session with the next request, because the broker does not know this one."""
+        """Begins a new session with the next request, because the broker does not have this one."""
         self._id = 0
         self.failed()
 

@@ -20,10 +20,10 @@ MALFORMED: Final = (
     ValueError,
     struct.error,
 )
-"""The exceptions of code that reads a response with missing rows or useless values."""
+"""The exceptions of code that reads a response with missing rows or invalid values."""
 
 MAX_CAUSE: Final = 300
-"""Characters of the cause in a message: a value of the response may be long."""
+"""Maximum length of the cause in a message: a value of the response may be long."""
 
 
 def malformed(broker: Broker | None, request: Any, error: Exception | str) -> KafkaError:

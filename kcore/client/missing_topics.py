@@ -1,4 +1,4 @@
-"""Decisions about warnings of topics that do not exist, for example because their name is misspelled."""
+"""Rules for warnings about topics that do not exist, for example because their name is misspelled."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ MISSING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVA
 """Errors of a topic that does not exist."""
 
 NEW_TOPIC_S: Final = 2.0
-"""The time for which a broker may not know a new topic yet: no warning before."""
+"""The delay of the first warning: until then, a broker may not have the metadata of a new topic."""
 
 REPEAT_S: Final = 600.0
-"""The shortest time between two warnings of the same topic."""
+"""The shortest time between two warnings about the same topic."""
 
 RETRY_S: Final = 10.0
 """The pause after a lookup without a response."""
 
 
 class MissingTopics:
-    """Decides when a program is warned of its missing topics: after two seconds, and again after ten minutes."""
+    """The missing topics of a program, and the times of warnings: after two seconds, and again after ten minutes."""
 
     def __init__(self) -> None:
         self._since_s: dict[str, float] = {}
@@ -45,14 +45,14 @@ class MissingTopics:
 
 
 class SubscriptionCheck:
-    """Looks the topics of a subscription up until all of them have existed once.
+    """The repeated lookup of a subscription's topics, until each of them has existed once.
 
     Args:
         topics: the names of the subscription.
         now_s: the time.
 
     Attributes:
-        topics: the topics to look up: those that have not existed so far.
+        topics: the topics to look up, which have not existed so far.
         due_s: the time of the next lookup; None: no lookup is due, or its result is awaited.
     """
 
@@ -66,7 +66,7 @@ class SubscriptionCheck:
         self.due_s = None
 
     def received(self, response: MetadataResponse, now_s: float) -> list[str]:
-        """Handles the result of a lookup; returns the missing topics of which the program is to be warned."""
+        """Handles the result of a lookup; returns the missing topics to warn the program about."""
         missing = {row.name for row in response.topics if row.error_code in MISSING}
         self.topics = [topic for topic in self.topics if topic in missing]
         warned = [topic for topic in self.topics if self._warnings.missing(topic, now_s)]

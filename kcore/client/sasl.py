@@ -46,34 +46,34 @@ def scram(mechanism: ScramMechanism, user: str, password: str, nonce: str = "") 
     nonce = nonce or secrets.token_urlsafe(24)
     name = user.replace("=", "=3D").replace(",", "=2C")
     bare = f"n={name},r={nonce}"
-    first = _text(mechanism, (yield f"n,,{bare}".encode()))
-    found = _SERVER_FIRST.fullmatch(first)
-    if found is None or not found["nonce"].startswith(nonce) or found["nonce"] == nonce:
+    first = _decode_utf8(mechanism, (yield f"n,,{bare}".encode()))
+    server_first = _SERVER_FIRST.fullmatch(first)
+    if server_first is None or not server_first["nonce"].startswith(nonce) or server_first["nonce"] == nonce:
         raise AuthenticationError(f"{mechanism.sasl_name}: the server's first message is malformed")
-    iterations = int(found["count"])
+    iterations = int(server_first["count"])
     if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
         raise AuthenticationError(f"{mechanism.sasl_name}: the server requests {iterations} iterations")
-    salted = mechanism.salted_password(password.encode(), _decoded(mechanism, found["salt"]), iterations)
-    final = f"c={base64.b64encode(b'n,,').decode()},r={found['nonce']}"
+    salted = mechanism.salted_password(password.encode(), _decode_base64(mechanism, server_first["salt"]), iterations)
+    final = f"c={base64.b64encode(b'n,,').decode()},r={server_first['nonce']}"
     signed = f"{bare},{first},{final}".encode()
     client_key = mechanism.hmac(salted, b"Client Key")
     signature = mechanism.hmac(mechanism.hash(client_key), signed)
     proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
-    last = _text(mechanism, (yield f"{final},p={base64.b64encode(proof).decode()}".encode()))
-    match = _SERVER_FINAL.fullmatch(last)
+    last = _decode_utf8(mechanism, (yield f"{final},p={base64.b64encode(proof).decode()}".encode()))
+    server_final = _SERVER_FINAL.fullmatch(last)
     expected = mechanism.hmac(mechanism.hmac(salted, b"Server Key"), signed)
-    if match is None or not hmac.compare_digest(_decoded(mechanism, match["signature"]), expected):
+    if server_final is None or not hmac.compare_digest(_decode_base64(mechanism, server_final["signature"]), expected):
         raise AuthenticationError(f"{mechanism.sasl_name}: the server does not know the password")
 
 
-def _text(mechanism: ScramMechanism, token: bytes) -> str:
+def _decode_utf8(mechanism: ScramMechanism, token: bytes) -> str:
     try:
         return token.decode()
     except UnicodeDecodeError:
         raise AuthenticationError(f"{mechanism.sasl_name}: the message is not UTF-8") from None
 
 
-def _decoded(mechanism: ScramMechanism, text: str) -> bytes:
+def _decode_base64(mechanism: ScramMechanism, text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error:

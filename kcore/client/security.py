@@ -18,24 +18,24 @@ PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 NAMES: Final = {
     "security.protocol": "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL",
     "sasl.mechanism": "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512",
-    "sasl.mechanisms": "the same, as librdkafka calls it",
+    "sasl.mechanisms": "librdkafka's name of sasl.mechanism",
     "sasl.jaas.config": 'a login module with username="…" password="…"',
     "sasl.username": "the user",
-    "sasl.password": "and its password",
+    "sasl.password": "the user's password",
     "ssl.truststore.location": "a PEM file with the trusted authorities; none: those of the system",
     "ssl.truststore.type": "PEM",
-    "ssl.truststore.certificates": "the authorities themselves, in PEM",
+    "ssl.truststore.certificates": "the trusted authorities as a text, in PEM",
     "ssl.ca.location": "the same as ssl.truststore.location",
     "ssl.keystore.location": "a PEM file with the client's certificate and key",
     "ssl.keystore.type": "PEM",
     "ssl.certificate.location": "the certificate alone",
     "ssl.key.location": "the key alone",
     "ssl.key.password": "the key's password",
-    "ssl.endpoint.identification.algorithm": "https: the certificate must be the host's; empty or none: any",
+    "ssl.endpoint.identification.algorithm": "https: the certificate must name the host; empty or none: no check",
 }
 """Setting -> its valid values."""
 
-_OURS = ("security.", "sasl.", "ssl.")
+_PREFIXES = ("security.", "sasl.", "ssl.")
 _JAAS = re.compile(r'\b(?P<name>username|password)\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s;"]+))')
 _ESCAPED = re.compile(r"\\(.)")
 
@@ -64,7 +64,7 @@ class ClientSecurity:
             ConfigError: a setting is unknown, invalid or missing, or a file cannot be read.
         """
         for name in settings:
-            if name.startswith(_OURS) and name not in NAMES:
+            if name.startswith(_PREFIXES) and name not in NAMES:
                 raise ConfigError(f"unknown setting {name}; valid: {', '.join(NAMES)}")
         for name in ("ssl.truststore.type", "ssl.keystore.type"):
             if settings.get(name, "PEM").upper() != "PEM":
@@ -83,7 +83,7 @@ class ClientSecurity:
 
     @classmethod
     def of_file(cls, path: str | Path) -> ClientSecurity:
-        """Reads a properties file of Kafka's tools, which `of` interprets."""
+        """Reads the security settings of a properties file, as Kafka's tools have one; see `of`."""
         try:
             return cls.of({name: value for name, (value, _) in read_properties(Path(path)).items()})
         except ConfigError as error:
@@ -92,8 +92,8 @@ class ClientSecurity:
 
 def _credentials(settings: Mapping[str, str]) -> tuple[str, str]:
     jaas = {
-        found["name"]: _ESCAPED.sub(r"\1", found["quoted"]) if found["bare"] is None else found["bare"]
-        for found in _JAAS.finditer(settings.get("sasl.jaas.config", ""))
+        match["name"]: _ESCAPED.sub(r"\1", match["quoted"]) if match["bare"] is None else match["bare"]
+        for match in _JAAS.finditer(settings.get("sasl.jaas.config", ""))
     }
     user = settings.get("sasl.username") or jaas.get("username", "")
     password = settings.get("sasl.password") or jaas.get("password", "")

@@ -48,7 +48,7 @@ class SharePartition(NamedTuple):
 
 
 class Acquired(NamedTuple):
-    """Offsets that a broker has locked for a worker, and the number of their deliveries."""
+    """A range of offsets that a broker has locked for a worker, and the number of its deliveries."""
 
     first: int
     last: int
@@ -56,7 +56,7 @@ class Acquired(NamedTuple):
 
 
 class Acknowledged(NamedTuple):
-    """Offsets, and the type of their acknowledgement."""
+    """A range of offsets, and the type of its acknowledgement."""
 
     first: int
     last: int
@@ -73,7 +73,7 @@ class ShareState(StrEnum):
 
 
 class ShareMembership:
-    """A member of a share group. Its driver sends each request of `request`, and passes the result back.
+    """A member of a share group. A driver sends the requests that `request` returns, and passes the results back.
 
     While the assignment is empty, the member repeats its heartbeat with a growing pause, from 0.1 seconds up to the
     heartbeat interval. A new group assigns partitions only after it has initialized their state.
@@ -109,10 +109,10 @@ class ShareMembership:
         self._attempts = 0
 
     def request(self) -> ShareGroupHeartbeatRequest:
-        """Returns the next heartbeat; the first one of an epoch 0 joins the group.
+        """Returns the next heartbeat; a heartbeat with epoch 0 joins the group.
 
-        After a failure it has all fields again. The coordinator then repeats the assignment, which it otherwise sends
-        only when it changes.
+        After a failure the heartbeat has all fields again. The coordinator then repeats the assignment, which it
+        otherwise sends only when it changes.
         """
         joins = self.epoch == JOIN_EPOCH or (self._lost and self.epoch != LEAVE_EPOCH)
         self._sent = True
@@ -172,11 +172,11 @@ class ShareMembership:
         self._attempts += 1
 
     def leave(self) -> ShareGroupHeartbeatRequest | None:
-        """Ends the membership. Returns the heartbeat that leaves the group; None: there is nothing to leave."""
-        known = self._sent and self.state in (ShareState.JOINING, ShareState.STABLE)
+        """Ends the membership. Returns the heartbeat that leaves the group; None: the group has no such member."""
+        joined = self._sent and self.state in (ShareState.JOINING, ShareState.STABLE)
         self.state = ShareState.LEFT
         self._assign(frozenset())
-        if not known:
+        if not joined:
             return None
         self.epoch = LEAVE_EPOCH
         return self.request()
@@ -269,7 +269,7 @@ class ShareSession:
     def acknowledge(
         self, acknowledged: Mapping[SharePartition, Iterable[Acknowledged]], *, renews: bool = False
     ) -> ShareAcknowledgeRequest:
-        """Builds a ShareAcknowledge; `renews` is True if its type is RENEW (KIP-1222)."""
+        """Builds a ShareAcknowledge; `renews` is True for acknowledgements of the type RENEW (KIP-1222)."""
         return ShareAcknowledgeRequest(
             group_id=self._group_id,
             member_id=self._member_id,
@@ -301,7 +301,7 @@ class ShareSession:
         return pending
 
     def close(self) -> ShareAcknowledgeRequest:
-        """Builds the request that ends the session: it releases all records that are not acknowledged."""
+        """Builds the request that ends the session; the broker then releases all records without an acknowledgement."""
         pending = self.take_pending()
         self.reset()
         self._epoch = CLOSE_EPOCH
@@ -317,7 +317,7 @@ class ShareSession:
         """Begins a new session with the next ShareFetch. Pending acknowledgements are dropped with the old session.
 
         Args:
-            response_lost: True if the broker may still have the old session, so that it must be closed before.
+            response_lost: True if the broker may still have the old session, so that the client must close it first.
         """
         self._epoch = 0
         self._partitions = frozenset()
@@ -353,7 +353,7 @@ def _joined(ranges: Iterable[Acknowledged]) -> Iterator[Acknowledged]:
         yield joined
 
 
-def accepted_jobs(request: ShareFetchRequest | ShareAcknowledgeRequest) -> int:
+def count_accepted(request: ShareFetchRequest | ShareAcknowledgeRequest) -> int:
     """Counts the records that a request accepts."""
     return sum(
         batch.last_offset - batch.first_offset + 1

@@ -1,7 +1,7 @@
-"""The newest versions of requests that the client API uses, where it does not use the newest of all.
+"""Version limits of requests in the client API, which does not use their newest versions.
 
 Some newest versions name topics by id instead of by name (KIP-516). Others belong to the second version of the
-transaction protocol (KIP-890), or are for brokers only.
+transaction protocol (KIP-890), or only brokers send them.
 """
 
 from __future__ import annotations

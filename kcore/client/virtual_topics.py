@@ -1,12 +1,12 @@
 """Virtual topics: names with numbered shards and without data, which distribute work among group members.
 
-A consumer group distributes the partitions of its topics regardless of their contents. A topic without records is
-therefore a way for any service to have its shards owned. Each shard belongs to one member and moves individually when
-members join or leave; a member epoch fences members that were away too long (KIP-848). The members are ordinary
-consumers of any client library that implements the protocol; a committed offset can store the progress of a shard.
+A consumer group distributes the partitions of its topics regardless of their contents. So any service can use a topic
+without records to distribute its shards. Each shard belongs to one member, and moves individually when members join or
+leave. A member epoch fences members that were paused for too long (KIP-848). The members are ordinary consumers of any
+client library that implements the protocol. A committed offset can store the progress of a shard.
 
 A virtual topic is an ordinary topic that refuses every record (`max.message.bytes=0`). It works on any Kafka-compatible
-server and costs only its name.
+server, which stores only the metadata of the topic.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Server(Protocol):
 
 
 def declare_virtual_topic(server: Server, name: str, shards: int) -> int:
-    """Creates a virtual topic with at least that many shards, unless it exists. Every member may call it.
+    """Creates a virtual topic, or extends it to `shards` shards. Every member may call it.
 
     Args:
         server: an engine, or a connection.
@@ -49,20 +49,20 @@ def declare_virtual_topic(server: Server, name: str, shards: int) -> int:
     """
     settings = [CreatableTopicConfig(name=key, value=value) for key, value in SETTINGS.items()]
     topic = CreatableTopic(name=name, num_partitions=shards, replication_factor=-1, configs=settings)
-    (made,) = server.send(CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)).topics
-    if not made.error_code:
+    (created,) = server.send(CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)).topics
+    if not created.error_code:
         return shards
-    if made.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
-        raise KafkaError(ErrorCode(made.error_code), made.error_message)
+    if created.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
+        raise KafkaError(ErrorCode(created.error_code), created.error_message)
     requested = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
-    (found,) = server.send(requested).topics
-    if found.error_code:
-        raise KafkaError(ErrorCode(found.error_code))
-    present = len(found.partitions)
-    if present >= shards:
-        return present
-    growing = CreatePartitionsTopic(name=name, count=shards, assignments=None)
-    (grown,) = server.send(CreatePartitionsRequest(topics=[growing], timeout_ms=TIMEOUT_MS)).results
-    if grown.error_code and grown.error_code != ErrorCode.INVALID_PARTITIONS:  # another member was faster
-        raise KafkaError(ErrorCode(grown.error_code), grown.error_message)
+    (existing,) = server.send(requested).topics
+    if existing.error_code:
+        raise KafkaError(ErrorCode(existing.error_code))
+    current = len(existing.partitions)
+    if current >= shards:
+        return current
+    extension = CreatePartitionsTopic(name=name, count=shards, assignments=None)
+    (extended,) = server.send(CreatePartitionsRequest(topics=[extension], timeout_ms=TIMEOUT_MS)).results
+    if extended.error_code and extended.error_code != ErrorCode.INVALID_PARTITIONS:  # another member was faster
+        raise KafkaError(ErrorCode(extended.error_code), extended.error_message)
     return shards

@@ -26,14 +26,14 @@ def _classic_gives_up_silently(patch: pytest.MonkeyPatch) -> None:
 
 def _cooperative_revokes_silently(patch: pytest.MonkeyPatch) -> None:
     def revoke(self: Any, assigned: Any, dropped: Any, now_ms: int) -> None:
-        self._take_over(assigned, dropped, now_ms)
+        self._adopt(assigned, dropped, now_ms)
 
     patch.setattr(classic.ClassicMember, "_revoke_dropped", revoke)
 
 
 def _consumer_revokes_silently(patch: pytest.MonkeyPatch) -> None:
     def revoke(self: Any, resolved: Any, target: Any, epoch: int, now_ms: int) -> None:
-        self._take_over(resolved, target, None, now_ms)
+        self._adopt(resolved, target, None, now_ms)
 
     patch.setattr(consumer.ConsumerMember, "_revoke", revoke)
 

@@ -209,7 +209,7 @@ async def test_a_member_whose_join_cannot_be_handled_does_not_start(bootstrap: s
         def fail(*_: Any) -> Any:
             raise MemoryError("injected")
 
-        member._machine._beat = fail  # type: ignore[attr-defined]
+        member._machine._heartbeat_received = fail  # type: ignore[attr-defined]
         with pytest.raises(MemoryError, match="injected"):
             await member.start(LIMIT_S)
 

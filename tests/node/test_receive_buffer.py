@@ -62,7 +62,7 @@ def test_an_announced_size_alone_takes_no_memory_beyond_the_kept_size() -> None:
 
 def test_a_frame_above_the_limit_is_refused() -> None:
     received = ReceiveBuffer()
-    with pytest.raises(ValueError, match="does not speak Kafka's protocol"):
+    with pytest.raises(ValueError, match="does not use Kafka's protocol"):
         feed(received, b"HTTP/1.1 400 Bad Request", 100)
 
 

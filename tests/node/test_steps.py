@@ -272,6 +272,6 @@ async def test_a_heartbeat_without_an_error_needs_no_further_step(bootstrap: str
 
         machine.received = received
         assert await handled is False
-        assert machine._beat(machine.generation, HeartbeatResponse(error_code=27), 0) is False
+        assert machine._heartbeat_received(machine.generation, HeartbeatResponse(error_code=27), 0) is False
         assert machine._rejoin
         machine._rejoin = False

@@ -34,8 +34,8 @@ logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 30.0
 WARN_INTERVAL_S = 30.0  # between warnings about one broker that cannot be reached
-SETTLED = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})
-"""APIs that wait at the broker: they get connections of their own, so that they do not delay other requests."""
+LONG_POLLED = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})
+"""APIs that wait at the broker: they get separate connections, so that they do not delay other requests."""
 
 
 class AsyncCluster:
@@ -103,11 +103,11 @@ class AsyncCluster:
 
         Args:
             request: a request message.
-            version: its version; None: the newest that both sides know.
+            version: its version; None: the newest that the client and the broker support.
             at_most: the newest version to choose, if `version` is None.
-            broker: the broker; None: the one that `route_of` names.
+            broker: the broker; None: the broker of the route that `route_of` returns.
             channel: requests of different channels use different connections.
-            timeout_s: the time limit; None: that of the cluster.
+            timeout_s: the time limit of the response; None: the cluster's `timeout_s`.
 
         Raises:
             KafkaError: a lookup failed: no coordinator, an unknown partition, no common version.
@@ -139,7 +139,7 @@ class AsyncCluster:
         """Sends a request, and returns its broker and the future of its response; see `send` and `fetch`."""
         if broker is None:
             broker = await self._route(route_of(request))
-        if request.API_KEY in SETTLED and not channel:
+        if request.API_KEY in LONG_POLLED and not channel:
             channel = "fetch"
         connection = self._opened(broker, channel) or await self._connection(broker, channel)
         if version is None:
@@ -168,7 +168,7 @@ class AsyncCluster:
         Requests that are started one after another on a channel are sent in this order. On an open connection, a
         request is sent before this returns, and needs no task. `on_done` is called later.
         """
-        if request.API_KEY in SETTLED and not channel:
+        if request.API_KEY in LONG_POLLED and not channel:
             channel = "fetch"
         if broker is not None and not (self._unsent and (broker, channel) in self._unsent):
             connection = self._opened(broker, channel)
@@ -180,25 +180,25 @@ class AsyncCluster:
                 except Exception as error:
                     asyncio.get_running_loop().call_soon(done, None, error)
                 return
-        sent = _Sent(self._unsent, (broker, channel))
-        task = asyncio.ensure_future(self._send_started(sent, request, at_most, broker, channel, timeout_s))
-        task.add_done_callback(sent.release)  # a task that is cancelled before it begins does not run its `finally`
+        unsent = _UnsentRequest(self._unsent, (broker, channel))
+        task = asyncio.ensure_future(self._send_started(unsent, request, at_most, broker, channel, timeout_s))
+        task.add_done_callback(unsent.release)  # a task that is cancelled before it begins does not run its `finally`
         report_result(task, on_done)
 
     async def _send_started(
         self,
-        sent: _Sent,
+        unsent: _UnsentRequest,
         request: Any,
         at_most: int | None,
         broker: Broker | None,
         channel: str,
         timeout_s: float | None,
     ) -> Any:
-        """Sends a request in a task of its own. Until it is sent, later requests on its channel wait for their turn."""
+        """Sends a request in a task of its own. Until it is sent, later requests on its channel wait."""
         try:
             broker, future = await self._begin(request, None, at_most, broker, channel, timeout_s)
         finally:
-            sent.release()
+            unsent.release()
         return await self._response(broker, future)
 
     async def _response(self, broker: Broker, future: asyncio.Future[R]) -> R:
@@ -210,13 +210,13 @@ class AsyncCluster:
             raise
 
     def _report(self, broker: Broker, on_done: OnDone, response: Any, error: BaseException | None) -> None:
-        """Passes on the result of a request that needed no task."""
+        """Calls `on_done` with the result of a request that needed no task; forgets a broker that failed."""
         if isinstance(error, ConnectionClosedError | TimeoutError):
             self._forget_broker(broker)
         on_done(response, error)
 
     async def newest(self, request_type: Any, at_most: int | None = None) -> int:
-        """Returns the newest version of a request that a broker of the cluster and this client know."""
+        """Returns the newest version of a request that this client and a broker of the cluster support."""
         return (await self._connection(await self._any(), "")).newest(request_type, at_most)
 
     async def feature(self, name: str) -> int:
@@ -244,22 +244,22 @@ class AsyncCluster:
     async def _any(self) -> Broker:
         """Returns a broker that is connected, or that can be connected to."""
         for host, port, channel in self._connections:
-            known = Broker(-1, host, port)
-            if self._opened(known, channel) is not None:
-                return known
+            connected = Broker(-1, host, port)
+            if self._opened(connected, channel) is not None:
+                return connected
         candidates = [*self._brokers.values()]
         random.shuffle(candidates)
-        last: Exception | None = None
+        last_error: Exception | None = None
         for broker in [*candidates, *self._bootstrap]:
             try:
                 await self._connection(broker, "")
             except ConnectionClosedError as error:
-                last = error
+                last_error = error
             else:
                 return broker
         self._brokers.clear()
-        assert last is not None, "a cluster has at least one bootstrap address"
-        raise last
+        assert last_error is not None, "a cluster has at least one bootstrap address"
+        raise last_error
 
     async def _connection(self, broker: Broker, channel: str) -> AsyncConnection:
         opened = self._opened(broker, channel)
@@ -328,7 +328,7 @@ class AsyncCluster:
                 partition = TopicPartition(topic.name or "", row.partition_index)
                 epoch, topic_id = self._epochs.get(partition, (-1, topic.topic_id))
                 if row.leader_epoch < epoch and topic_id == topic.topic_id:
-                    continue  # of a broker that does not know the newest leader yet
+                    continue  # stale: the broker does not have the newest leader yet
                 self._epochs[partition] = (row.leader_epoch, topic.topic_id)
                 if row.leader_id in brokers:
                     self._leaders[partition] = brokers[row.leader_id]
@@ -340,7 +340,7 @@ class AsyncCluster:
         """Groups partitions by their leaders.
 
         Raises:
-            KafkaError: partitions do not exist, or have no leader; the error names all of them that have its code.
+            KafkaError: partitions do not exist, or have no leader. The error lists the partitions with the same code.
         """
         missing = {partition.topic for partition in partitions if partition not in self._leaders}
         codes: dict[str | None, int] = {}
@@ -362,9 +362,9 @@ class AsyncCluster:
         return list(grouped.items())
 
     def leader_epoch(self, partition: TopicPartition) -> int:
-        """Returns the epoch of a partition's leader; -1 if it is not known."""
-        known = self._epochs.get(partition)
-        return -1 if known is None else known[0]
+        """Returns the epoch of a partition's leader; -1: unknown."""
+        epoch = self._epochs.get(partition)
+        return -1 if epoch is None else epoch[0]
 
     async def coordinator(self, key_type: int, key: str) -> Broker:
         """Returns the coordinator of a group or a transactional id.
@@ -372,9 +372,9 @@ class AsyncCluster:
         Raises:
             KafkaError: no coordinator is available, or the client may not use it.
         """
-        known = self._coordinators.get((key_type, key))
-        if known is not None:
-            return known
+        cached = self._coordinators.get((key_type, key))
+        if cached is not None:
+            return cached
         broker = await self._any()
         version = (await self._connection(broker, "")).newest(FindCoordinatorRequest)
         request = FindCoordinatorRequest(key_type=key_type)
@@ -383,14 +383,14 @@ class AsyncCluster:
         else:
             request.key = key
         response = await self.send(request, version, broker=broker)
-        found: Any = response
+        result: Any = response
         if version >= versions.KEYS_IN_LISTS:
-            found = next((row for row in response.coordinators if row.key == key), None)
-            if found is None:
+            result = next((row for row in response.coordinators if row.key == key), None)
+            if result is None:
                 raise malformed(broker, request, f"it has no coordinator of {key!r}")
-        if found.error_code:
-            raise KafkaError.of(found.error_code, found.error_message)
-        self._coordinators[key_type, key] = broker = Broker(found.node_id, found.host, found.port)
+        if result.error_code:
+            raise KafkaError.of(result.error_code, result.error_message)
+        self._coordinators[key_type, key] = broker = Broker(result.node_id, result.host, result.port)
         return broker
 
     async def brokers(self) -> list[Broker]:
@@ -399,7 +399,7 @@ class AsyncCluster:
         return list(self._brokers.values())
 
     def known_broker(self, request: Any) -> Broker | None:
-        """Returns the broker of a request, for messages, without a lookup; None if it is not known."""
+        """Returns the broker of a request, for error texts, without a lookup; None: unknown."""
         route = route_of(request)
         if route.coordinator is not None:
             return self._coordinators.get(route.coordinator)
@@ -408,7 +408,7 @@ class AsyncCluster:
         return self._brokers.get(self._controller_id) if route.controller else None
 
     def forget(self, request: Any) -> None:
-        """Forgets which broker serves a request, after an error which shows that another one does now."""
+        """Forgets which broker serves a request, because an error shows that another broker serves it now."""
         route = route_of(request)
         if route.coordinator is not None:
             self._coordinators.pop(route.coordinator, None)
@@ -423,11 +423,11 @@ class AsyncCluster:
         self._coordinators = {key: value for key, value in self._coordinators.items() if value[1:] != address}
 
 
-class _Sent:
+class _UnsentRequest:
     """A started but unsent request, which later requests on its channel must not overtake.
 
     Args:
-        unsent: the started requests by channel; this one is added.
+        unsent: the started requests by channel; the constructor adds this request.
         channel: its broker and channel.
     """
 
@@ -448,13 +448,13 @@ class _Sent:
 
 
 class _UnreachableBrokers:
-    """Logs the brokers that cannot be reached, for programs that only wait for records and get no error."""
+    """The log of unreachable brokers, for programs that only wait for records and get no error."""
 
     def __init__(self) -> None:
         self._warn_at_s: dict[tuple[str, int], float] = {}
 
     def note(self, broker: Broker, error: Exception) -> None:
-        """Logs a failed attempt. The first is not logged: its caller gets the error, and may not repeat it."""
+        """Logs a failed attempt, except for the first one: its caller gets the error, and may not try again."""
         address = broker.host, broker.port
         now_s = time.monotonic()
         warn_at_s = self._warn_at_s.get(address)
@@ -471,7 +471,7 @@ class _UnreachableBrokers:
 
 
 def _metadata_fault(response: MetadataResponse, names: list[str] | None) -> str | None:
-    """Describes the fault of a response, or returns None. The caller relies on a row for each topic that it has named.
+    """Describes the fault of a response, or returns None. Callers need a row for each topic of the request.
 
     Args:
         response: the response.

@@ -41,12 +41,12 @@ class _Waiting(NamedTuple):
     """A request without a response.
 
     Attributes:
-        future: gets the response; None if `on_done` does.
-        on_done: see `future`.
+        future: gets the response; None: `on_done` gets it.
+        on_done: gets the response; None: `future` gets it.
         request_type: the request's class.
         version: its version.
         deadline_s: the time of the loop at which the response is overdue; infinite: never.
-        timeout_s: the time limit that ends then.
+        timeout_s: the time limit of the response, for the error text.
         views: True if the records of the response may be views of the received bytes.
     """
 
@@ -72,7 +72,7 @@ class _Waiting(NamedTuple):
                 self.future.set_result(response)
             else:
                 self.future.set_exception(error)
-                self.future.exception()  # an abandoned request is no reason for a warning at exit
+                self.future.exception()  # marks it as retrieved: asyncio would log the error of an abandoned request
 
 
 class AsyncConnection(asyncio.BufferedProtocol):
@@ -95,7 +95,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None  # fires at the earliest deadline or before
         self._error: Exception | None = None
         self._full = False  # True while the socket's buffer is full
-        self._writers: list[asyncio.Future[None]] = []  # of callers that wait for room in it, in their order
+        self._writers: list[asyncio.Future[None]] = []  # the callers that wait for room in the buffer, in order
         self.versions: dict[int, tuple[int, int]] = {}
         self.features: dict[str, int] = {}
 
@@ -128,7 +128,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         try:
             if security is not None and security.mechanism:
                 await self._authenticate(security, timeout_s)
-            await self._ask_versions(timeout_s)
+            await self._request_versions(timeout_s)
         except BaseException:
             self.close()
             raise
@@ -136,9 +136,9 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     async def _authenticate(self, security: ClientSecurity, timeout_s: float) -> None:
         handshake = SaslHandshakeRequest(mechanism=security.mechanism)
-        offered = await self.send(handshake, HANDSHAKE_VERSION, timeout_s)
-        if offered.error_code:
-            names = ", ".join(offered.mechanisms) or "none"
+        accepted = await self.send(handshake, HANDSHAKE_VERSION, timeout_s)
+        if accepted.error_code:
+            names = ", ".join(accepted.mechanisms) or "none"
             raise AuthenticationError(f"{self._host}: {security.mechanism} is not served; the server has {names}")
         exchange = MECHANISMS[security.mechanism](security.user, security.password)
         token = next(exchange)
@@ -151,7 +151,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
             except StopIteration:
                 return
 
-    async def _ask_versions(self, timeout_s: float) -> None:
+    async def _request_versions(self, timeout_s: float) -> None:
         request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION)
         response = await self.send(request, API_VERSIONS_VERSION, timeout_s)
         if response.error_code:
@@ -160,10 +160,10 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self.features = {row.name: row.max_version_level for row in response.finalized_features}
 
     def newest(self, request_type: Any, at_most: int | None = None) -> int:
-        """Returns the newest version of a request that both sides know, not above `at_most`.
+        """Returns the newest version of a request that the client and the broker support, not above `at_most`.
 
         Raises:
-            UnsupportedVersionError: both sides have no version in common.
+            UnsupportedVersionError: the client and the broker have no version in common.
         """
         low, high = self.versions.get(request_type.API_KEY, (0, -1))
         version = min(high, request_type.MAX_VERSION)
@@ -276,11 +276,11 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     @property
     def writable(self) -> bool:
-        """True if the socket takes more requests; otherwise `wait_writable` waits until it does."""
+        """True if the socket accepts more requests; otherwise `wait_writable` waits until it does."""
         return not self._full
 
     async def wait_writable(self) -> None:
-        """Waits until the socket takes more requests, or the connection is closed."""
+        """Waits until the socket accepts more requests, or the connection is closed."""
         if self._full:
             writer: asyncio.Future[None] = self._loop.create_future()
             self._writers.append(writer)
@@ -370,7 +370,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
                 name = ApiKey(waiting.request_type.API_KEY).name
                 raise ValueError(f"to {name} in version {version}: {error}") from error
             waiting.complete(response, None)
-        self._waiting.pop(number, None)  # a callback that closed the connection has removed it
+        self._waiting.pop(number, None)  # a callback that closed the connection has removed it already
 
 
 @cache

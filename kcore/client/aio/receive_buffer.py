@@ -1,4 +1,4 @@
-"""Memory for the bytes that a connection receives. It is reused, because new memory costs more than the bytes."""
+"""Reused memory for the bytes that a connection receives; new memory would take more time than receiving them."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ import sys
 
 SMALLEST_BYTES = 1 << 14
 LARGEST_KEPT_BYTES = 1 << 23
-"""A larger buffer is given up after its frame."""
+"""A larger buffer is released after its frame."""
 MOST_SPARE_BYTES = 1 << 23
-"""The size of the memory that is kept while callers hold frames in it."""
+"""The largest size of the memory that is kept for reuse while callers hold frames in it."""
 MAX_FRAME_BYTES = 1 << 30
-"""A longer response means that the peer does not speak Kafka's protocol."""
+"""The largest size of a response: a peer with a longer one does not use Kafka's protocol."""
 
 
 class ReceiveBuffer:
-    """Collects received bytes and cuts them into frames.
+    """A buffer that collects received bytes and cuts them into frames.
 
     The caller writes to the memory of `space`, reports the number of bytes to `add`, and then calls `next_frame` until
-    it returns None. The bytes of a frame stay as they are while the frame, or a view of it, exists.
+    it returns None. The bytes of a frame do not change while the frame, or a view of it, exists.
     """
 
     def __init__(self) -> None:
         self._memory = bytearray(SMALLEST_BYTES)
         self._view = memoryview(self._memory)
         self._unheld = sys.getrefcount(self._memory)  # the references to memory without frames; a frame has one more
-        self._spare: list[tuple[bytearray, memoryview]] = []  # memory with frames that callers hold, or held
+        self._spare: list[tuple[bytearray, memoryview]] = []  # memory with frames that callers hold or have held
         self._start = 0
         self._end = 0
 
     def __len__(self) -> int:
-        """Returns the number of received bytes that belong to no complete frame yet."""
+        """Returns the number of received bytes that `next_frame` has not returned."""
         return self._end - self._start
 
     def space(self) -> memoryview:
@@ -50,15 +50,15 @@ class ReceiveBuffer:
         return self._view[self._end :]
 
     def _replace(self, capacity: int, held: bool) -> None:
-        """Continues with other memory: with spare memory that no frame is in, or else with new memory."""
+        """Replaces the memory by spare memory without frames, or else by new memory."""
         spare, previous = self._spare, (self._memory, self._view)
         best = -1
-        for place in range(len(spare)):
-            size = len(spare[place][0])
+        for index in range(len(spare)):
+            size = len(spare[index][0])
             if size < capacity or (best >= 0 and size >= len(spare[best][0])):
                 continue
-            if sys.getrefcount(spare[place][0]) <= self._unheld:
-                best = place
+            if sys.getrefcount(spare[index][0]) <= self._unheld:
+                best = index
         if best >= 0:
             self._memory, self._view = spare.pop(best)
         else:
@@ -67,7 +67,7 @@ class ReceiveBuffer:
         if held:
             spare.append(previous)
             while sum(len(memory) for memory, _ in spare) > MOST_SPARE_BYTES:
-                spare.pop(0)  # its frames keep it
+                spare.pop(0)  # its frames still refer to it
 
     def _capacity(self) -> int:
         """Returns the size of the memory for the next bytes.
@@ -93,7 +93,7 @@ class ReceiveBuffer:
         start = self._start
         size = int.from_bytes(self._memory[start : start + 4], "big")
         if size > MAX_FRAME_BYTES:
-            raise ValueError(f"a response of {size} bytes: the peer does not speak Kafka's protocol")
+            raise ValueError(f"a response of {size} bytes: the peer does not use Kafka's protocol")
         return 4 + size
 
     def add(self, size: int) -> None:

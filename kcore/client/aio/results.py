@@ -1,4 +1,4 @@
-"""Results of requests that nothing awaits."""
+"""Callbacks that get the results of requests, for callers that do not await them."""
 
 from __future__ import annotations
 

@@ -117,6 +117,6 @@ _ROUTES: Final[dict[int, Callable[[Any], Route]]] = {
 
 
 def route_of(request: Any) -> Route:
-    """Returns the broker that a request concerns. Requests with topic ids need a broker given by the caller."""
-    find = _ROUTES.get(request.API_KEY)
-    return ANY if find is None else find(request)
+    """Returns the broker that a request concerns. For requests with topic ids, the caller must choose the broker."""
+    route = _ROUTES.get(request.API_KEY)
+    return ANY if route is None else route(request)

@@ -1,4 +1,4 @@
-"""A cluster for threads: its connections are on an event loop in a thread of their own."""
+"""A cluster for threads: its connections are on an event loop, which runs in a separate thread."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Cluster:
         self._closed = False
         self._forked = False
         self._refusal = "the node is closed"
-        self._passing = threading.Lock()  # held while work is passed to the loop, so that none comes after `_end`
+        self._passing = threading.Lock()  # held while work is passed to the loop, so that no work follows `_end`
         self._closing = threading.Lock()
         refuse_in_child(self)
 
@@ -65,7 +65,7 @@ class Cluster:
         self._closed = self._forked = True
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        if sys.is_finalizing():  # the loop does not run any more: the call would wait for ever
+        if sys.is_finalizing():  # the loop does not run any more, so the call would never return
             coroutine.close()
             raise ConnectionClosedError("the interpreter ends")
         with self._passing:
@@ -76,7 +76,7 @@ class Cluster:
         try:
             return future.result()
         except BaseException as error:
-            future.cancel()  # an interrupted caller takes its request back
+            future.cancel()  # the caller was interrupted, and does not need the result
             if isinstance(error, CancelledError) and self._closed:
                 raise ConnectionClosedError("the node is closed") from None
             raise
@@ -100,12 +100,12 @@ class Cluster:
             self._loop.close()
 
     async def _end(self) -> None:
-        """Closes the connections, and waits until every task has ended: a thread waits for its result."""
+        """Closes the connections, and waits until every task has ended: threads wait for their results."""
         await self._cluster.close()
-        while others := asyncio.all_tasks() - {asyncio.current_task()}:
-            for task in others:
+        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in tasks:
                 task.cancel()
-            await asyncio.wait(others)
+            await asyncio.wait(tasks)
 
     def send(
         self,
@@ -136,7 +136,7 @@ class Cluster:
         channel: str = "",
         timeout_s: float | None = None,
     ) -> None:
-        """Sends a request after those that were started before; the loop's thread calls `on_done` with the result."""
+        """Sends a request after all requests that were started before; the loop's thread calls `on_done`."""
         options: dict[str, Any] = {"at_most": at_most, "broker": broker, "channel": channel, "timeout_s": timeout_s}
         start = partial(self._cluster.start, request, on_done, **options)
         with self._passing:
@@ -147,7 +147,7 @@ class Cluster:
             on_done(None, ConnectionClosedError(self._refusal))
 
     def newest(self, request_type: Any, at_most: int | None = None) -> int:
-        """Returns the newest version of a request that a broker of the cluster and this client know."""
+        """Returns the newest version of a request that this client and a broker of the cluster support."""
         return self._run(self._cluster.newest(request_type, at_most))
 
     def feature(self, name: str) -> int:
@@ -163,7 +163,7 @@ class Cluster:
         return self._run(self._cluster.by_leader(partitions))
 
     def leader_epoch(self, partition: TopicPartition) -> int:
-        """Returns the epoch of a partition's leader; -1 if it is not known."""
+        """Returns the epoch of a partition's leader; -1: unknown."""
         return self._cluster.leader_epoch(partition)
 
     def coordinator(self, key_type: int, key: str) -> Broker:
@@ -175,11 +175,11 @@ class Cluster:
         return self._run(self._cluster.brokers())
 
     def known_broker(self, request: Any) -> Broker | None:
-        """Returns the broker of a request, for messages, without a lookup; None if it is not known."""
+        """Returns the broker of a request, for error texts, without a lookup; None: unknown."""
         return self._cluster.known_broker(request)
 
     def forget(self, request: Any) -> None:
-        """Forgets which broker serves a request, after an error which shows that another one does now."""
+        """Forgets which broker serves a request, because an error shows that another broker serves it now."""
         self._call_soon(self._cluster.forget, request)
 
     def close_channel(self, channel: str) -> None:

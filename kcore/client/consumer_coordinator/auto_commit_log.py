@@ -1,4 +1,4 @@
-"""The log lines about commits that a member makes itself."""
+"""The log of failed automatic commits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ logger = logging.getLogger(__name__)
 
 
 class AutoCommitLog:
-    """Logs the errors of a member's automatic commits, because no call of the user's code gets them.
+    """The log of a member's failed automatic commits: no call of the user's code gets their errors.
 
     Args:
         settings: the member's settings.
@@ -27,12 +27,12 @@ class AutoCommitLog:
             commit: the commit.
             member_id: the member's id.
         """
-        text = "" if commit.error is None else f"{type(commit.error).__name__}: {commit.error}"
-        changed, self._logged = text != self._logged, text
-        if text and changed:
+        failure = "" if commit.error is None else f"{type(commit.error).__name__}: {commit.error}"
+        changed, self._logged = failure != self._logged, failure
+        if failure and changed:
             logger.warning(
                 "client: an automatic commit of %s failed: %s; another owner of the partitions would process the "
                 "records after the last commit again",
                 self._settings.name_of(member_id),
-                text,
+                failure,
             )

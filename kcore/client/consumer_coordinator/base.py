@@ -1,4 +1,4 @@
-"""The part that both protocols share: coordinator lookup, requests, events, commits and topic metadata."""
+"""The base of both protocols' members: coordinator lookup, requests, events, commits and topic metadata."""
 
 from __future__ import annotations
 
@@ -30,32 +30,33 @@ from kcore.protocol.messages.offset_commit import OffsetCommitResponse
 from kcore.protocol.topic_partition import TopicPartition
 
 NO_COORDINATOR = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
-UNSETTLED_TOPIC = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
-"""Errors of a topic that may soon be gone."""
+NEW_TOPIC_ERRORS = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+"""Errors of a topic that may be new: they end when the brokers have its metadata."""
 HANDLER_GRACE_MS = 5_000
 """The time after the deadline of `close` at which a member leaves although the user's code still handles an event."""
 
 
 class GroupMemberMachine(ABC):
-    """A member's state machine without I/O. `ClassicMember` and `ConsumerMember` complete it.
+    """A member's state machine without I/O. Its subclasses are `ClassicMember` and `ConsumerMember`.
 
-    A driver calls `advance` with the time, sends `take_requests`, passes the responses to `received` or the errors to
-    `failed`, has the user handle `event`, and calls `event_done`. It calls `advance` again at `wake_ms`. Times are
-    monotonic milliseconds.
+    A driver calls `advance` with the time, and again at `wake_ms`. It sends the requests of `take_requests`, and passes
+    the responses to `received` or the errors to `failed`. It has the user's code handle `event`, and then calls
+    `event_done`. Times are monotonic milliseconds.
 
     Args:
         settings: the member's settings.
         now_ms: the time.
-        consumed: returns the consumed positions, for commits that the machine makes itself.
+        consumed: returns the consumed positions, for automatic commits.
 
     Attributes:
         settings: the settings.
         metadata: the topics that the member knows.
         ownership: the partitions that the member owns, and those that it has lost.
-        revoking: the owned partitions that must not be fetched any more, because they are being given up.
+        revoking: the owned partitions that must not be fetched now. The member is giving them up, or the user's code
+            has not handled their `Assigned` event yet.
         event: the event that the user's code has to handle now, or None.
         error: the error that the next call of the user raises, or None.
-        fatal: the error for which the coordinator refused the member for good; every call of the user raises it.
+        fatal: the error with which the coordinator refused the member permanently; every call of the user raises it.
         closed: True once the member has left.
         on_committed: called with the offsets of each successful commit, or None.
         may_rebalance: False while the user's code processes records: a rebalance begins at its next poll.
@@ -84,14 +85,14 @@ class GroupMemberMachine(ABC):
         self._auto_commit_at_ms = now_ms + (settings.auto_commit_ms or 0)
         self._auto_commit_log = AutoCommitLog(settings)
         self._metadata_at_ms = now_ms
-        self._asking_metadata = False
+        self._metadata_in_flight = False
         self._metadata_attempts = 0
         self._poll_deadline_ms = now_ms + settings.rebalance_timeout_ms
         self._closing = False
         self._close_deadline_ms = 0
         self._interrupted = False
 
-    # ---- what both protocols define
+    # ---- defined by each protocol
 
     @property
     @abstractmethod
@@ -136,7 +137,7 @@ class GroupMemberMachine(ABC):
 
     @abstractmethod
     def _begin_close(self, now_ms: int) -> None:
-        """Begins to leave the group; closes the machine once that is done."""
+        """Begins to leave the group; closes the machine at the end."""
 
     @abstractmethod
     def _commit_identity(self) -> tuple[str, int, str | None]:
@@ -168,7 +169,7 @@ class GroupMemberMachine(ABC):
             self._polled(now_ms)
 
     def received(self, outgoing: Outgoing, response: Any, now_ms: int) -> bool:
-        """Handles the response to a request. One that cannot be used is an error for the user, and counts as lost.
+        """Handles the response to a request. A malformed response is an error for the user, and counts as lost.
 
         Returns:
             False if no `advance` is necessary before the time that `wake_ms` has returned last.
@@ -186,7 +187,7 @@ class GroupMemberMachine(ABC):
             return True
 
     def failed(self, outgoing: Outgoing, error: Exception, now_ms: int) -> None:
-        """Handles the failure of a request: no connection, no response in time, no common version, or no engine."""
+        """Handles the failure of a request: no connection, a timeout, no common version, or a closed engine."""
         if isinstance(error, EngineClosedError) and self.error is None:
             self.error = error  # no repetition can succeed
         if not self.closed:
@@ -199,15 +200,15 @@ class GroupMemberMachine(ABC):
             error: the exception that the user's code raised, or None.
             now_ms: the time.
         """
-        follow, self._event_done = self._event_done, None
+        continuation, self._event_done = self._event_done, None
         event, self.event = self.event, None
         if self._interrupted and event is not None and not isinstance(event, Assigned):
             self.assignment -= frozenset(event.partitions)  # given up, although the rebalance has ended
         self._interrupted = False
         if error is not None and self.error is None:
             self.error = error
-        if follow is not None:
-            follow(error, now_ms)
+        if continuation is not None:
+            continuation(error, now_ms)
 
     def commit(
         self,
@@ -221,7 +222,7 @@ class GroupMemberMachine(ABC):
     ) -> Commit:
         """Commits offsets. Commits are sent in the order of the calls, one at a time.
 
-        The commit fails with CommitFailedError, before anything is sent, if the membership has ended or one of the
+        The commit fails with CommitFailedError, and no request is sent, if the membership has ended or one of the
         partitions was given up since `known`.
 
         Args:
@@ -246,8 +247,8 @@ class GroupMemberMachine(ABC):
     def identity(self, partitions: Collection[TopicPartition], known: int) -> tuple[str, int, str | None]:
         """Returns member id, epoch and instance id for offsets that a transaction commits.
 
-        The epoch may be newer than at the time of `known`, but it belongs to the same membership, which has owned the
-        partitions without a break.
+        The epoch may be newer than at the time of `known`. It belongs to the same membership, which has owned the
+        partitions without interruption.
 
         Args:
             partitions: the partitions of the offsets; none: only the membership is checked.
@@ -284,7 +285,7 @@ class GroupMemberMachine(ABC):
             self._commits.popleft().complete(error)
 
     def take_error(self) -> BaseException | None:
-        """Returns the error to raise to the user, once."""
+        """Returns the error to raise to the user, and clears it."""
         error, self.error = self.error, None
         return error
 
@@ -296,7 +297,7 @@ class GroupMemberMachine(ABC):
         return outgoing
 
     def wake_ms(self) -> int | None:
-        """Returns the time of the next `advance`; None: only an input changes anything."""
+        """Returns the time of the next `advance`; None: no timer is set."""
         if self.closed:
             return None
         deadlines = list(self._deadlines())
@@ -339,11 +340,11 @@ class GroupMemberMachine(ABC):
             return base
         return int(min(limit, base * 2 ** min(attempts, 16) * random.uniform(0.8, 1.2)))
 
-    def _emit(self, event: MemberEvent, follow: Callable[[BaseException | None, int], None]) -> None:
-        """Has the user's code handle an event; `follow` continues afterwards."""
+    def _emit(self, event: MemberEvent, continuation: Callable[[BaseException | None, int], None]) -> None:
+        """Has the user's code handle an event, and calls `continuation` afterwards."""
         assert self.event is None, f"{self.event} is not handled yet"
         self.event = event
-        self._event_done = follow
+        self._event_done = continuation
 
     def _interrupt_event(self) -> None:
         """Ends the rebalance that waits for an event. The event stays, because the user's code may be handling it."""
@@ -373,12 +374,12 @@ class GroupMemberMachine(ABC):
             return
         self._looking_up = True
         request = FindCoordinatorRequest(key_type=0, coordinator_keys=[self.settings.group_id])
-        self._send(request, self._found, self._not_found, anywhere=True)
+        self._send(request, self._lookup_succeeded, self._lookup_failed, anywhere=True)
 
-    def _found(self, response: FindCoordinatorResponse, now_ms: int) -> None:
+    def _lookup_succeeded(self, response: FindCoordinatorResponse, now_ms: int) -> None:
         (row,) = response.coordinators
         if row.error_code:
-            self._not_found(KafkaError.of(row.error_code, row.error_message), now_ms)
+            self._lookup_failed(KafkaError.of(row.error_code, row.error_message), now_ms)
             return
         self._looking_up = False
         self._lookup_attempts = 0
@@ -388,7 +389,7 @@ class GroupMemberMachine(ABC):
     def _coordinator_found(self, now_ms: int) -> None:  # noqa: B027  # only classic members react
         """Reacts to a found coordinator."""
 
-    def _not_found(self, error: Exception, now_ms: int) -> None:
+    def _lookup_failed(self, error: Exception, now_ms: int) -> None:
         self._looking_up = False
         self._lookup_at_ms = now_ms + self._backoff_ms(self._lookup_attempts)
         self._lookup_attempts += 1
@@ -404,20 +405,22 @@ class GroupMemberMachine(ABC):
 
     # ---- metadata
 
-    def _ask_metadata(self, topics: Iterable[str] | None, ids: Iterable[bytes], then: Callable[[int], None]) -> None:
+    def _request_metadata(
+        self, topics: Iterable[str] | None, ids: Iterable[bytes], then: Callable[[int], None]
+    ) -> None:
         """Looks topics up by name or id (None: all topics), stores them, and calls `then`.
 
-        If one does not exist or has no leader, the next lookup follows after the retry backoff, as in the Java client.
+        If a topic does not exist or has no leader, the next lookup follows after the retry backoff, as in Java.
         """
-        self._asking_metadata = True
+        self._metadata_in_flight = True
         listed = None
         if topics is not None:
             listed = [MetadataRequestTopic(name=name) for name in sorted(topics)]
             listed += [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in ids]
 
         def handle(response: MetadataResponse, now_ms: int) -> None:
-            self._asking_metadata = False
-            if any(topic.error_code in UNSETTLED_TOPIC for topic in response.topics):
+            self._metadata_in_flight = False
+            if any(topic.error_code in NEW_TOPIC_ERRORS for topic in response.topics):
                 self._metadata_at_ms = now_ms + self._backoff_ms(self._metadata_attempts)
                 self._metadata_attempts += 1
             else:
@@ -427,7 +430,7 @@ class GroupMemberMachine(ABC):
             then(now_ms)
 
         def refuse(error: Exception, now_ms: int) -> None:
-            self._asking_metadata = False
+            self._metadata_in_flight = False
             self._metadata_at_ms = now_ms + self._backoff_ms(self._metadata_attempts)
             self._metadata_attempts += 1
 
@@ -447,7 +450,7 @@ class GroupMemberMachine(ABC):
         return [] if self._committing is not commit else self.take_requests()
 
     def give_up_commit(self, commit: Commit, error: Exception) -> None:
-        """Fails a commit that `take_commit` has returned. A response that arrives later changes nothing."""
+        """Fails a commit that `take_commit` has returned. A later response to it is ignored."""
         if self._committing is commit:
             self._committing = None
         commit.complete(error)
@@ -466,16 +469,14 @@ class GroupMemberMachine(ABC):
         self._auto_commit_log.add(commit, self.member_id)
 
     def _commit_consumed(self, now_ms: int, timeout_ms: int, then: Callable[[int], None]) -> None:
-        """Commits the consumed positions before they are given up, then calls `then`, whether it succeeded or not."""
+        """Commits the consumed positions before partitions are given up. Then calls `then`, also after a failure."""
         offsets = self._owned_positions()
         if self.settings.auto_commit_ms is None or not offsets or self.epoch < 0:
             then(now_ms)
             return
-        ended: list[int] = []
 
         def done(commit: Commit) -> None:
-            if not ended and not self.closed:
-                ended.append(1)
+            if not self.closed:
                 then(self._commit_done_ms)
             self._auto_committed(commit)
 
@@ -530,7 +531,7 @@ class GroupMemberMachine(ABC):
             try:
                 self._committed(commit, identity, response, now_ms)
             except MALFORMED:
-                raise  # `received` refuses it
+                raise  # `received` handles it
             except Exception as error:  # for example MemoryError; the caller of the commit waits
                 self._committing = None
                 commit.complete(error)
@@ -556,20 +557,20 @@ class GroupMemberMachine(ABC):
             for topic in response.topics
             for row in topic.partitions
         }
-        first = next((code for code in codes.values() if code), 0)
-        if not first:
+        first_code = next((code for code in codes.values() if code), 0)
+        if not first_code:
             if not codes.keys() >= commit.offsets.keys():
                 raise ValueError(f"it has no result of {sorted(commit.offsets.keys() - codes.keys())}")
             self._end_commit(commit, None, now_ms)
             return
-        if first in NO_COORDINATOR or first == ErrorCode.REQUEST_TIMED_OUT:
+        if first_code in NO_COORDINATOR or first_code == ErrorCode.REQUEST_TIMED_OUT:
             self._lose_coordinator(now_ms)
         if set(codes.values()) - {0} <= COMMIT_RETRIED:
             self._retry_commit(commit, partition_error(codes), now_ms)
-        elif first in MEMBERSHIP_ERRORS:
-            error = self._commit_refused(first, identity, now_ms)
+        elif first_code in MEMBERSHIP_ERRORS:
+            error = self._commit_refused(first_code, identity, now_ms)
             if error is None:
-                self._retry_commit(commit, KafkaError.of(first), now_ms)
+                self._retry_commit(commit, KafkaError.of(first_code), now_ms)
             else:
                 self._end_commit(commit, error, now_ms)
         else:

@@ -48,14 +48,14 @@ class ClassicMember(ClassicRebalance):
                 if self.state in OWNING:
                     yield self._poll_deadline_ms
             yield self._session_deadline_ms
-        if self.state in (UNJOINED, STABLE, JOINING) and self._broker is not None and not self._asking_metadata:
+        if self.state in (UNJOINED, STABLE, JOINING) and self._broker is not None and not self._metadata_in_flight:
             if self._may_join and self._needs_topics():
                 yield self._metadata_at_ms
             elif (self._may_join or self.state is JOINING) and not self._in_flight:
                 yield self._join_at_ms
-        if self.state is STABLE and (self.is_leader or self._pattern is not None) and not self._asking_metadata:
+        if self.state is STABLE and (self.is_leader or self._pattern is not None) and not self._metadata_in_flight:
             yield self._metadata_at_ms
-        if self.state is SYNCING and not self._in_flight and not self._asking_metadata:
+        if self.state is SYNCING and not self._in_flight and not self._metadata_in_flight:
             yield max(self._metadata_at_ms if self.is_leader else self._join_at_ms, 0)
 
     @property
@@ -75,13 +75,13 @@ class ClassicMember(ClassicRebalance):
         if self.state is STABLE and self._rejoin and self._polled_once and self.may_rebalance:
             self._prepare(now_ms)
         elif self.state is UNJOINED and self._may_join and self._broker is not None:
-            if self._needs_topics() and not self._asking_metadata and now_ms >= self._metadata_at_ms:
-                self._ask_metadata(None, (), lambda _: None)
-            if not self._asking_metadata:
+            if self._needs_topics() and not self._metadata_in_flight and now_ms >= self._metadata_at_ms:
+                self._request_metadata(None, (), lambda _: None)
+            if not self._metadata_in_flight:
                 self._prepare(now_ms)
         elif self.state is JOINING:
             self._send_join(now_ms)
-        elif self.state is SYNCING and not self._in_flight and not self._asking_metadata:
+        elif self.state is SYNCING and not self._in_flight and not self._metadata_in_flight:
             self._continue_sync(now_ms)
 
     def _keep_session(self, now_ms: int) -> None:
@@ -98,7 +98,7 @@ class ClassicMember(ClassicRebalance):
         elif now_ms >= self._heartbeat_at_ms:
             self._heartbeat_at_ms = now_ms + self.settings.heartbeat_interval_ms
             request = heartbeat_request(self.settings, self.generation)
-            self._send(request, partial(self._beat, self.generation), self._heartbeat_unsent)
+            self._send(request, partial(self._heartbeat_received, self.generation), self._heartbeat_unsent)
 
     def _leave_late(self, now_ms: int) -> None:
         """Leaves because the user's code did not poll in time; the next poll joins again."""
@@ -110,13 +110,13 @@ class ClassicMember(ClassicRebalance):
             self._enter(UNJOINED)
 
     def _watch_topics(self, now_ms: int) -> None:
-        """Looks the topics up again, and joins again if they changed."""
-        if self.state is not STABLE or self._asking_metadata or now_ms < self._metadata_at_ms:
+        """Looks the topics up again; the member joins again if they changed."""
+        if self.state is not STABLE or self._metadata_in_flight or now_ms < self._metadata_at_ms:
             return
         if self._pattern is not None:
-            self._ask_metadata(None, (), self._topics_seen)
+            self._request_metadata(None, (), self._topics_seen)
         elif self.is_leader:
-            self._ask_metadata(self._leader_topics, (), self._topics_seen)
+            self._request_metadata(self._leader_topics, (), self._topics_seen)
 
     def _topics_seen(self, now_ms: int) -> None:
         if self._pattern is not None and self._topics() != self._joined_topics:
@@ -126,7 +126,7 @@ class ClassicMember(ClassicRebalance):
 
     # ---- heartbeats
 
-    def _beat(self, sent: Generation, response: HeartbeatResponse, now_ms: int) -> bool:
+    def _heartbeat_received(self, sent: Generation, response: HeartbeatResponse, now_ms: int) -> bool:
         code = response.error_code
         if not code or code == ErrorCode.REBALANCE_IN_PROGRESS:
             self._heartbeats_failed = 0
@@ -165,7 +165,7 @@ class ClassicMember(ClassicRebalance):
     def _coordinator_found(self, now_ms: int) -> None:
         if self.generation.id >= 0:
             self._session_deadline_ms = now_ms + self.settings.session_timeout_ms
-            if self._heartbeats_failed <= 1:  # else lookup and heartbeat would repeat at the speed of round trips
+            if self._heartbeats_failed <= 1:  # otherwise lookup and heartbeat would repeat without a pause
                 self._heartbeat_at_ms = now_ms
 
     # ---- commits
@@ -204,7 +204,7 @@ class ClassicMember(ClassicRebalance):
         """Takes the next step of leaving, as soon as the user's code has handled the last event."""
         late = now_ms >= self._close_deadline_ms
         if self.event is not None:
-            if now_ms >= self._close_deadline_ms + HANDLER_GRACE_MS:  # the user's code does not end
+            if now_ms >= self._close_deadline_ms + HANDLER_GRACE_MS:  # the user's code has not returned
                 self._enter(CLOSED)
                 self.abandon()
             return

@@ -1,7 +1,7 @@
-"""The rebalances of a member of a classic group: joins, assigns as the leader, syncs, and takes its assignment over.
+"""The rebalances of a member of a classic group: joins, assigns as the leader, syncs, and adopts its assignment.
 
-Both rebalance protocols are served. With the eager one, a member gives up all partitions before it joins; with the
-cooperative one (KIP-429), only the partitions that move, after it has synced.
+The member supports both rebalance protocols. With the eager protocol, it gives up all partitions before it joins. With
+the cooperative protocol (KIP-429), it gives up only the partitions that move, after it has synced.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ UNJOINED, PREPARING, JOINING = ClassicState.UNJOINED, ClassicState.PREPARING, Cl
 SYNCING, COMPLETING, STABLE = ClassicState.SYNCING, ClassicState.COMPLETING, ClassicState.STABLE
 FATAL = ClassicState.FATAL
 
-JOIN_MARGIN_MS = 5_000  # a join gets its response within the rebalance timeout
+JOIN_MARGIN_MS = 5_000  # beyond the rebalance timeout, within which the coordinator responds to a join
 MAX_REASON = 255
 FREE_REPETITIONS = 3
 """Refusals of a join or sync after which the next join follows at once, until an assignment arrives."""
@@ -51,7 +51,7 @@ class ClassicRebalance(GroupMemberMachine):
     Attributes:
         state: the state.
         generation: the generation that the member is in.
-        is_leader: True if the member assigned the partitions of its generation.
+        is_leader: True if the member assigns the partitions of its generation.
     """
 
     def __init__(self, settings: MemberSettings, now_ms: int, *, consumed: Callable[[], Positions] = dict) -> None:
@@ -65,7 +65,7 @@ class ClassicRebalance(GroupMemberMachine):
         self._reason = ""
         self._join_at_ms = now_ms
         self._join_attempts = 0
-        self._repetitions = 0  # joins after a refusal that is not an error, since the last assignment
+        self._repetitions = 0  # joins after refusals that are no errors, since the last assignment
         self._in_flight = ""  # "Join" or "Sync" while its response is expected
         self._polled_once = False
         self._joined_topics: frozenset[str] = frozenset()
@@ -136,11 +136,11 @@ class ClassicRebalance(GroupMemberMachine):
 
     _last_epoch = -1
 
-    def _given_up(self, gone: frozenset[TopicPartition], error: BaseException | None, now_ms: int) -> None:
-        self.assignment -= gone
+    def _given_up(self, partitions: frozenset[TopicPartition], error: BaseException | None, now_ms: int) -> None:
+        self.assignment -= partitions
         self.revoking = frozenset()
         if self.generation.id < 0 and self.assignment:
-            self._give_up(now_ms)  # the member was fenced meanwhile: the rest is lost
+            self._give_up(now_ms)  # the member was fenced meanwhile, and has lost the other partitions
             return
         self._begin_join(now_ms)
 
@@ -151,13 +151,13 @@ class ClassicRebalance(GroupMemberMachine):
         if not self._cooperative:
             self.assignment = frozenset()
         self._enter(JOINING)
-        self._join_at_ms = max(self._join_at_ms, now_ms)  # a failed attempt may have set a pause
+        self._join_at_ms = max(self._join_at_ms, now_ms)  # a failed attempt may have set a later time
         self._send_join(now_ms)
 
     # ---- joining
 
     def _send_join(self, now_ms: int) -> None:
-        if self._in_flight or self._broker is None or now_ms < self._join_at_ms or self._asking_metadata:
+        if self._in_flight or self._broker is None or now_ms < self._join_at_ms or self._metadata_in_flight:
             return
         generation = self.generation
         self._joined_topics = topics = self._topics()
@@ -194,13 +194,13 @@ class ClassicRebalance(GroupMemberMachine):
         self._sync = (response.members, response.skip_assignment)
         if self.is_leader:
             self._join_at_ms = now_ms
-            self._ask_leader_topics(now_ms)
+            self._look_up_leader_topics(now_ms)
         else:
             self._send_sync([])
 
     _sync: tuple[Any, bool] = ((), False)
 
-    def _ask_leader_topics(self, now_ms: int) -> None:
+    def _look_up_leader_topics(self, now_ms: int) -> None:
         members = [decode_member(member, self.generation.protocol) for member in self._sync[0]]
         self._leader_topics = {str(topic) for member in members for topic in member.topics}
         generation = self.generation
@@ -209,14 +209,14 @@ class ClassicRebalance(GroupMemberMachine):
             if self.state is SYNCING and self.generation == generation:
                 self._assign(members, at_ms)
 
-        self._ask_metadata(self._leader_topics, (), then)
+        self._request_metadata(self._leader_topics, (), then)
 
     def _continue_sync(self, now_ms: int) -> None:
         """Repeats the leader's lookup of topics after a failure; joins again if the member was fenced meanwhile."""
         if self.generation.id < 0:
             self._unjoin(now_ms, 0)
         elif self.is_leader and now_ms >= self._metadata_at_ms:
-            self._ask_leader_topics(now_ms)
+            self._look_up_leader_topics(now_ms)
 
     def _assign(self, members: list[Any], now_ms: int) -> None:
         assignor = next(one for one in self.settings.assignors if one.name == self.generation.protocol)
@@ -270,11 +270,11 @@ class ClassicRebalance(GroupMemberMachine):
         if self._cooperative and dropped:
             self.revoking = dropped
             self.rejoin("partitions were revoked: the group may assign them now")
-            # Records may have been consumed since the commit before the join, because fetching went on.
+            # Fetching went on, so records may have been consumed since the commit before the join.
             then = partial(self._revoke_dropped, assigned, dropped)
             self._commit_consumed(now_ms, self.settings.rebalance_timeout_ms, then)
         else:
-            self._take_over(assigned, frozenset(), now_ms)
+            self._adopt(assigned, frozenset(), now_ms)
 
     def _revoke_dropped(
         self, assigned: frozenset[TopicPartition], dropped: frozenset[TopicPartition], now_ms: int
@@ -282,12 +282,12 @@ class ClassicRebalance(GroupMemberMachine):
         if self.state is not COMPLETING:
             return
         if self.generation.id < 0:
-            self._take_over(assigned, frozenset(), now_ms)
+            self._adopt(assigned, frozenset(), now_ms)
             return
         event = Revoked(sorted_partitions(dropped), self.generation.id)
-        self._emit(event, lambda error, at_ms: self._take_over(assigned, dropped, at_ms))
+        self._emit(event, lambda error, at_ms: self._adopt(assigned, dropped, at_ms))
 
-    def _take_over(self, assigned: frozenset[TopicPartition], dropped: frozenset[TopicPartition], now_ms: int) -> None:
+    def _adopt(self, assigned: frozenset[TopicPartition], dropped: frozenset[TopicPartition], now_ms: int) -> None:
         if self.state is not COMPLETING:
             return
         if self.generation.id < 0:  # fenced while the user's code handled the revocation
@@ -296,7 +296,7 @@ class ClassicRebalance(GroupMemberMachine):
             self._enter(UNJOINED)
             return
         added = assigned - self.assignment
-        self.revoking = added  # owned, but not fetched before the user's code knows it
+        self.revoking = added  # owned, but not fetched until the user's code has handled the event
         self.assignment = assigned
         self._auto_commit_at_ms = now_ms + (self.settings.auto_commit_ms or 0)
         self._emit(Assigned(sorted_partitions(added), self.generation.id), self._completed)
@@ -311,7 +311,7 @@ class ClassicRebalance(GroupMemberMachine):
     # ---- errors
 
     def _reset(self, keep_id: bool) -> None:
-        """Forgets the generation: partitions are lost from now on, and the member joins again."""
+        """Forgets the generation: the member has lost its partitions, and joins again."""
         if self.generation.id >= 0:
             self.ownership.end_membership()
         self.generation = Generation(member_id=self.generation.member_id if keep_id else "")
@@ -324,12 +324,12 @@ class ClassicRebalance(GroupMemberMachine):
         self._join_at_ms = now_ms + pause_ms
         self._rejoin = True
         if self.generation.id < 0:
-            self._enter(UNJOINED)  # the next preparation reports what was lost
+            self._enter(UNJOINED)  # the next preparation reports the lost partitions
         elif self.state is SYNCING:
             self._enter(JOINING)
 
     def _repetition_pause_ms(self) -> int:
-        """Returns the pause before a join that Kafka's clients repeat at once; it grows if the group never settles."""
+        """Returns the pause before a join that Kafka's clients repeat at once; it grows until an assignment arrives."""
         self._repetitions += 1
         late = self._repetitions - FREE_REPETITIONS
         return 0 if late <= 0 else self._backoff_ms(late - 1)
@@ -360,7 +360,7 @@ class ClassicRebalance(GroupMemberMachine):
             self._attempt_failed(KafkaError.of(code), now_ms)
 
     def _attempt_failed(self, error: Exception, now_ms: int) -> None:
-        """Handles a failed Join or Sync: retriable errors are repeated, others are raised to the user."""
+        """Handles a failed JoinGroup or SyncGroup: repeats it after a retriable error, or reports it to the user."""
         self._in_flight = ""
         if self.state not in (JOINING, SYNCING):
             return
@@ -378,7 +378,7 @@ class ClassicRebalance(GroupMemberMachine):
         self._unjoin(now_ms, pause_ms)
 
     def _end_fenced(self, now_ms: int) -> None:
-        """Ends the membership for good: if it joined again, two members with one instance id would evict each other."""
+        """Ends the membership permanently: two members with one instance id would fence each other again and again."""
         text = f"another member of group {self.settings.group_id!r} uses instance_id {self.settings.instance_id!r}"
         self.error = self.fatal = KafkaError.of(ErrorCode.FENCED_INSTANCE_ID, text)
         self._reset(keep_id=False)

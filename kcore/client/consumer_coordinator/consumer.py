@@ -1,4 +1,4 @@
-"""A member of a consumer group (KIP-848): the broker assigns, and heartbeats carry everything."""
+"""A member of a consumer group (KIP-848): the broker assigns, and heartbeats carry subscriptions and assignments."""
 
 from __future__ import annotations
 
@@ -39,11 +39,9 @@ STALE, PREPARE_LEAVING, LEAVING = ConsumerState.STALE, ConsumerState.PREPARE_LEA
 FATAL, CLOSED = ConsumerState.FATAL, ConsumerState.CLOSED
 
 LEAVE_EPOCH, STATIC_LEAVE_EPOCH = -1, -2
-AT_ONCE = frozenset({JOINING, ACKNOWLEDGING, LEAVING})
-"""States in which a heartbeat does not wait for its interval."""
 
 DEFAULT_INTERVAL_MS = 5_000
-"""The heartbeat interval while the coordinator has not named one."""
+"""The heartbeat interval until a response contains one."""
 EMPTY_PAUSE_MS = 100
 """The first pause between the heartbeats of a member that has joined and got no partitions."""
 
@@ -58,8 +56,8 @@ def new_member_id() -> str:
 class ConsumerMember(GroupMemberMachine):
     """The state machine of a member of a consumer group. See `GroupMemberMachine` for its use.
 
-    While a member that has joined owns nothing, it repeats its heartbeat with a growing pause from 0.1 seconds up to
-    the heartbeat interval. A coordinator may postpone the next assignment by its assignment interval (KIP-1263), and
+    While a member that has joined owns no partitions, it repeats its heartbeat with a growing pause from 0.1 seconds up
+    to the heartbeat interval. A coordinator may postpone the next assignment by its assignment interval (KIP-1263), and
     computes it at a heartbeat after that time.
 
     Attributes:
@@ -84,8 +82,8 @@ class ConsumerMember(GroupMemberMachine):
         self._heartbeats = 0  # sent so far
         self._in_flight: set[int] = set()  # the numbers of the heartbeats without a response
         self._memberships = 0  # joins so far
-        self._empty_beats = 0  # heartbeats of this membership that brought no partitions
-        self._sent: dict[str, Any] = {}  # the values last sent
+        self._empty_beats = 0  # heartbeats of this membership with an empty assignment
+        self._sent: dict[str, Any] = {}  # the fields of the last heartbeats
         self._acknowledged = 0  # counts reconciled assignments, so that each is reported
         self._target: dict[bytes, tuple[int, ...]] = {}  # the assignment of the coordinator
         self._owned_ids: dict[bytes, tuple[int, ...]] = {}  # `assignment` by topic id
@@ -107,7 +105,7 @@ class ConsumerMember(GroupMemberMachine):
 
     @property
     def member_id(self) -> str:
-        """The member's id, which it keeps for its whole life."""
+        """The member's id, which never changes."""
         return self._member_id
 
     @property
@@ -135,7 +133,7 @@ class ConsumerMember(GroupMemberMachine):
                 yield 0
         if self.state in (UNSUBSCRIBED, STALE) and self._polled_once and self.event is None and not self._closing:
             yield 0
-        idle = not (self._reconciling or self._unconfirmed or self.event is not None or self._asking_metadata)
+        idle = not (self._reconciling or self._unconfirmed or self.event is not None or self._metadata_in_flight)
         if self.state is RECONCILING and idle and self.may_rebalance:
             yield max(self._reconcile_at_ms, self._metadata_at_ms if self._unresolved() else 0)
 
@@ -198,7 +196,7 @@ class ConsumerMember(GroupMemberMachine):
         def handle(response: ConsumerGroupHeartbeatResponse, at_ms: int) -> None:
             self._in_flight.discard(number)
             if epoch < 0 or membership == self._memberships:  # else it belongs to a membership that has ended
-                self._beat(response, epoch, at_ms)
+                self._heartbeat_received(response, epoch, at_ms)
 
         def refuse(error: Exception, at_ms: int) -> None:
             self._in_flight.discard(number)
@@ -259,7 +257,7 @@ class ConsumerMember(GroupMemberMachine):
     def _owned_rows(self) -> tuple[tuple[bytes, tuple[int, ...]], ...]:
         return tuple(sorted(self._owned_ids.items()))
 
-    def _beat(self, response: ConsumerGroupHeartbeatResponse, sent_epoch: int, now_ms: int) -> None:
+    def _heartbeat_received(self, response: ConsumerGroupHeartbeatResponse, sent_epoch: int, now_ms: int) -> None:
         if sent_epoch < 0:
             self._left(now_ms)
             return
@@ -288,7 +286,7 @@ class ConsumerMember(GroupMemberMachine):
                 },
             )
             if any(topic_id not in previous for topic_id in self._unresolved()):
-                # Looked up now, also if the last lookup, of other topics, is not old yet.
+                # Look the new topics up now, also soon after a lookup of other topics.
                 self._metadata_at_ms, self._metadata_attempts = now_ms, 0
             if self._target != self._owned_ids:
                 if self.state is not RECONCILING:
@@ -314,12 +312,12 @@ class ConsumerMember(GroupMemberMachine):
     def _refused(self, code: int, message: str | None, now_ms: int) -> None:
         if code in FENCING:
             if self.state is JOINING:
-                self._pause(now_ms)  # joins that are refused would be repeated at the speed of round trips
+                self._pause(now_ms)  # otherwise refused joins would be repeated without a pause
             self._fence(now_ms)
         elif code in NO_COORDINATOR:
             self._lose_coordinator(now_ms)
             if self._attempts:
-                self._pause(now_ms)  # lookup and heartbeat would repeat at the speed of round trips
+                self._pause(now_ms)  # otherwise lookup and heartbeat would repeat without a pause
             else:
                 self._attempts = 1
                 self._heartbeat_at_ms = now_ms
@@ -348,7 +346,7 @@ class ConsumerMember(GroupMemberMachine):
             self._lose_all(now_ms)
 
     def _lose_all(self, now_ms: int) -> None:
-        """Reports the lost partitions; a dynamic or static member joins again afterwards."""
+        """Reports the lost partitions; a fenced member joins again afterwards."""
         last_epoch, self._epoch = self._epoch, 0
         if last_epoch > 0:
             self.ownership.end_membership()
@@ -362,10 +360,10 @@ class ConsumerMember(GroupMemberMachine):
             self._join(now_ms)
 
     def _fail(self, error: KafkaError, now_ms: int) -> None:
-        """Ends the membership for good: every call of the user raises the error."""
+        """Ends the membership permanently: every call of the user raises the error."""
         leaving = self.state in (PREPARE_LEAVING, LEAVING)
         if not leaving and self.state not in IN_GROUP:
-            return  # the membership has ended already; if the next one is refused, too, that response says so
+            return  # the membership has ended already; if the next one is refused too, its response has the error
         self.error = error
         if leaving:
             self._left(now_ms)
@@ -389,7 +387,7 @@ class ConsumerMember(GroupMemberMachine):
     def _reconcile(self, now_ms: int) -> None:
         """Begins to change from the current assignment to the target.
 
-        It waits for the response to a heartbeat with the owned partitions. The coordinator may have given other
+        The change waits for the response to a heartbeat with the owned partitions. The coordinator may have given other
         partitions of the target to another member, because this one did not own them yet.
         """
         if self._reconciling or self._unconfirmed or self.event is not None or self._closing or not self.may_rebalance:
@@ -397,16 +395,16 @@ class ConsumerMember(GroupMemberMachine):
         if now_ms < self._reconcile_at_ms:
             return
         unresolved = self._unresolved()
-        if unresolved and not self._asking_metadata and now_ms >= self._metadata_at_ms:
-            self._ask_metadata((), unresolved, self._resolved)
+        if unresolved and not self._metadata_in_flight and now_ms >= self._metadata_at_ms:
+            self._request_metadata((), unresolved, self._resolved)
         resolved = {topic_id: numbers for topic_id, numbers in self._target.items() if topic_id not in unresolved}
         if resolved == self._owned_ids:
             if not unresolved:
                 self._acknowledged += 1
                 self._enter(ACKNOWLEDGING)
             return
-        if unresolved and self._asking_metadata:
-            return  # the names arrive soon: one change instead of two
+        if unresolved and self._metadata_in_flight:
+            return  # the names arrive soon, and one change then replaces two
         self._reconciling = True
         target = frozenset(
             TopicPartition(self.metadata.ids[topic_id], number)
@@ -440,11 +438,11 @@ class ConsumerMember(GroupMemberMachine):
             return
         revoked = sorted_partitions(self.revoking)
         if revoked:
-            self._emit(Revoked(revoked, epoch), lambda error, at_ms: self._take_over(resolved, target, error, at_ms))
+            self._emit(Revoked(revoked, epoch), lambda error, at_ms: self._adopt(resolved, target, error, at_ms))
         else:
-            self._take_over(resolved, target, None, now_ms)
+            self._adopt(resolved, target, None, now_ms)
 
-    def _take_over(
+    def _adopt(
         self,
         resolved: dict[bytes, tuple[int, ...]],
         target: frozenset[TopicPartition],
@@ -453,19 +451,19 @@ class ConsumerMember(GroupMemberMachine):
     ) -> None:
         if self._stopped():
             return
-        if error is not None:  # the user's code failed to give partitions up: it is repeated after a pause
+        if error is not None:  # the user's code failed to give partitions up: the event is repeated after a pause
             self._reconciling = False
             self._reconcile_at_ms = now_ms + self._backoff_ms(self._reconcile_attempts)
             self._reconcile_attempts += 1
             return
         self._reconcile_attempts = 0
-        if self._unconfirmed:  # as in `_reconcile`; the rest follows with the response
+        if self._unconfirmed:  # see `_reconcile`; the member adopts the other partitions after the response
             resolved = _common(resolved, self._owned_ids)
             target &= self.assignment
         added = target - self.assignment
         self.assignment = target
         self._owned_ids = resolved
-        self.revoking = added  # owned, but not fetched before the user's code knows it
+        self.revoking = added  # owned, but not fetched until the user's code has handled the event
         self._emit(Assigned(sorted_partitions(added), self._epoch), self._reconciled)
 
     def _reconciled(self, error: BaseException | None, now_ms: int) -> None:
@@ -509,7 +507,7 @@ class ConsumerMember(GroupMemberMachine):
         """Takes the next step of leaving, as soon as the user's code has handled the last event."""
         late = now_ms >= self._close_deadline_ms
         if self.event is not None:
-            if now_ms >= self._close_deadline_ms + HANDLER_GRACE_MS:  # the user's code does not end
+            if now_ms >= self._close_deadline_ms + HANDLER_GRACE_MS:  # the user's code has not returned
                 self._finish()
             return
         if late and self._stage in ("wait", "committing"):
@@ -570,10 +568,10 @@ class ConsumerMember(GroupMemberMachine):
         self.abandon()
 
 
-def _common(one: dict[bytes, tuple[int, ...]], other: dict[bytes, tuple[int, ...]]) -> dict[bytes, tuple[int, ...]]:
+def _common(first: dict[bytes, tuple[int, ...]], second: dict[bytes, tuple[int, ...]]) -> dict[bytes, tuple[int, ...]]:
     """Returns the partitions that are in both assignments."""
     common = {
-        topic_id: tuple(number for number in numbers if number in other.get(topic_id, ()))
-        for topic_id, numbers in one.items()
+        topic_id: tuple(number for number in numbers if number in second.get(topic_id, ()))
+        for topic_id, numbers in first.items()
     }
     return {topic_id: numbers for topic_id, numbers in common.items() if numbers}

@@ -1,4 +1,4 @@
-"""Values that the consumer coordinator takes and returns."""
+"""The arguments and results of the consumer coordinator."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class MemberSettings:
         assignors: classic: the client-side assignors, in the order of preference.
         server_assignor: consumer: the broker's assignor; None: its default.
         auto_commit_ms: the interval at which consumed positions are committed; None: never.
-        leave: what `close` does: DYNAMIC_LEAVE leaves the group, REMAIN does not, None: only a dynamic member leaves.
+        leave: DYNAMIC_LEAVE: `close` leaves the group; REMAIN: it does not; None: only a dynamic member leaves.
         retry_backoff_ms: the first pause before a repetition.
         retry_backoff_max_ms: the longest pause.
         request_timeout_ms: the time limit of a response.
@@ -119,7 +119,7 @@ class Revoked(_PartitionEvent):
 
 @dataclass(frozen=True, slots=True)
 class Lost(_PartitionEvent):
-    """Partitions that the member has lost: it was fenced or away too long, and they may have new owners already.
+    """Partitions that the member has lost: it was fenced, or did not poll in time. They may have new owners already.
 
     Attributes:
         partitions: the partitions, sorted.
@@ -131,7 +131,7 @@ MemberEvent = Assigned | Revoked | Lost
 
 
 class Generation(NamedTuple):
-    """A member's place in its group.
+    """A generation of a classic group, and the member's identity in it.
 
     Attributes:
         id: the generation; -1: none.
@@ -152,7 +152,7 @@ class Outgoing:
         request: the request.
         broker: the broker; None: any.
         timeout_ms: the time limit of its response.
-        at_most: the newest version to use; None: the newest that both sides know.
+        at_most: the newest version to use; None: the newest that the client and the broker support.
         handle: called with the response; returns True if the machine is idle until its next timer.
         refuse: called with the error if no response arrived.
     """
@@ -167,16 +167,19 @@ class Outgoing:
 
 @dataclass(slots=True, eq=False)
 class Commit:
-    """A commit of a member, completed when the coordinator has decided it.
+    """A commit of a member. It is completed once the coordinator has accepted or refused it.
 
     Attributes:
         offsets: the offsets.
         retry: True to repeat it after retriable errors, until `deadline_ms`.
         deadline_ms: the end of the repetitions.
-        known: the number of losses of the member that the offsets take into account.
+        known: the count of losses (`Ownership.losses`) that the user's code had seen when it computed the offsets.
         on_done: called when it is completed.
         done: True once it is completed.
         error: the reason of its failure; None: it succeeded, or is not completed.
+        attempts: the number of failed attempts.
+        not_before_ms: the earliest time of the next attempt.
+        newest: returns the offsets to commit at the time of sending; None: `offsets`.
     """
 
     offsets: Mapping[TopicPartition, int | OffsetAndMetadata]

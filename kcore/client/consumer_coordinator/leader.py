@@ -22,7 +22,7 @@ def rebalance_protocol(assignors: Sequence[Any]) -> str:
     """Returns the highest protocol that all assignors support: COOPERATIVE or EAGER.
 
     Raises:
-        ValueError: they have none in common.
+        ValueError: the assignors have no protocol in common.
     """
     common = {COOPERATIVE, EAGER}
     for assignor in assignors:
@@ -110,7 +110,7 @@ def decode_sticky_data(data: bytes) -> tuple[dict[str, list[int]], int]:
 
 
 def decode_member(member: Any, assignor: str) -> Member:
-    """Decodes a member of a JoinGroup response, as the assignors take it."""
+    """Decodes a member of a JoinGroup response into the input of the assignors."""
     subscription, _ = ConsumerProtocolSubscription.decode_versioned(member.metadata)
     owned = {row.topic: list(row.partitions) for row in subscription.owned_partitions}
     generation_id = subscription.generation_id
@@ -118,7 +118,7 @@ def decode_member(member: Any, assignor: str) -> Member:
         try:
             owned, generation_id = decode_sticky_data(subscription.user_data)
         except ValueError:
-            owned, generation_id = {}, -1  # another client's mistake: the member is treated as a new one
+            owned, generation_id = {}, -1  # another client's mistake: the assignor treats the member as a new one
     return Member(
         member.member_id,
         list(subscription.topics),

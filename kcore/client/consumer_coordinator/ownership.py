@@ -9,7 +9,7 @@ from kcore.errors import CommitFailedError
 from kcore.protocol.topic_partition import TopicPartition
 
 NOT_IN_GROUP: Final = "the member is not in the group: it was removed, or has not joined yet"
-NOTHING: Final[frozenset[TopicPartition]] = frozenset()
+EMPTY: Final[frozenset[TopicPartition]] = frozenset()
 
 
 class Ownership:
@@ -28,7 +28,7 @@ class Ownership:
     def __init__(self) -> None:
         self.losses = 0
         self.membership_lost_at = 0
-        self._partitions: frozenset[TopicPartition] = NOTHING
+        self._partitions: frozenset[TopicPartition] = EMPTY
         self._lost_at: dict[TopicPartition, int] = {}
 
     @property

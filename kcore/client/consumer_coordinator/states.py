@@ -22,7 +22,7 @@ class ClassicState(Enum):
     STABLE = "Stable"
     """The member owns its assignment."""
     FATAL = "Fatal"
-    """The coordinator refused the member for good: another member has its instance id."""
+    """The coordinator refused the member permanently: another member has its instance id."""
     LEAVING = "Leaving"
     """The member is closed: it commits, gives its partitions up and leaves the group."""
     CLOSED = "Closed"
@@ -53,7 +53,7 @@ class ConsumerState(Enum):
     JOINING = "Joining"
     """The first heartbeat is due or in flight."""
     RECONCILING = "Reconciling"
-    """The assignment differs from the target: the member commits, gives up and takes over partitions."""
+    """The assignment differs from the target: the member commits, gives up partitions and adopts new ones."""
     ACKNOWLEDGING = "Acknowledging"
     """The next heartbeat reports the new assignment."""
     STABLE = "Stable"
@@ -67,7 +67,7 @@ class ConsumerState(Enum):
     LEAVING = "Leaving"
     """The last heartbeat is due or in flight."""
     FATAL = "Fatal"
-    """The coordinator refused the member for good."""
+    """The coordinator refused the member permanently."""
     CLOSED = "Closed"
     """The member has left."""
 
@@ -92,4 +92,4 @@ CONSUMER: Final[dict[ConsumerState, frozenset[ConsumerState]]] = {
 """State -> the states that may follow it."""
 
 IN_GROUP: Final = _ACTIVE
-"""States in which the member sends heartbeats of a member."""
+"""States in which the coordinator has the member, or the member is joining."""

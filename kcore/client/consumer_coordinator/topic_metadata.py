@@ -7,7 +7,7 @@ from kcore.protocol.messages.metadata import MetadataResponse
 
 
 class TopicMetadata:
-    """Topics as the client last saw them.
+    """The topics of the last metadata responses.
 
     Attributes:
         counts: topic -> number of partitions.
@@ -19,10 +19,10 @@ class TopicMetadata:
         self.ids: dict[bytes, str] = {}
 
     def update(self, response: MetadataResponse, complete: bool) -> None:
-        """Stores a response; a complete one replaces everything.
+        """Stores a response; a complete response replaces all topics.
 
-        A topic without leaders may come without its partitions, for example from a node that has lost its cluster.
-        Their number is kept: a topic never loses partitions.
+        A response may list a topic without its partitions if they have no leaders, for example from a node that has
+        lost its cluster. The known number of partitions is kept, because a topic never loses partitions.
         """
         known = self.counts
         if complete:

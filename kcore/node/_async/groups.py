@@ -429,7 +429,7 @@ class AsyncGroup:
             max_records: the largest number of records that `poll` returns.
             interceptors: see the records before the program gets them, and the offsets of successful commits.
         """
-        from kcore.client.fetching import Positions, Reading  # noqa: PLC0415 - only consumers need it
+        from kcore.client.fetching import Positions, ReadSettings  # noqa: PLC0415 - only consumers need it
         from kcore.node._async.consumer import AsyncConsumer  # noqa: PLC0415
         from kcore.node._async.member import AsyncMember  # noqa: PLC0415
 
@@ -459,7 +459,7 @@ class AsyncGroup:
             on_lost=on_lost,
             consumed=positions.consumed,
         )
-        reading = Reading(isolation, reset, max_records, rack or "")
+        reading = ReadSettings(isolation, reset, max_records, rack or "")
         return AsyncConsumer(self._calls, member, positions, reading, tuple(interceptors))
 
     # ---- administration

@@ -9,7 +9,7 @@ from typing import Any
 from kcore.client import versions
 from kcore.client.aio.broker import Broker
 from kcore.client.consumer_coordinator.base import GroupMemberMachine
-from kcore.client.fetching import Positions, Reading, Unvalidated
+from kcore.client.fetching import Positions, ReadSettings, Unvalidated
 from kcore.client.malformed import MALFORMED, malformed
 from kcore.errors import ConnectionClosedError, KafkaError, LogTruncationError, PartitionErrors
 from kcore.node._async.backend import now_ms, spawn
@@ -42,7 +42,7 @@ class AsyncPositionLookup:
         calls: AsyncCalls,
         machine: GroupMemberMachine,
         positions: Positions,
-        reading: Reading,
+        reading: ReadSettings,
         guard: AbstractContextManager[Any],
         fail: Callable[[Exception], None],
         changed: Callable[[], None],

@@ -17,9 +17,9 @@ from kcore.client.share_consumer import (
     ShareMembership,
     SharePartition,
     ShareSession,
-    accepted_jobs,
     acquired_ranges,
     backoff_ms,
+    count_accepted,
 )
 from kcore.errors import ConnectionClosedError, KafkaError, KcoreError, PartitionErrors
 from kcore.node._async.backend import AsyncLock, Event, now_ms, sleep, spawn
@@ -172,10 +172,10 @@ class AsyncQueue:
             )
         except (KafkaError, ConnectionClosedError, TimeoutError) as error:
             logger.debug("client: worker %s could not close its share session: %s", self.member_id, error)
-            self._log_lost(accepted_jobs(request), error)
+            self._log_lost(count_accepted(request), error)
         else:
             if response.error_code:
-                self._log_lost(accepted_jobs(request), KafkaError.of(response.error_code, response.error_message))
+                self._log_lost(count_accepted(request), KafkaError.of(response.error_code, response.error_message))
             self._log_refused(response, "error_code")
 
     async def _send_heartbeats(self) -> None:
@@ -341,7 +341,7 @@ class AsyncQueue:
             ended = isinstance(error, KafkaError) and error.code == ErrorCode.SHARE_SESSION_NOT_FOUND
             link.session.reset(response_lost=not ended)
             if implicit:
-                self._log_lost(accepted_jobs(request), error)
+                self._log_lost(count_accepted(request), error)
             raise
         link.session.succeeded()
         return response

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from kcore.client import versions
 from kcore.client.aio.broker import Broker
 from kcore.client.consumer_coordinator.interface import Assigned, MemberEvent
-from kcore.client.fetching import FetchSession, Position, Positions, Reading
+from kcore.client.fetching import FetchSession, Position, Positions, ReadSettings
 from kcore.client.malformed import MALFORMED, malformed
 from kcore.errors import ConnectionClosedError, KafkaError
 from kcore.node._sync.backend import Event, guard, monotonic, now_ms, spawn
@@ -91,7 +91,7 @@ class Consumer:
         calls: Calls,
         member: Member,
         positions: Positions,
-        reading: Reading,
+        reading: ReadSettings,
         interceptors: Sequence[ConsumerInterceptor] = (),
     ) -> None:
         self._calls = calls

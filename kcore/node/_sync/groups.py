@@ -426,7 +426,7 @@ class Group:
             max_records: the largest number of records that `poll` returns.
             interceptors: see the records before the program gets them, and the offsets of successful commits.
         """
-        from kcore.client.fetching import Positions, Reading  # noqa: PLC0415 - only consumers need it
+        from kcore.client.fetching import Positions, ReadSettings  # noqa: PLC0415 - only consumers need it
         from kcore.node._sync.consumer import Consumer  # noqa: PLC0415
         from kcore.node._sync.member import Member  # noqa: PLC0415
 
@@ -456,7 +456,7 @@ class Group:
             on_lost=on_lost,
             consumed=positions.consumed,
         )
-        reading = Reading(isolation, reset, max_records, rack or "")
+        reading = ReadSettings(isolation, reset, max_records, rack or "")
         return Consumer(self._calls, member, positions, reading, tuple(interceptors))
 
     # ---- administration
