@@ -12,17 +12,17 @@ from kcore.errors import ConfigError, ImplausibleTimeWarning
 if TYPE_CHECKING:
     from kcore.protocol.compression import CompressionType
 
-MOST_S: Final = 0x7FFFFFFF / 1000
+MAX_TIME_S: Final = 0x7FFFFFFF / 1000
 """The longest time: requests have times as 32-bit milliseconds."""
 
 LONG_WAIT_S: Final = 600.0
 """A longer wait in one call is probably meant in milliseconds."""
 
-LONG_LIFE_S: Final = 21_600.0
+LONG_MEMBERSHIP_S: Final = 21_600.0
 """A longer wait for the end of a member is probably meant in milliseconds."""
 
 GROUP_TYPES: Final = {name: name for name in ("classic", "consumer", "share", "streams")}
-"""The types of groups, and the text by which a server filters for each."""
+"""Group type -> the text in a request that filters by it."""
 
 GROUP_STATES: Final = {
     "Empty": "Empty",
@@ -34,46 +34,46 @@ GROUP_STATES: Final = {
     "NotReady": "not_ready",
     "Dead": "Dead",
 }
-"""The states of groups of every type, and the text by which a server filters for each."""
+"""Group state, of any type of group -> the text in a request that filters by it."""
 
 TRANSACTION_STATES: Final = {
     name: name for name in ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 } | {"Dead": "Dead", "PrepareEpochFence": "PrepareEpochFence"}
-"""The states of transactional ids, and the text by which a server filters for each."""
+"""State of a transactional id -> the text in a request that filters by it."""
 
 
-def filters(argument: str, given: str | Iterable[str], valid: Mapping[str, str]) -> list[str]:
+def filters(argument: str, requested: str | Iterable[str], valid: Mapping[str, str]) -> list[str]:
     """Converts the names of a filter to the texts of a request. The case of letters does not matter.
 
     Args:
         argument: the argument's name, for the error.
-        given: one name, or several.
-        valid: the valid names, and the text of each.
+        requested: one name, or several.
+        valid: valid name -> its text.
 
     Raises:
         ConfigError: a name is not valid. A server would return an empty list for it.
     """
-    known = {name.lower(): text for name, text in valid.items()}
-    names = [given] if isinstance(given, str) else list(given)
+    texts = {name.lower(): text for name, text in valid.items()}
+    names = [requested] if isinstance(requested, str) else list(requested)
     for name in names:
-        if not isinstance(name, str) or name.lower() not in known:
+        if not isinstance(name, str) or name.lower() not in texts:
             raise ConfigError(f"{argument}: {name!r} does not exist; valid: {', '.join(map(repr, valid))}")
-    return [known[name.lower()] for name in names]
+    return [texts[name.lower()] for name in names]
 
 
-def check_choice(argument: str, given: Any, valid: Iterable[Any]) -> None:
-    """Checks an argument that takes one of some values.
+def check_choice(argument: str, value: Any, valid: Iterable[Any]) -> None:
+    """Checks that an argument has one of the valid values.
 
     Raises:
-        ConfigError: the value is none of them.
+        ConfigError: the value is not valid.
     """
-    listed = list(valid)
-    if given not in listed:
-        raise ConfigError(f"{argument}={given!r}; valid: {', '.join(map(repr, listed))}")
+    choices = list(valid)
+    if value not in choices:
+        raise ConfigError(f"{argument}={value!r}; valid: {', '.join(map(repr, choices))}")
 
 
 def codec_of(compression: str) -> CompressionType:
-    """Returns the codec of a name.
+    """Returns the codec with a name.
 
     Raises:
         ConfigError: the codec does not exist.
@@ -84,36 +84,36 @@ def codec_of(compression: str) -> CompressionType:
     return CompressionType.from_name(compression)
 
 
-def check_seconds(argument: str, given: float, longest: float) -> None:
+def check_seconds(argument: str, value: float, longest: float) -> None:
     """Checks a setting that is a time in seconds.
 
     Args:
         argument: the argument's name.
-        given: its value.
+        value: its value, in seconds.
         longest: the longest plausible time; a warning reports a longer one.
 
     Raises:
         ConfigError: the value is negative, or longer than a request can express.
     """
-    if not 0 <= given <= MOST_S:  # also refuses NaN
-        raise ConfigError(f"{argument}={given!r}; valid: seconds, from 0 to {MOST_S}")
-    if given > longest:
-        warn_of_seconds(argument, given)
+    if not 0 <= value <= MAX_TIME_S:  # also refuses NaN
+        raise ConfigError(f"{argument}={value!r}; valid: seconds, from 0 to {MAX_TIME_S}")
+    if value > longest:
+        warn_about_seconds(argument, value)
 
 
-def check_wait(argument: str, given: float | None, longest: float = LONG_WAIT_S) -> None:
-    """Warns of a wait in one call that is implausibly long; None is no limit."""
-    if given is not None and given > longest:
-        warn_of_seconds(argument, given)
+def check_wait(argument: str, value: float | None, longest: float = LONG_WAIT_S) -> None:
+    """Warns about an implausibly long wait in one call; None is no limit."""
+    if value is not None and value > longest:
+        warn_about_seconds(argument, value)
 
 
-def warn_of_seconds(argument: str, given: float) -> None:
-    """Warns the code that called the API that a time is in seconds."""
+def warn_about_seconds(argument: str, value: float) -> None:
+    """Warns the caller of the API that the unit of a time is the second."""
     depth, frame = 1, sys._getframe()
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("kcore."):
         depth, frame = depth + 1, frame.f_back
     warnings.warn(
-        f"{argument}={given:g} is in seconds: {duration(given)}; for {given:g} milliseconds, pass {given / 1000:g}",
+        f"{argument}={value:g} is in seconds: {duration(value)}; for {value:g} milliseconds, pass {value / 1000:g}",
         ImplausibleTimeWarning,
         stacklevel=depth,
     )

@@ -1,4 +1,4 @@
-"""Nodes that are a part of a cluster: `kcore.open(cluster=...)` and `kcore.open_async(cluster=...)`."""
+"""Nodes that belong to a cluster: `kcore.open(cluster=...)` and `kcore.open_async(cluster=...)`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ClusteredNode(Node):
     """A node of a cluster in this process, for threads. `kcore.open(cluster=...)` returns it.
 
     Clients and the other nodes reach it over its listeners. The operations of this object go to the leaders of their
-    partitions, on any node. The node hands its partitions over when it is closed.
+    partitions, on any node. When the node is closed, its partitions move to other nodes.
     """
 
     def __init__(self, url: str, config: Config) -> None:
@@ -44,7 +44,7 @@ class ClusteredNode(Node):
         return self._member.member.node.config
 
     def close(self) -> None:
-        """Closes the members, consumers and producers, hands the partitions to other nodes, and ends this node."""
+        """Closes the members, consumers and producers, moves the partitions to other nodes, and ends this node."""
         self._calls.callbacks.require_outside("the node")
         try:
             super().close()
@@ -64,11 +64,11 @@ class AsyncClusteredNode(AsyncNode):
 
     @classmethod
     async def start(cls, url: str, config: Config) -> AsyncClusteredNode:
-        """Registers a node and serves.
+        """Registers a node and opens its listeners.
 
         Raises:
             ConfigError: a setting does not fit a node of a cluster.
-            LogError: the store refuses the node for good.
+            LogError: the store refuses the node permanently.
             OSError: the node cannot listen.
         """
         member = ClusterMember(store_of_node(url, config), config)
@@ -85,7 +85,7 @@ class AsyncClusteredNode(AsyncNode):
         return self._member.node.config
 
     async def close(self) -> None:
-        """Closes the members, consumers and producers, hands the partitions to other nodes, and ends this node."""
+        """Closes the members, consumers and producers, moves the partitions to other nodes, and ends this node."""
         self._calls.callbacks.require_outside("the node")
         try:
             await super().close()

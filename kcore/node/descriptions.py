@@ -80,11 +80,14 @@ def described_group(group_id: str, kind: str, row: Any) -> GroupDescription:
 
 
 def _topology(row: Any) -> Topology:
-    parts = row.subtopologies or ()
-    internal = {
-        topic.name for part in parts for topic in (*part.repartition_source_topics, *part.state_changelog_topics)
-    }
-    return Topology(row.epoch, frozenset(name for part in parts for name in part.source_topics), frozenset(internal))
+    subtopologies = row.subtopologies or ()
+    sources = frozenset(name for each in subtopologies for name in each.source_topics)
+    internal = frozenset(
+        topic.name
+        for each in subtopologies
+        for topic in (*each.repartition_source_topics, *each.state_changelog_topics)
+    )
+    return Topology(row.epoch, sources, internal)
 
 
 def _classic_member(row: Any) -> MemberDescription:
@@ -98,13 +101,13 @@ def _classic_member(row: Any) -> MemberDescription:
                 TopicPartition(each.topic, n) for each in assignment.assigned_partitions for n in each.partitions
             ]
     except ValueError:
-        assigned = None  # a protocol of another kind, such as Kafka Connect's
+        assigned = None  # it is of another protocol type, such as Kafka Connect's
     try:
         if row.member_metadata:
             subscription, _ = ConsumerProtocolSubscription.decode_versioned(row.member_metadata)
             topics, rack = tuple(subscription.topics), subscription.rack_id
     except ValueError:
-        pass  # likewise
+        pass  # it is of another protocol type
     partitions = tuple(sorted(assigned or ()))
     return MemberDescription(
         row.member_id,

@@ -74,15 +74,15 @@ class EmbeddedNode(Node):
         return self._engine._driver
 
     def listen(self, address: str = "127.0.0.1:0") -> Listening:
-        """Lets Kafka clients of any language connect to this node, without TLS and SASL.
+        """Opens a listener for Kafka clients of any language, without TLS and SASL.
 
-        The engine runs in a thread of its own from now on. Listen before members join.
+        From now on, the engine runs in a separate thread. Call `listen` before members join.
 
         Args:
             address: HOST:PORT; port 0 selects a free one.
 
         Returns:
-            The open listener: `bootstrap` is its address; `close` ends it, and so does the end of the node.
+            The open listener: `bootstrap` is its address. It is closed by `close`, or when the node is closed.
 
         Raises:
             ConfigError: the address is not HOST:PORT.
@@ -135,13 +135,13 @@ class AsyncEmbeddedNode(AsyncNode):
         return self._engine._driver
 
     async def listen(self, address: str = "127.0.0.1:0") -> AsyncListening:
-        """Lets Kafka clients of any language connect to this node, without TLS and SASL.
+        """Opens a listener for Kafka clients of any language, without TLS and SASL.
 
         Args:
             address: HOST:PORT; port 0 selects a free one.
 
         Returns:
-            The open listener: `bootstrap` is its address; `close` ends it, and so does the end of the node.
+            The open listener: `bootstrap` is its address. It is closed by `close`, or when the node is closed.
 
         Raises:
             ConfigError: the address is not HOST:PORT.
@@ -166,7 +166,7 @@ class AsyncEmbeddedNode(AsyncNode):
 
 
 def _abandon_on_error(engine: Engine, make: Callable[[], Any]) -> Any:
-    """Returns `make()`; releases the data folder if it raises."""
+    """Returns `make()`; releases the engine's data folder if it raises."""
     try:
         return make()
     except BaseException:

@@ -1,4 +1,4 @@
-"""The part of embedded transports that both API styles share."""
+"""The base class of the embedded transports of both API styles."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_coordinator(response: FindCoordinatorResponse) -> None:
 
 
 class EmbeddedBase:
-    """The base of both embedded transports: one broker, which leads and coordinates everything."""
+    """The base of both embedded transports: one broker, which leads all partitions and coordinates all groups."""
 
     def __init__(self, engine: Any, client_id: str) -> None:
         self._engine = engine

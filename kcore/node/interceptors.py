@@ -1,4 +1,4 @@
-"""Interceptors: code of the user that sees, and may change, every record of a producer or a consumer."""
+"""Interceptors: user code that gets, and may replace, every record of a producer or a consumer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ProducerRecord:
 class ProducerInterceptor:
     """The base of producer interceptors: each method may be overridden.
 
-    An exception of an interceptor is logged. It changes nothing else: the next interceptor gets the record as it was.
+    If an interceptor raises, the exception is logged, and the next interceptor gets the record unchanged.
     """
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
@@ -48,26 +48,25 @@ class ProducerInterceptor:
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
-        """Gets the result of a record. After an error, the offset is -1, and the partition too if it is not known."""
+        """Gets the result of a record. After an error, the offset is -1, and the partition too if it was not chosen."""
 
 
 class ConsumerInterceptor:
     """The base of consumer interceptors: each method may be overridden.
 
-    An exception of an interceptor is logged. It changes nothing else: the next interceptor gets the records as they
-    were.
+    If an interceptor raises, the exception is logged, and the next interceptor gets the records unchanged.
     """
 
     def on_consume(self, records: list[Record]) -> list[Record]:
-        """Returns the records that the program gets instead of `records`, which count as processed in any case."""
+        """Returns the records that the program gets instead of `records`. All of `records` count as processed."""
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
         """Gets the offsets of a successful commit, before the callback of the commit."""
 
 
-def chained(calls: Iterable[Callable[[T], T]], value: T) -> T:
-    """Passes a value through interceptors; one that raises is left out."""
+def intercept(calls: Iterable[Callable[[T], T]], value: T) -> T:
+    """Passes a value through interceptors; an interceptor that raises leaves the value unchanged."""
     for call in calls:
         try:
             value = call(value)
@@ -76,8 +75,8 @@ def chained(calls: Iterable[Callable[[T], T]], value: T) -> T:
     return value
 
 
-def notified(calls: Iterable[Callable[[], None]]) -> None:
-    """Calls interceptors; an exception of one does not keep the others from being called."""
+def notify(calls: Iterable[Callable[[], None]]) -> None:
+    """Calls all interceptors, also after one of them has raised."""
     for call in calls:
         try:
             call()

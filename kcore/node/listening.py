@@ -34,7 +34,7 @@ def _listener(address: str) -> Listener:
 
 
 class AsyncListening:
-    """An open listener of a node; `close` ends it, and so does the end of the node."""
+    """An open listener of a node. It is closed by `close`, or when the node is closed."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -64,18 +64,19 @@ async def listen_async(driver: AsyncDriver, address: str) -> AsyncListening:
 
 
 class LoopThreadDriver:
-    """Runs an engine on an event loop in a thread of its own, for callers on other threads.
+    """A driver that runs an engine on an event loop in a separate thread, for callers on other threads.
 
     Args:
         engine: the engine.
-        before: the driver that ran the engine until now.
+        previous: the driver that ran the engine until now.
 
-    Raises: KcoreError: a request is parked in the earlier driver, which would never complete it.
+    Raises:
+        KcoreError: a request is parked in the previous driver, which would never complete it.
     """
 
-    def __init__(self, engine: Engine, before: ThreadDriver) -> None:
+    def __init__(self, engine: Engine, previous: ThreadDriver) -> None:
         self.engine = engine
-        before.hand_over()
+        previous.hand_over()
         self.loop = asyncio.new_event_loop()
         self.driver = AsyncDriver(engine, self.loop)
         self._thread = threading.Thread(target=self._run_loop, name="kcore-engine", daemon=True)
@@ -95,8 +96,8 @@ class LoopThreadDriver:
     def _run_loop(self) -> None:
         """Runs the loop until `close` stops it.
 
-        asyncio ends a loop at a KeyboardInterrupt or a SystemExit. Here, an authorizer, an assignor or a watcher has
-        raised it, and the threads that call the engine need their errors.
+        An authorizer, an assignor or a watcher may raise KeyboardInterrupt or SystemExit, which ends the loop. The loop
+        then runs again, because the threads that call the engine wait for their results.
         """
         while True:
             try:
@@ -133,12 +134,12 @@ class LoopThreadDriver:
         Raises:
             EngineClosedError: the engine was closed, or the interpreter ends.
             ReentrantCallError: the call comes from the engine's own thread, for example from a watcher.
-            TimeoutError: it has not ended after `timeout_s`.
+            TimeoutError: the coroutine has not ended after `timeout_s`.
         """
         if self.is_own_thread:
             coroutine.close()
             raise ReentrantCallError
-        if sys.is_finalizing():  # the loop does not run any more: the call would wait for ever
+        if sys.is_finalizing():  # the loop does not run any more, so the call would never return
             coroutine.close()
             raise EngineClosedError("the interpreter ends")
         with self._closing:
@@ -176,7 +177,7 @@ class LoopThreadDriver:
         self.driver.advance(ms)
 
     def close(self) -> None:
-        """Closes the engine and ends the thread; does nothing at the end of the interpreter, which has ended it."""
+        """Closes the engine and ends the thread; does nothing at the end of the interpreter, when no thread runs."""
         if self._closed or sys.is_finalizing():
             return
         try:
@@ -197,7 +198,7 @@ class LoopThreadDriver:
 
 
 class Listening:
-    """An open listener of a node for threads; `close` ends it, and so does the end of the node."""
+    """An open listener of a node for threads. It is closed by `close`, or when the node is closed."""
 
     def __init__(self, driver: LoopThreadDriver, address: str) -> None:
         self._driver = driver
@@ -215,6 +216,6 @@ class Listening:
         return self._listening.bootstrap
 
     def close(self) -> None:
-        """Closes the listener and its connections; the node stays open. Does nothing after the end of the node."""
+        """Closes the listener and its connections; the node stays open. Does nothing if the node is closed already."""
         if not self._driver.closed:
             self._driver.run_on_loop(self._listening.close())

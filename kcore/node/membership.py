@@ -38,7 +38,7 @@ LONG_REBALANCE_S = LONG_METADATA_S = 21_600.0
 """Longer times are probably meant in milliseconds."""
 
 ASSIGNORS = ("range", "cooperative-sticky")
-"""The assignors of a classic group's member by default, as Java's."""
+"""The default assignors of a classic group's member, as in Java's client."""
 
 
 def member_settings(
@@ -116,7 +116,7 @@ def member_settings(
 def _commit_interval_ms(auto_commit: float | None) -> int | None:
     if auto_commit is None:
         return None
-    if isinstance(auto_commit, bool) or auto_commit < 0:  # False is 0: it would commit at every step
+    if isinstance(auto_commit, bool) or auto_commit < 0:  # False equals 0, which would commit at every step
         raise ConfigError(f"auto_commit={auto_commit!r}; valid: None (only commit() commits), or seconds, 0 or more")
     check_seconds("auto_commit", auto_commit, LONG_COMMIT_S)
     return round(auto_commit * 1000)

@@ -77,8 +77,8 @@ def open(  # callers write `kcore.open(...)`
         clock: the source of time; a `ManualClock` stands still until the caller moves it.
         create: True to create a missing folder.
         cluster: the URL of a cluster's store, as for `kcore serve --cluster`: this process becomes a node of that
-            cluster. Its settings need `node.id` and `listeners` with a fixed port. Path, clock and `create` do not
-            apply. The call waits until the store and the cluster are ready.
+            cluster. Its settings must have `node.id`, and `listeners` with a fixed port. Path, clock and `create` do
+            not apply. The call waits until the store and the cluster are ready.
 
     Raises:
         ConfigError: a setting is unknown or not valid.
@@ -121,8 +121,8 @@ def open_async(
         clock: the source of time; a `ManualClock` stands still until the caller moves it.
         create: True to create a missing folder.
         cluster: the URL of a cluster's store, as for `kcore serve --cluster`: this process becomes a node of that
-            cluster. Its settings need `node.id` and `listeners` with a fixed port. Path, clock and `create` do not
-            apply. The call waits until the store and the cluster are ready.
+            cluster. Its settings must have `node.id`, and `listeners` with a fixed port. Path, clock and `create` do
+            not apply. The call waits until the store and the cluster are ready.
 
     Raises:
         ConfigError: a setting is unknown or not valid.
@@ -179,10 +179,9 @@ def _engine(
 
 
 def _copy(config: Config) -> Config:
-    given = [entry for entry in config.effective() if entry.source != "default"]
-    return Config(
-        {entry.setting.name: entry.value for entry in given}, {entry.setting.name: entry.source for entry in given}
-    )
+    explicit = [entry for entry in config.effective() if entry.source != "default"]
+    values = {entry.setting.name: entry.value for entry in explicit}
+    return Config(values, {entry.setting.name: entry.source for entry in explicit})
 
 
 def connect(
@@ -201,7 +200,7 @@ def connect(
             `kcore.client.ClientSecurity`; None: neither TLS nor SASL.
         client_id: the client id in every request.
         timeout: the time limit of one response, in seconds.
-        call_timeout: the seconds for which an operation is repeated while the cluster starts or moves.
+        call_timeout: the time in seconds for which an operation is repeated after temporary errors.
 
     Raises:
         ConfigError: an address, a time or a security setting is not valid.
@@ -237,7 +236,7 @@ def connect_async(
         security: settings of TLS and SASL by Kafka's names, or a `kcore.client.ClientSecurity`; None: neither.
         client_id: the client id in every request.
         timeout: the time limit of one response, in seconds.
-        call_timeout: the seconds for which an operation is repeated while the cluster starts or moves.
+        call_timeout: the time in seconds for which an operation is repeated after temporary errors.
 
     Raises:
         ConfigError: an address, a time or a security setting is not valid.
@@ -266,9 +265,9 @@ def _check_times(timeout: float, call_timeout: float) -> None:
     check_seconds("call_timeout", call_timeout, LONG_CALL_S)
 
 
-def _security(given: ClientSecurity | Mapping[str, str] | None) -> ClientSecurity | None:
-    if given is None or not isinstance(given, Mapping):
-        return given
+def _security(security: ClientSecurity | Mapping[str, str] | None) -> ClientSecurity | None:
+    if security is None or not isinstance(security, Mapping):
+        return security
     from kcore.client.security import ClientSecurity  # noqa: PLC0415 - imports ssl
 
-    return ClientSecurity.of(given)
+    return ClientSecurity.of(security)

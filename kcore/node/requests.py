@@ -48,7 +48,7 @@ UNKNOWN_EPOCH = -1
 UNKNOWN_OFFSET = -1
 LIST_OFFSETS_TIMEOUT_MS = 30_000  # for brokers that read the offsets from a remote storage
 MAX_DECOMPRESSED_BYTES = 64 << 20
-"""Size of the decompressed batches of a response above which a consumer leaves the rest for the next fetch."""
+"""Size of the decompressed batches of a response after which a consumer leaves further batches to the next fetch."""
 SESSIONLESS = -1  # the session epoch of a Fetch without a session
 
 
@@ -70,12 +70,12 @@ def to_commit(offset: Any) -> OffsetAndMetadata:
         TypeError: it is neither an int nor an OffsetAndMetadata.
         ValueError: it is negative.
     """
-    given = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-    if not isinstance(given, OffsetAndMetadata):
+    converted = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+    if not isinstance(converted, OffsetAndMetadata):
         raise TypeError(f"the offset to commit is {offset!r}; valid: an int or an OffsetAndMetadata")
-    if given.offset < 0:
-        raise ValueError(f"the offset to commit is {given.offset}; valid: the offset of the next record, 0 or more")
-    return given
+    if converted.offset < 0:
+        raise ValueError(f"the offset to commit is {converted.offset}; valid: the offset of the next record, 0 or more")
+    return converted
 
 
 def _commit_entry(partition: int, offset: int | OffsetAndMetadata) -> OffsetCommitRequestPartition:
@@ -158,7 +158,7 @@ def offset_fetch_request(
 
 
 def committed_offsets(response: OffsetFetchResponse) -> PartitionDict[OffsetAndMetadata]:
-    """Reads committed offsets of one group; partitions without one are left out.
+    """Reads the committed offsets of one group; partitions without a committed offset are left out.
 
     Raises:
         KafkaError, PartitionErrors: the request was refused.
@@ -168,7 +168,7 @@ def committed_offsets(response: OffsetFetchResponse) -> PartitionDict[OffsetAndM
 
 
 def committed_of_groups(response: OffsetFetchResponse) -> dict[str, PartitionDict[OffsetAndMetadata]]:
-    """Reads committed offsets of several groups; partitions without one are left out.
+    """Reads the committed offsets of several groups; partitions without a committed offset are left out.
 
     Raises:
         KafkaError, PartitionErrors: the server refused a group.
@@ -196,7 +196,9 @@ def _committed(group: Any) -> PartitionDict[OffsetAndMetadata]:
 
 
 def pending_offsets(response: OffsetFetchResponse) -> set[TopicPartition]:
-    """Returns the partitions whose offset an open transaction holds, from a response to a request for stable offsets.
+    """Returns the partitions with a pending offset, which an open transaction will commit.
+
+    The response must be that of a request for stable offsets.
 
     Raises:
         KafkaError, PartitionErrors: the request was refused.
@@ -253,7 +255,7 @@ def list_offsets_request(
     Args:
         timestamps: partition -> a time in milliseconds; -1 is the end and -2 the start of a log.
         isolation: "read_committed" or "read_uncommitted".
-        epoch_of: returns the leader epoch of a partition, by which a broker detects that it or the client is behind.
+        epoch_of: returns the leader epoch of a partition, by which a broker detects stale metadata.
     """
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for (topic, partition), timestamp in timestamps.items():
@@ -328,7 +330,7 @@ def build_batch(
         records: the rows.
         compression: the codec.
         producer_id, producer_epoch, base_sequence, transactional: the fields of the batch's header.
-        size_bytes: the sum of `record_size`, if the caller knows it.
+        size_bytes: the sum of `record_size`; 0: not computed yet.
     """
     size = BATCH_OVERHEAD_BYTES + (size_bytes or sum(record_size(*row[1:]) for row in records))
     builder = BatchBuilder(
@@ -343,7 +345,7 @@ def build_batch(
     )
     for timestamp_ms, key, value, headers in records:
         if not builder.append(timestamp_ms, key, value, headers):
-            raise AssertionError("the batch is large enough for its records")
+            raise AssertionError("the batch is too small for its records")
     return builder.build()
 
 
@@ -410,7 +412,7 @@ def read_fetched(
         row: its entry in a FetchResponse.
         position: the first offset to return.
         committed: True to leave out the records of aborted transactions (KIP-98).
-        most_bytes: the size of decompressed batches after which the rest is left out.
+        most_bytes: the size of decompressed batches after which further batches are left out.
 
     Raises:
         CorruptMessageError: a batch is invalid, or does not match its checksum.
@@ -428,7 +430,7 @@ def read_fetched(
 
 
 def read_batches(partition: TopicPartition, row: Any, position: int, committed: bool) -> tuple[list[Record], int, int]:
-    """Reads a fetched partition like `read_fetched`, and makes its records.
+    """Reads a fetched partition like `read_fetched`, and creates all of its records.
 
     Returns:
         The records, the offset after the last batch, and the leader epoch of the last batch.
@@ -445,7 +447,7 @@ class AcquiredBatch(NamedTuple):
 
     Attributes:
         partition: the partition.
-        data: the batch; empty: no batch has the offsets.
+        data: the batch; empty: the response has no batch with the offsets.
         acquired: the acquired offsets in the range of the batch: disjoint ascending ranges.
     """
 
@@ -455,23 +457,23 @@ class AcquiredBatch(NamedTuple):
 
     def deliveries(self, offset: int) -> int | None:
         """Returns the number of deliveries of an offset; None: it was not acquired."""
-        at = bisect_right(self.acquired, offset, key=_first) - 1
-        return self.acquired[at].delivery_count if at >= 0 and offset <= self.acquired[at].last else None
+        index = bisect_right(self.acquired, offset, key=_first) - 1
+        return self.acquired[index].delivery_count if index >= 0 and offset <= self.acquired[index].last else None
 
     def gaps(self, offsets: Iterable[int]) -> list[tuple[int, int]]:
-        """Returns the first and the last offset of each acquired range that `offsets` leaves out."""
-        left = sorted(offsets, reverse=True)
-        found: list[tuple[int, int]] = []
+        """Returns the ranges of acquired offsets that are not in `offsets`, as first and last offset."""
+        remaining = sorted(offsets, reverse=True)
+        gaps: list[tuple[int, int]] = []
         for first, last, _ in self.acquired:
             begin = first
-            while left and left[-1] <= last:
-                offset = left.pop()
+            while remaining and remaining[-1] <= last:
+                offset = remaining.pop()
                 if offset > begin:
-                    found.append((begin, offset - 1))
+                    gaps.append((begin, offset - 1))
                 begin = max(begin, offset + 1)
             if begin <= last:
-                found.append((begin, last))
-        return found
+                gaps.append((begin, last))
+        return gaps
 
 
 def _first(acquired: Acquired) -> int:
@@ -481,35 +483,35 @@ def _first(acquired: Acquired) -> int:
 def acquired_batches(partition: TopicPartition, row: Any, acquired: Iterable[Acquired]) -> list[AcquiredBatch]:
     """Divides the acquired records of a partition in a ShareFetchResponse by their batches.
 
-    Whole batches are sent, so a batch may also have records that were not acquired.
+    The broker sends whole batches, so a batch may also have records that were not acquired.
 
     Args:
         partition: the partition.
-        row: its part of the response.
+        row: its entry in the response.
         acquired: the acquired offsets: disjoint ascending ranges.
     """
     data = row.records or b""
-    left = list(acquired)[::-1]
+    remaining = list(acquired)[::-1]
     missing: list[Acquired] = []
     batches: list[AcquiredBatch] = []
     for start, size in split_batches(data).batches:
         header = parse_header(data, start)
-        own: list[Acquired] = []
-        while left and left[-1].first <= header.last_offset:
-            one = left.pop()
-            before = min(one.last, header.base_offset - 1)
-            if one.first <= before:
-                missing.append(one._replace(last=before))
-                one = one._replace(first=before + 1)
-            inside = min(one.last, header.last_offset)
-            if one.first <= inside:
-                own.append(one._replace(last=inside))
-                one = one._replace(first=inside + 1)
-            if one.first <= one.last:
-                left.append(one)
-        if own:
-            batches.append(AcquiredBatch(partition, data[start : start + size], own))
-    missing += left[::-1]
+        in_batch: list[Acquired] = []
+        while remaining and remaining[-1].first <= header.last_offset:
+            current = remaining.pop()
+            before = min(current.last, header.base_offset - 1)
+            if current.first <= before:
+                missing.append(current._replace(last=before))
+                current = current._replace(first=before + 1)
+            last_inside = min(current.last, header.last_offset)
+            if current.first <= last_inside:
+                in_batch.append(current._replace(last=last_inside))
+                current = current._replace(first=last_inside + 1)
+            if current.first <= current.last:
+                remaining.append(current)
+        if in_batch:
+            batches.append(AcquiredBatch(partition, data[start : start + size], in_batch))
+    missing += remaining[::-1]
     if missing:
         batches.append(AcquiredBatch(partition, b"", missing))
     return batches

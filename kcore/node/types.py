@@ -1,4 +1,4 @@
-"""The values that the client API takes and returns."""
+"""The types of the client API's arguments and results."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ Partition: TypeAlias = TopicPartition | tuple[str, int]
 Offsets: TypeAlias = (
     Mapping[TopicPartition, int | OffsetAndMetadata] | Mapping[tuple[str, int], int | OffsetAndMetadata]
 )
-"""Offsets to commit: each is that of the next record to read."""
+"""Offsets to commit: partition -> the offset of the next record to read."""
 
 LATEST_S = 1e11
-"""The latest time in seconds since the epoch. In milliseconds, every time after March 1973 is later."""
+"""The latest valid time in seconds since the epoch. A time after March 1973 in milliseconds is a larger number."""
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -56,7 +56,7 @@ V = TypeVar("V")
 if TYPE_CHECKING:
 
     class PartitionDict(dict[TopicPartition, V]):
-        """A dict by partition, whose keys may be written `("jobs", 0)`. At run time it is `dict`."""
+        """A dict by partition; callers may write its keys as `("jobs", 0)`. At run time it is `dict`."""
 
         def __getitem__(self, partition: Partition, /) -> V: ...
         @overload
@@ -141,7 +141,7 @@ class Record(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """The place of a record that was written.
+    """The partition, offset and timestamp of a record that was written.
 
     Attributes:
         topic: its topic.
@@ -163,7 +163,7 @@ class RecordMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicListing:
-    """A topic.
+    """A topic in a list.
 
     Attributes:
         name: its name.
@@ -387,12 +387,12 @@ class ProducerState:
 
     Attributes:
         partition: the topic and the partition.
-        producer_id: its id.
-        producer_epoch: its epoch.
-        last_sequence: the sequence of its last record.
-        last_timestamp_ms: the time of its last write, in milliseconds since the epoch.
-        coordinator_epoch: the epoch of the coordinator that ended its last transaction here; -1: none did.
-        transaction_start: the first offset of its open transaction; None: no transaction is open here.
+        producer_id: the producer's id.
+        producer_epoch: the producer's epoch.
+        last_sequence: the sequence of the producer's last record.
+        last_timestamp_ms: the time of the producer's last write, in milliseconds since the epoch.
+        coordinator_epoch: the epoch of the coordinator that ended the producer's last transaction here; -1: none did.
+        transaction_start: the first offset of the open transaction; None: no transaction is open here.
     """
 
     partition: TopicPartition
@@ -405,7 +405,7 @@ class ProducerState:
 
 
 OPEN_TRANSACTION_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
-"""States of a transaction that its coordinator will end, and that may hold readers back until then."""
+"""States of a transaction that its coordinator will end. Until then it may hold `read_committed` readers back."""
 
 
 def as_partitions(partitions: Iterable[Partition]) -> list[TopicPartition]:

@@ -145,16 +145,16 @@ def test_a_commit_is_refused_if_its_membership_has_ended(world: World, kind: dic
     one, two = world.member("one", "t", **kind), world.member("two", "t", **kind)
     world.until(lambda: len(one.owned) == len(two.owned) == 2)
     held = next(iter(one.owned))
-    known = one.machine.ownership.losses
+    seen_losses = one.machine.ownership.losses
     world.cut.add("one")
     world.until(lambda: len(two.owned) == 4)
     world.cut.clear()
     world.until(lambda: one.lost and world.complete("t") and one.owned)
-    late = one.machine.commit({held: 5}, world.now_ms, known=known)
+    late = one.machine.commit({held: 5}, world.now_ms, seen_losses=seen_losses)
     with pytest.raises(CommitFailedError, match="removed from the group since"):
-        one.machine.identity([held], known)
+        one.machine.identity([held], seen_losses)
     with pytest.raises(CommitFailedError, match="removed from the group since"):
-        one.machine.identity([], known)
+        one.machine.identity([], seen_losses)
     assert (late.done, type(late.error)) == (True, CommitFailedError)
     owned = next(iter(one.owned))
     done = one.machine.commit({owned: 6}, world.now_ms)

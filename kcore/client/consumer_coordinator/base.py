@@ -218,12 +218,12 @@ class GroupMemberMachine(ABC):
         retry: bool = True,
         timeout_ms: int = 60_000,
         on_done: Callable[[Commit], None] | None = None,
-        known: int | None = None,
+        seen_losses: int | None = None,
     ) -> Commit:
         """Commits offsets. Commits are sent in the order of the calls, one at a time.
 
         The commit fails with CommitFailedError, and no request is sent, if the membership has ended or one of the
-        partitions was given up since `known`.
+        partitions was given up since `seen_losses`.
 
         Args:
             offsets: partition -> the offset of the next record.
@@ -231,11 +231,13 @@ class GroupMemberMachine(ABC):
             retry: True to repeat the commit after retriable errors.
             timeout_ms: the time limit of the repetitions.
             on_done: called when the commit is completed.
-            known: the value of `ownership.losses` that the user's code has seen; None: the current one.
+            seen_losses: the value of `ownership.losses` that the user's code has seen; None: the current one.
         """
-        commit = Commit(dict(offsets), retry, now_ms + timeout_ms, self.ownership.losses if known is None else known)
+        commit = Commit(
+            dict(offsets), retry, now_ms + timeout_ms, self.ownership.losses if seen_losses is None else seen_losses
+        )
         commit.on_done = on_done
-        error = self.ownership.commit_error(offsets, commit.known)
+        error = self.ownership.commit_error(offsets, commit.seen_losses)
         if self.closed:
             commit.complete(MemberClosedError("the member has left its group"))
         elif error is not None or not offsets:
@@ -244,21 +246,21 @@ class GroupMemberMachine(ABC):
             self._commits.append(commit)
         return commit
 
-    def identity(self, partitions: Collection[TopicPartition], known: int) -> tuple[str, int, str | None]:
+    def identity(self, partitions: Collection[TopicPartition], seen_losses: int) -> tuple[str, int, str | None]:
         """Returns member id, epoch and instance id for offsets that a transaction commits.
 
-        The epoch may be newer than at the time of `known`. It belongs to the same membership, which has owned the
+        The epoch may be newer than at the time of `seen_losses`. It belongs to the same membership, which has owned the
         partitions without interruption.
 
         Args:
             partitions: the partitions of the offsets; none: only the membership is checked.
-            known: the value of `ownership.losses` that the user's code has seen.
+            seen_losses: the value of `ownership.losses` that the user's code has seen.
 
         Raises:
             CommitFailedError: the member is not in its group, or the membership has ended or one of the partitions was
-                given up since `known`.
+                given up since `seen_losses`.
         """
-        error = self.ownership.commit_error(partitions, known)
+        error = self.ownership.commit_error(partitions, seen_losses)
         if error is not None:
             raise error
         if self.epoch < 0 and partitions:
@@ -516,7 +518,7 @@ class GroupMemberMachine(ABC):
         leaves: it owns its partitions until the end.
         """
         repeated = commit.attempts > 0 and not self._closing
-        error = self.ownership.commit_error(commit.offsets if repeated else (), commit.known)
+        error = self.ownership.commit_error(commit.offsets if repeated else (), commit.seen_losses)
         if error is not None:
             raise error
 

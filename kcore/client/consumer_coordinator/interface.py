@@ -173,7 +173,7 @@ class Commit:
         offsets: the offsets.
         retry: True to repeat it after retriable errors, until `deadline_ms`.
         deadline_ms: the end of the repetitions.
-        known: the count of losses (`Ownership.losses`) that the user's code had seen when it computed the offsets.
+        seen_losses: the value of `Ownership.losses` that the user's code had seen when it computed the offsets.
         on_done: called when it is completed.
         done: True once it is completed.
         error: the reason of its failure; None: it succeeded, or is not completed.
@@ -185,7 +185,7 @@ class Commit:
     offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
     retry: bool
     deadline_ms: int
-    known: int
+    seen_losses: int
     on_done: Callable[[Commit], None] | None = None
     done: bool = False
     error: Exception | None = None

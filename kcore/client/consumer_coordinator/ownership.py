@@ -49,29 +49,29 @@ class Ownership:
         self.losses += 1
         self.membership_lost_at = self.losses
 
-    def membership_error(self, known: int) -> CommitFailedError | None:
-        """Returns the error of a commit if the membership has ended since `known`, a former value of `losses`."""
-        if self.membership_lost_at <= known:
+    def membership_error(self, seen_losses: int) -> CommitFailedError | None:
+        """Returns the error of a commit if the membership has ended since `seen_losses`, a former value of `losses`."""
+        if self.membership_lost_at <= seen_losses:
             return None
         return CommitFailedError(
             "the member was removed from the group since the last poll or event: begin again at the committed offsets"
         )
 
-    def commit_error(self, partitions: Iterable[TopicPartition], known: int) -> CommitFailedError | None:
+    def commit_error(self, partitions: Iterable[TopicPartition], seen_losses: int) -> CommitFailedError | None:
         """Returns the error of a commit of offsets that the member may no longer commit, or None.
 
         Partitions that the member never owned are left to the coordinator, as in the Java client.
 
         Args:
             partitions: the partitions of the commit.
-            known: the value of `losses` that the user's code has seen.
+            seen_losses: the value of `losses` that the user's code has seen.
         """
-        error = self.membership_error(known)
+        error = self.membership_error(seen_losses)
         if error is not None:
             return error
         for partition in partitions:
             lost_at = self._lost_at.get(partition)
-            if lost_at is not None and (lost_at > known or partition not in self._partitions):
+            if lost_at is not None and (lost_at > seen_losses or partition not in self._partitions):
                 return CommitFailedError(
                     f"partition {partition.topic}-{partition.partition} does not belong to the member any more: its "
                     "new owner begins at the committed offset"

@@ -24,12 +24,12 @@ class TopicMetadata:
         A response may list a topic without its partitions if they have no leaders, for example from a node that has
         lost its cluster. The known number of partitions is kept, because a topic never loses partitions.
         """
-        known = self.counts
+        previous = self.counts
         if complete:
             self.counts = {}
         for topic in response.topics:
             if topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE and topic.name and not topic.partitions:
-                self.counts[topic.name] = known.get(topic.name, 0)
+                self.counts[topic.name] = previous.get(topic.name, 0)
             elif topic.error_code in (0, ErrorCode.LEADER_NOT_AVAILABLE) and topic.name:
                 self.counts[topic.name] = len(topic.partitions)
                 self.ids[topic.topic_id] = topic.name

@@ -27,8 +27,8 @@ __all__ = [
     "interpreter_ends",
     "invoke",
     "is_cancelled",
+    "let_others_run",
     "monotonic",
-    "no_wait",
     "now_ms",
     "sleep",
     "spawn",
@@ -55,8 +55,8 @@ def guard() -> nullcontext[None]:
 class Event:
     """A flag that tasks wait for.
 
-    It is lighter than `asyncio.Event` with `asyncio.timeout`: most steps of a member, a consumer or a producer wait for
-    one with a time limit.
+    It takes less time than `asyncio.Event` with `asyncio.timeout`: most steps of a member, a consumer or a producer
+    wait for a flag with a time limit.
     """
 
     __slots__ = ("_set", "_waiting")
@@ -101,7 +101,7 @@ def _complete(future: asyncio.Future[bool], result: bool) -> None:
 
 
 class Stepper:
-    """Runs the steps of a state machine: at their times, and after its inputs. It needs no task.
+    """A runner of a state machine's steps: at their times, and after inputs. It needs no task.
 
     Args:
         step: makes one step; returns the seconds until the next one, None for no limit, or END after the last one.
@@ -129,7 +129,7 @@ class Stepper:
             self._loop.call_soon(self._wake)
 
     def run(self) -> None:
-        """Makes a step now. The caller is not itself a step."""
+        """Makes a step now. A step itself must not call this."""
         if self._done:
             return
         try:
@@ -251,8 +251,8 @@ async def invoke(callback: Callable[..., Any], *args: Any) -> Any:
     return await result if inspect.isawaitable(result) else result
 
 
-async def no_wait() -> None:
-    """Does nothing; for the end of a loop that must let other tasks run."""
+async def let_others_run() -> None:
+    """Lets other tasks run."""
     await asyncio.sleep(0)
 
 

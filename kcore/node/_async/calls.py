@@ -1,4 +1,4 @@
-"""Calls of a node: requests that are repeated after errors of a moving or starting cluster."""
+"""Calls of a node: requests that are repeated while the cluster starts, or while leaders and coordinators move."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ REPEATED = frozenset(
 BACKOFF_S, MAX_BACKOFF_S = 0.1, 1.0
 
 UNKNOWN_TOPIC_S = 2.0
-"""The time for which brokers may not know a new topic yet: UNKNOWN_TOPIC_OR_PARTITION is repeated for so long."""
+"""The time for which a request is repeated after UNKNOWN_TOPIC_OR_PARTITION: the topic may be new to the broker."""
 
 
 def may_repeat(error: Exception, elapsed_s: float, local: bool) -> bool:
@@ -69,7 +69,7 @@ class AsyncCalls:
 
     Args:
         transport: sends the requests.
-        local: True for an embedded engine, which does not move.
+        local: True for an embedded engine, which is always the leader and the coordinator.
         timeout_s: the time limit of a call with its repetitions.
 
     Attributes:
@@ -115,11 +115,11 @@ class AsyncCalls:
         return time.time_ns() // 1_000_000 if clock_ms is None else clock_ms()
 
     def require_open(self) -> None:
-        """Refuses work that would wait for responses for its whole time limit, because the node is closed.
+        """Refuses work on a closed node, which would wait for responses for its whole time limit.
 
         Raises:
-            EngineClosedError: the node is an embedded one.
-            ConnectionClosedError: it is a cluster.
+            EngineClosedError: the node is an embedded engine, and is closed.
+            ConnectionClosedError: the node is a connection to a cluster, and is closed.
         """
         if self._closed:
             reason = self._refusal or "the node is closed"
@@ -132,7 +132,7 @@ class AsyncCalls:
             EngineClosedError, ConnectionClosedError: the node is closed; the object may not start.
         """
         self.resources[resource] = None
-        if self._closed:  # checked last: `close_resources` may have passed meanwhile
+        if self._closed:  # checked last: `close_resources` may have run meanwhile
             self.resources.pop(resource, None)
             self.require_open()
 
@@ -178,13 +178,13 @@ class AsyncCalls:
             request: the request.
             read: converts the response, or raises its error.
             at_most: the newest version to use.
-            broker: the broker; None: the one that the request concerns.
+            broker: the broker; None: the broker that the request concerns.
             channel: see `AsyncCluster.send`.
             repeat: False for a request that must not be sent twice.
 
         Raises:
             KafkaError, PartitionErrors: the request was refused.
-            MalformedResponseError: the response lacks what the request needs.
+            MalformedResponseError: the response lacks rows that the request needs.
             ConnectionClosedError, TimeoutError: no broker responded in time.
         """
         started_s = monotonic()
@@ -217,7 +217,7 @@ class AsyncCalls:
         await sleep(backoff_s(attempt))
 
     async def coordinator(self, key_type: int, key: str) -> Broker:
-        """Returns the coordinator of a group or a transactional id; waits for one that starts or moves."""
+        """Returns the coordinator of a group or a transactional id; waits while it starts or moves."""
         broker: Broker = await self._look_up(lambda: self.transport.coordinator(key_type, key))
         return broker
 

@@ -25,13 +25,15 @@ class AsyncShareLink:
 
 
 class FetchedJobs:
-    """A batch with acquired records that is decoded once the program has taken the jobs before it."""
+    """A batch with acquired records. It is decoded once the program has taken all earlier jobs."""
 
-    __slots__ = ("batch", "link", "lock_ends_ms", "lock_timeout_ms", "place", "session")
+    __slots__ = ("batch", "link", "lock_ends_ms", "lock_timeout_ms", "session", "share_partition")
 
-    def __init__(self, link: AsyncShareLink, place: SharePartition, batch: AcquiredBatch, lock_timeout_ms: int) -> None:
+    def __init__(
+        self, link: AsyncShareLink, share_partition: SharePartition, batch: AcquiredBatch, lock_timeout_ms: int
+    ) -> None:
         self.link = link
-        self.place = place
+        self.share_partition = share_partition
         self.batch = batch
         self.session = link.session.number
         self.lock_timeout_ms = lock_timeout_ms
@@ -46,27 +48,27 @@ class AsyncJob:
 
     Attributes:
         record: the record.
-        delivery_count: the number of deliveries with this one: 1 for the first.
+        delivery_count: the number of deliveries, including this one.
         lock_timeout: the seconds after which the lock expires.
     """
 
     def __init__(
-        self, queue: AsyncQueue, link: AsyncShareLink, place: SharePartition, record: Record, deliveries: int
+        self, queue: AsyncQueue, link: AsyncShareLink, share_partition: SharePartition, record: Record, deliveries: int
     ) -> None:
         self._queue = queue
         self._link = link
-        self._place = place
+        self._share_partition = share_partition
         self._session = link.session.number
         self._lock_ends_ms = 0
         self._acknowledged = False
-        self._explicit = False  # the program has tried to acknowledge the job, so it is never accepted by itself
+        self._explicit = False  # the program has tried to acknowledge the job: it must not be accepted automatically
         self.record = record
         self.delivery_count = deliveries
         self.lock_timeout = 0.0
 
     def __repr__(self) -> str:
-        place = f"{self.topic}-{self.partition}, offset {self.offset}"
-        return f"AsyncJob({place}, delivery_count={self.delivery_count})"
+        record = f"{self.topic}-{self.partition}, offset {self.offset}"
+        return f"AsyncJob({record}, delivery_count={self.delivery_count})"
 
     @property
     def value(self) -> bytes | None:

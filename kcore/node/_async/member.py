@@ -1,4 +1,4 @@
-"""Members of groups: the driver of the consumer coordinator, and the member that users hold."""
+"""Members of groups in the client API: the drivers of the consumer coordinator."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from kcore.node._async.callers import SingleCaller
 from kcore.node._async.calls import AsyncCalls
 from kcore.node._async.member_commits import AsyncMemberCommits
 from kcore.node._async.missing_topics import AsyncSubscription
-from kcore.node.arguments import LONG_LIFE_S, check_wait
+from kcore.node.arguments import LONG_MEMBERSHIP_S, check_wait
 from kcore.node.membership import MemberState
 from kcore.node.types import GroupMetadata, Offsets, Partition, TopicPartition
 
@@ -56,15 +56,15 @@ class AsyncMember:
     The member joins, sends heartbeats and rejoins in the background. A partition belongs to it from the `Assigned`
     event until its listener or event loop has handled the `Revoked` event, or until a `Lost` event.
 
-    Commits, also in transactions, belong to the membership at the last event that the program's loop or listener got,
-    or for a consumer at its last poll. They raise CommitFailedError if the member was removed from the group since
-    then, or gave the partition up, even if it has joined again in the background. For a member without listeners and
-    loop, reading `assignment` has the effect of an event.
+    A commit, also in a transaction, belongs to the membership at the last event that the program's loop or listener
+    got. For a consumer, this is the membership at its last poll. The commit raises CommitFailedError if the member was
+    removed from the group since then, or gave the partition up. This is so even if it has joined again in the
+    background. For a member without listeners and loop, reading `assignment` has the effect of an event.
 
     An error of the member in the background, for example of a listener, is logged at once. It is then raised once: by
     the next call of `start`, `commit`, `events`, `poll` or `wait`, or at the end of the `with` block. If the
-    coordinator has refused the member for good (state "Fatal"), each of these calls raises the error: close the member
-    and join with a new one.
+    coordinator has refused the member permanently (state "Fatal"), each of these calls raises the error. Then close the
+    member and join with a new one.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class AsyncMember:
             Lost: on_lost if on_lost is not None else on_revoked,
         }
         self._subscription = AsyncSubscription(calls, settings.topics, f"a member of group {settings.group_id!r}")
-        self._internal: Callable[[MemberEvent, bool], None] | None = None  # the owning consumer's listener
+        self._internal: Callable[[MemberEvent, bool], None] | None = None  # the consumer's own listener
         self._guard = guard()
         self._stepper = Stepper(self._step, self._ended)
         self._commits = AsyncMemberCommits(self, calls, self._machine, self._guard, self._stepper, self._send)
@@ -100,7 +100,7 @@ class AsyncMember:
         self._started = False
         self._closing = False
         self._failed = Event()  # set when `wait` must check for an error
-        self._on_failed: Callable[[], None] | None = None  # wakes the consumer's poll
+        self._on_failed: Callable[[], None] | None = None  # wakes the poll of the consumer that has this member
         self._logged = ""
         self._iterating = False
         self._queue: deque[MemberEvent] = deque()
@@ -148,7 +148,7 @@ class AsyncMember:
         positions; if the member is removed from the group afterwards, the coordinator refuses them.
 
         Raises:
-            CommitFailedError: the member is not in the group, and the program knows that.
+            CommitFailedError: the member was not in the group at the last poll or event.
         """
         return self._commits.group_metadata()
 
@@ -156,13 +156,13 @@ class AsyncMember:
         """Returns the metadata with which a transaction commits offsets of the partitions.
 
         Raises:
-            CommitFailedError: the offsets are no longer this member's to commit, or it is not in the group.
+            CommitFailedError: the member may not commit these offsets any more, or is not in the group.
         """
         self._require_started()
         return self._commits.metadata_for(partitions)
 
     def _note_membership(self) -> None:
-        """Records that the user's code knows the member's present state. The caller holds the guard."""
+        """Records that the user's code has seen the member's present state. The caller holds the guard."""
         self._commits.note_membership()
 
     # ---- beginning and end
@@ -183,10 +183,10 @@ class AsyncMember:
         """Joins the group, and waits for the first assignment.
 
         Args:
-            timeout: the time limit in seconds; None: no limit; 0: returns at once.
+            timeout: the time limit in seconds; None: no limit; 0: `start` does not wait.
 
         Raises:
-            TimeoutError: the group has not assigned in time; the member is closed.
+            TimeoutError: the member got no assignment in time; it is closed.
             KafkaError: the coordinator refused the member; the member is closed.
             MemberClosedError: the member was closed before; `join` returns a new one.
             EngineClosedError, ConnectionClosedError: the node is closed.
@@ -219,10 +219,10 @@ class AsyncMember:
             raise
 
     async def close(self) -> None:
-        """Leaves the group: `Revoked` is handled first. A static member keeps its place for its session timeout.
+        """Leaves the group after `Revoked` is handled. A static member keeps its membership for its session timeout.
 
         Raises:
-            ReentrantCallError: a listener or callback of the member calls it, and nothing closes the member yet.
+            ReentrantCallError: a listener or callback of the member calls it, and no other code closes the member.
         """
         if not self._may_close():
             return
@@ -234,22 +234,25 @@ class AsyncMember:
             return
         with self._guard:
             self._iterating = False
-            self._release()
+            self._report_handled()
             self._machine.close(now_ms(), CLOSE_TIMEOUT_MS)
         self._stepper.wake()
         await self._closed.wait(CLOSE_TIMEOUT_MS / 1000 + 10)
         self._calls.transport.close_channel(self._channel)
 
     def _may_close(self) -> bool:
-        """Returns False if other code closes the member, or no code can; raises if a callback would wait for itself."""
+        """Returns False if other code closes the member, or in a forked child or ending interpreter.
+
+        Raises:
+            ReentrantCallError: the caller runs a callback of the member, for which the close would wait.
+        """
         if self._calls.abandoned:
             return False
-        what = f"its member of group {self._machine.settings.group_id!r}"
-        return not self._started or self._calls.callbacks.require_outside(what, self, closing=self._closing)
+        target = f"its member of group {self._machine.settings.group_id!r}"
+        return not self._started or self._calls.callbacks.require_outside(target, self, closing=self._closing)
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Waits for the end of the member: a program that uses only listeners needs this to detect that the member has
-        failed.
+        """Waits for the end of the member. A program with only listeners needs this to detect that the member failed.
 
         Args:
             timeout: the time limit in seconds; None: no limit.
@@ -263,7 +266,7 @@ class AsyncMember:
             Exception: a listener raised this error; the member is still in its group.
         """
         self._require_started()
-        check_wait("timeout", timeout, LONG_LIFE_S)
+        check_wait("timeout", timeout, LONG_MEMBERSHIP_S)
         until_s = None if timeout is None else monotonic() + timeout
         while True:
             self._failed.clear()
@@ -306,8 +309,8 @@ class AsyncMember:
     ) -> None:
         """Commits offsets with the member's epoch: a member that was fenced cannot commit.
 
-        Commits reach the coordinator in the order of the calls. Nothing is sent if since the last event or poll the
-        member was removed from the group, or gave up one of the partitions. This is so even if it has joined again.
+        Commits reach the coordinator in the order of the calls. No request is sent if the member was removed from the
+        group, or gave up one of the partitions, since the last event or poll. This is so even if it has joined again.
 
         Args:
             offsets: partition -> the offset of the next record to read, or an `OffsetAndMetadata`.
@@ -335,11 +338,11 @@ class AsyncMember:
     async def events(self) -> AsyncIterator[MemberEvent]:
         """Yields `Assigned`, `Revoked` and `Lost` events until the member is closed.
 
-        The member gives revoked partitions up when the loop requests the next event: until then it may commit. If the
+        The member gives revoked partitions up when the loop requests the next event. Until then it may commit. If the
         member was not started, the loop starts it, and closes it at the end of the loop.
 
         Raises:
-            KafkaError: the coordinator refused the member for good.
+            KafkaError: the coordinator refused the member permanently.
             ConcurrentCallError: another task or thread waits for an event.
         """
         owns = not self._started and not self._closing
@@ -354,7 +357,7 @@ class AsyncMember:
             self._polls = True
             with self._guard:
                 self._iterating = False
-                self._release()
+                self._report_handled()
             self._stepper.wake()
             if owns:
                 await self.close()
@@ -391,7 +394,7 @@ class AsyncMember:
         until_s = None if timeout is None else monotonic() + timeout
         with self._awaiting:
             with self._guard:
-                self._release()
+                self._report_handled()
                 self._polls = True
             self._stepper.wake()
             while True:
@@ -408,22 +411,22 @@ class AsyncMember:
                 self._commits.note_membership()
                 return self._queue.popleft()
 
-    def _release(self) -> None:
-        """Reports that the user's loop has handled the event that it got last."""
-        waits = self._iterating and any(event is self._unhandled for event in self._queue)
-        if self._unhandled is not None and not waits:
+    def _report_handled(self) -> None:
+        """Reports that the user's loop has handled its last event."""
+        queued = self._iterating and any(event is self._unhandled for event in self._queue)
+        if self._unhandled is not None and not queued:
             self._unhandled = None
             self._handling = False
             self._machine.event_done(None, now_ms())
 
     def _queue_event(self, event: MemberEvent) -> bool:
-        """Passes an event to the user's loop. Returns True if the machine has to wait for the loop."""
+        """Passes an event to the user's loop. Returns True if the machine must wait until the loop has handled it."""
         if self._iterating or isinstance(event, Assigned):
             self._queue.append(event)
-        else:  # no loop runs yet: it begins with the partitions that are owned then
-            gone = set(event.partitions)
-            kept = [Assigned(tuple(one for one in each if one not in gone), each.epoch) for each in self._queue]
-            self._queue = deque(each for each in kept if each.partitions)
+        else:  # no loop runs yet: a later loop begins with the partitions that the member then owns
+            removed = set(event.partitions)
+            remaining = [Assigned(tuple(key for key in each if key not in removed), each.epoch) for each in self._queue]
+            self._queue = deque(each for each in remaining if each.partitions)
         self._queued.set()
         return self._iterating and not isinstance(event, Assigned)
 
@@ -460,7 +463,7 @@ class AsyncMember:
         return pause_s
 
     def _ended(self) -> None:
-        """Ends every wait: the machine is closed, or a step failed."""
+        """Ends all waits, because the machine is closed or a step failed."""
         with self._guard:
             if not self._machine.closed:
                 self._machine.abandon()
@@ -485,15 +488,15 @@ class AsyncMember:
         self._wake_waits()
 
     def _log_error(self, error: BaseException) -> None:
-        """Logs an error once while it repeats: no operation may raise it for a long time."""
-        text = f"{type(error).__name__}: {error}"
-        if text == self._logged:
+        """Logs an error unless it repeats the last one. It may take long until an operation raises it."""
+        failure = f"{type(error).__name__}: {error}"
+        if failure == self._logged:
             return
-        self._logged = text
+        self._logged = failure
         logger.error(
             "client: %s failed: %s; %s",
             self._machine.settings.name_of(self.member_id),
-            text,
+            failure,
             "close it and join again" if error is self._machine.fatal else "its next operation raises the error",
             exc_info=None if isinstance(error, KafkaError) else error,
         )
@@ -521,7 +524,7 @@ class AsyncMember:
                     self._machine.failed(outgoing, error, now_ms())
         except BaseException as failure:
             with self._guard:
-                self._machine.abandon()  # a part of the result is lost, and the machine would wait for it
+                self._machine.abandon()  # it would wait for the lost part of the result
             if isinstance(failure, Exception):
                 self._fail(failure)
             raise
@@ -531,7 +534,7 @@ class AsyncMember:
 
     @property
     def _informs_of_losses(self) -> bool:
-        """True if the user's code gets `Lost` events, or if the member is still joining and can have lost nothing."""
+        """True if the user's code gets `Lost` events, or if the member is still joining and has no partitions."""
         return self._listeners[Lost] is not None or not self._joined.is_set()
 
     async def _handle(self, event: MemberEvent) -> None:

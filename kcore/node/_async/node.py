@@ -96,11 +96,11 @@ class AsyncNode:
 
         Args:
             topics: the topics.
-            group: the share group, which all workers of the queue name.
+            group: the share group, the same for all workers of the queue.
             auto_accept: True to accept a job when the next one is requested; False if the program acknowledges
                 each job itself.
-            max_jobs: the largest number of jobs that one request fetches. The broker's locks of fetched jobs begin
-                when they are fetched.
+            max_jobs: the largest number of jobs that one request fetches. The locks of jobs begin when the worker
+                fetches them.
             rack: the worker's rack.
         """
         from kcore.node._async.queue import AsyncQueue  # noqa: PLC0415 - only workers need it
@@ -124,10 +124,11 @@ class AsyncNode:
             transactional_id: the id of the producer, the same in every run of it.
             timeout: the time in seconds after which the coordinator aborts the transaction.
             compression: "none", "gzip", "snappy", "lz4" or "zstd".
-            interceptors: see each record before it is buffered, and the result of its append.
+            interceptors: get each record before it is buffered, and the result of its append.
 
         Raises:
-            ProducerFencedError: on entering, at an operation or at the commit: another producer has taken over the id.
+            ProducerFencedError: another producer of the id has fenced this one. Entering the block, each operation and
+                the commit may raise it.
             ConfigError: the timeout or the compression is not valid.
         """
         from kcore.node._async.transactional_producer import transactional_producer  # noqa: PLC0415
@@ -151,19 +152,19 @@ class AsyncNode:
         create_topics: bool = False,
         interceptors: Iterable[ProducerInterceptor] = (),
     ) -> AsyncProducer:
-        """Returns a producer, which batches records and stores each once; for many records.
+        """Returns a producer, which batches records and stores each of them once. It is meant for many records.
 
         Args:
-            linger: the seconds for which a batch waits for more records. With 0, a batch grows while the one before
-                it is being stored.
+            linger: the seconds for which a batch waits for more records. With 0, a batch grows while the previous
+                batch is being stored.
             batch_bytes: the size at which a batch is sent at once.
             buffer_bytes: the size of all batches at which `append` waits.
             compression: "none", "gzip", "snappy", "lz4" or "zstd".
             timeout: the time limit of a record in seconds, with all retries.
-            acks: "all" waits for all in-sync replicas; 1 for the leader alone, and a repetition may store a record
-                twice.
+            acks: "all" waits for all in-sync replicas; 1 waits only for the leader, and a repetition may store a
+                record twice.
             create_topics: True to let the server create missing topics, if it is configured to.
-            interceptors: see each record before it is appended, and its result.
+            interceptors: get each record before it is appended, and its result.
 
         Raises:
             ConfigError: an argument is not valid.

@@ -14,10 +14,10 @@ from kcore.client import versions
 from kcore.client.aio.broker import Broker
 from kcore.client.missing_topics import MISSING, MissingTopics
 from kcore.errors import ConnectionClosedError, KafkaError, KcoreError
-from kcore.node._async.backend import Event, guard, monotonic, no_wait, sleep, spawn
+from kcore.node._async.backend import Event, guard, let_others_run, monotonic, sleep, spawn
 from kcore.node._async.calls import AsyncCalls, backoff_s
 from kcore.node._async.delivery import AsyncDelivery
-from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, chained, notified
+from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, intercept, notify
 from kcore.node.requests import produce_request, record_size
 from kcore.node.types import HeaderList, RecordMetadata, TopicPartition, to_bytes
 from kcore.protocol.compression import CompressionType, compress
@@ -34,10 +34,10 @@ NO_TIMEOUT_MS = 0x7FFFFFFF
 NO_PRODUCER = (-1, -1)
 NEW_TOPIC_S = 10.0
 GATHER_S = 0.01
-"""The time between two requests to a broker without a response, in which batches of more partitions become due. If the
-broker responds sooner, they share the next request: a request costs both sides more than a batch of a few records."""
+"""The shortest time between two requests to a broker that has not responded to the first one. Batches of other
+partitions that become due meanwhile share the second request: a request costs more than a batch of a few records."""
 SHORTEST_PAUSE_S = 0.0001
-"""A timer may fire a little early; without a shortest pause, the loop would run again and again until the time."""
+"""The shortest pause of the send loop: a timer may fire early, and the loop would then run again many times."""
 BEING_CREATED = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
 NOT_STORED = frozenset(
     {
@@ -48,13 +48,13 @@ NOT_STORED = frozenset(
         ErrorCode.NOT_ENOUGH_REPLICAS,
     }
 )
-"""Errors after which the batch is sent again, and with which the broker did not store it."""
+"""Retriable errors with which the broker has not stored the batch."""
 OUT_OF_ORDER = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
-"""Errors of a sequence that does not follow the last one that the broker knows."""
+"""Errors of a sequence that does not follow the last stored one."""
 
 
 class SentBatches(NamedTuple):
-    """Batches that were sent to a broker in one request.
+    """The batches of one request to a broker.
 
     Attributes:
         broker: the broker.
@@ -68,7 +68,7 @@ class SentBatches(NamedTuple):
 
 
 class AsyncProducer:
-    """Appends records in batches. `node.producer()` creates it; use it with `with`, or call `flush`.
+    """A producer that appends records in batches. `node.producer()` creates it; use it with `with`, or call `flush`.
 
     Records of a partition are stored in the order of their `append`, each once. A repetition after a lost response has
     the same sequence, by which the broker recognizes it (KIP-98).
@@ -82,7 +82,7 @@ class AsyncProducer:
         timeout_s: the time limit of a record, from its batch's creation on.
         acks: -1 for all in-sync replicas; 1 for the leader alone, without protection against repeated records.
         create_topics: True to let the server create missing topics, if it is configured to.
-        interceptors: see each record before it is appended, and its result.
+        interceptors: get each record before it is appended, and its result.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class AsyncProducer:
         self._sent_s: dict[Broker, float] = {}
         self._responses: deque[tuple[SentBatches, Any, BaseException | None]] = deque()
         self._id = NO_PRODUCER
-        self._max_in_flight = order.MAX_IN_FLIGHT if acks == ACKS_ALL else 1  # no sequences: one keeps the order
+        self._max_in_flight = order.MAX_IN_FLIGHT if acks == ACKS_ALL else 1  # only sequences keep the order of more
         self._started = False
         self._closed = False
         self._errors: list[Exception] = []
@@ -165,7 +165,7 @@ class AsyncProducer:
             value: the value; text is encoded as UTF-8; None is a tombstone.
             key: the key; records with equal keys go to the same partition.
             headers: names and values.
-            partition: the partition; None: by the key, or without a key the same one until a batch is full.
+            partition: the partition; None: the key selects it; without a key, one partition until a batch is full.
             timestamp_ms: the record's timestamp in milliseconds since the epoch; None: now.
 
         Raises:
@@ -174,7 +174,7 @@ class AsyncProducer:
         """
         if self._interceptors:
             return await self._append_intercepted(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
-        # The call of another coroutine costs as much as the accumulator.
+        # A second coroutine would double the time of this call.
         delivery = self._accumulator.append(topic, value, key, headers, partition, timestamp_ms)
         if delivery is None:
             delivery = await self._append(topic, value, key, headers, partition, timestamp_ms)
@@ -182,7 +182,7 @@ class AsyncProducer:
 
     async def _append_intercepted(self, record: ProducerRecord) -> AsyncDelivery:
         """Appends the record that the interceptors return, and keeps its delivery for them."""
-        record = chained([each.on_send for each in self._interceptors], record)
+        record = intercept([each.on_send for each in self._interceptors], record)
         try:
             delivery = await self._append(
                 record.topic, record.value, record.key, record.headers, record.partition, record.timestamp_ms
@@ -193,10 +193,10 @@ class AsyncProducer:
             self._acknowledge(RecordMetadata(record.topic, partition, UNKNOWN, time_ms), error)
             raise
         with self._guard:
-            waits = not delivery.done
-            if waits:
+            pending = not delivery.done
+            if pending:
                 self._intercepted.setdefault(delivery.batch, []).append(delivery)
-        if not waits:
+        if not pending:
             self._acknowledge_delivery(delivery, delivery.batch.error)
         return delivery
 
@@ -206,7 +206,7 @@ class AsyncProducer:
         self._acknowledge(RecordMetadata(topic, partition, offset, delivery.timestamp_ms), error)
 
     def _acknowledge(self, metadata: RecordMetadata, error: Exception | None) -> None:
-        notified(partial(each.on_acknowledgement, metadata, error) for each in self._interceptors)
+        notify(partial(each.on_acknowledgement, metadata, error) for each in self._interceptors)
 
     def _finish(self, batch: ProducerBatch, error: Exception | None) -> None:
         """Completes a batch, and passes the result of each record to the interceptors."""
@@ -232,21 +232,21 @@ class AsyncProducer:
         return delivery  # type: ignore[no-any-return]
 
     async def _prepare(self, topic: str, partition: int) -> None:
-        """Waits until the accumulator can take a record."""
+        """Waits until the accumulator accepts a record."""
         accumulator = self._accumulator
         if self._closed:
             raise KcoreError("the producer is closed")
         if not accumulator.knows(topic, partition):
             await self.look_up(topic)
             if not accumulator.knows(topic, partition):
-                place = TopicPartition(topic, partition)
+                missing = [TopicPartition(topic, partition)]
                 raise KafkaError.of(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic!r} has no partition {partition}", [place]
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic!r} has no partition {partition}", missing
                 )
         elif accumulator.full:
             await self._wait_for_room()
-        else:  # the tasks that send records get a turn
-            await no_wait()
+        else:  # so that the send loop runs
+            await let_others_run()
         accumulator.rest()
 
     def _on_batch(self) -> None:
@@ -255,10 +255,10 @@ class AsyncProducer:
         self._wakeup.set()
 
     async def look_up(self, topic: str) -> None:
-        """Looks a topic up, which the first `append` does otherwise.
+        """Looks a topic up, so that the first `append` need not.
 
         Raises:
-            UnknownTopicOrPartitionError: the topic does not exist, and is not created.
+            UnknownTopicOrPartitionError: the topic does not exist, and the server does not create it.
         """
         until_s = monotonic() + (NEW_TOPIC_S if self._create_topics else 0.0)
         while True:
@@ -282,7 +282,7 @@ class AsyncProducer:
         """Sends all records and waits until they are stored.
 
         Raises:
-            KafkaError, TimeoutError: records could not be stored, since the last call; the first of the errors.
+            KafkaError, TimeoutError: the first error of a record since the last call.
         """
         self._start()
         with self._guard:
@@ -339,7 +339,7 @@ class AsyncProducer:
             except (KafkaError, ConnectionClosedError, TimeoutError) as error:
                 pause_s = backoff_s(0)
                 self._expire(monotonic(), error)
-            except Exception as error:  # for example MemoryError; if the loop ended, every wait would last for ever
+            except Exception as error:  # for example MemoryError; if the loop ended, no wait would end
                 logger.exception("client: a producer cannot send records, and tries again")
                 pause_s = backoff_s(0)
                 self._expire(monotonic(), error)
@@ -348,12 +348,11 @@ class AsyncProducer:
 
     @property
     def _lacks_id(self) -> bool:
-        """True while the producer can send nothing, because it has discarded its producer id and waits for the next
-        one."""
+        """True while the producer has no producer id, and therefore sends no batches."""
         return self._acks == ACKS_ALL and self._id[0] < 0
 
     async def _initialize(self) -> None:
-        """Gets a producer id."""
+        """Requests a producer id."""
 
         def read(response: Any) -> tuple[int, int]:
             if response.error_code:
@@ -364,31 +363,31 @@ class AsyncProducer:
         self._id = await self._calls.call(request, read, at_most=versions.INIT_PRODUCER_ID)
 
     async def _send_ready(self) -> float | None:
-        """Sends the batches that are due. Returns the time until the next one; None: only a response is awaited."""
+        """Sends the batches that are due. Returns the seconds until the next batch is due; None: no time is set."""
         now_s = monotonic()
         self._expire(now_s, None)
         ready: list[TopicPartition] = []
         pause_s: float | None = None
         with self._guard:
-            for place, queue in list(self._accumulator.queues.items()):
+            for partition, queue in list(self._accumulator.queues.items()):
                 batch = order.next_batch(queue, self._id, self._max_in_flight)
                 if batch is None or (due_s := self._due_s(queue, batch)) is None:
                     continue
                 if due_s <= now_s:
-                    ready.append(place)
+                    ready.append(partition)
                 else:
-                    rest_s = max(due_s - now_s, SHORTEST_PAUSE_S)
-                    pause_s = rest_s if pause_s is None else min(pause_s, rest_s)
+                    wait_s = max(due_s - now_s, SHORTEST_PAUSE_S)
+                    pause_s = wait_s if pause_s is None else min(pause_s, wait_s)
         if ready:
             for broker, partitions in await self._leaders(ready):
                 in_flight = self._in_flight.get(broker, 0)
-                rest_s = self._sent_s.get(broker, 0.0) + GATHER_S - now_s if in_flight else 0.0
-                if rest_s > 0:
-                    rest_s = max(rest_s, SHORTEST_PAUSE_S)
-                    pause_s = rest_s if pause_s is None else min(pause_s, rest_s)
+                wait_s = self._sent_s.get(broker, 0.0) + GATHER_S - now_s if in_flight else 0.0
+                if wait_s > 0:
+                    wait_s = max(wait_s, SHORTEST_PAUSE_S)
+                    pause_s = wait_s if pause_s is None else min(pause_s, wait_s)
                 elif in_flight < order.MAX_IN_FLIGHT and self._send(broker, partitions):
                     self._sent_s[broker] = now_s
-                    pause_s = GATHER_S if pause_s is None else min(pause_s, GATHER_S)  # more may be due then
+                    pause_s = GATHER_S if pause_s is None else min(pause_s, GATHER_S)  # more batches may be due then
         return pause_s
 
     def _due_s(self, queue: PartitionQueue, batch: ProducerBatch) -> float | None:
@@ -397,27 +396,27 @@ class AsyncProducer:
         if full or batch.attempts:
             return queue.not_before_s
         if batch is not queue.batches[0] and not self._linger_s:
-            return None  # the batch grows while the one before it is being stored
+            return None  # the batch grows while the previous batch is being stored
         return max(queue.not_before_s, batch.created_s + self._linger_s)
 
     async def _leaders(self, ready: list[TopicPartition]) -> list[tuple[Broker, list[TopicPartition]]]:
         try:
             return await self._calls.transport.by_leader(ready)
         except KafkaError as error:
-            for place in ready:
-                queue = self._accumulator.queues.get(place)
-                if queue is not None and queue.batches and (not error.partitions or place in error.partitions):
+            for partition in ready:
+                queue = self._accumulator.queues.get(partition)
+                if queue is not None and queue.batches and (not error.partitions or partition in error.partitions):
                     self._warn_if_missing(queue, error.code)
-                    self._later(queue, queue.batches[0])
+                    self._postpone(queue, queue.batches[0])
             raise
 
-    def _later(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+    def _postpone(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Postpones the next attempt to send a batch."""
         batch.attempts += 1
         queue.not_before_s = monotonic() + backoff_s(batch.attempts - 1)
 
     def _warn_if_missing(self, queue: PartitionQueue, code: int) -> None:
-        """Logs that the records of a topic wait because it does not exist, if that is the error."""
+        """Logs a warning if the error means that the topic does not exist, so that its records wait."""
         topic = queue.partition.topic
         if code in MISSING and self._missing.missing(topic, monotonic()):
             logger.warning(
@@ -429,12 +428,12 @@ class AsyncProducer:
 
     def _expire(self, now_s: float, error: Exception | None) -> None:
         """Fails batches whose time limit has passed, unless a response to them is awaited."""
-        for place, queue in list(self._accumulator.queues.items()):
+        for partition, queue in list(self._accumulator.queues.items()):
             while queue.batches:
                 batch = queue.batches[0]
                 if batch.in_flight or now_s - batch.created_s <= self._timeout_s:
                     break
-                late = TimeoutError(f"{place}: the batch was not stored within {self._timeout_s:g} s")
+                late = TimeoutError(f"{partition}: the batch was not stored within {self._timeout_s:g} s")
                 late.__cause__ = error
                 self._fail(queue, batch, late)
 
@@ -445,8 +444,8 @@ class AsyncProducer:
         if self._lacks_id:
             return False
         with self._guard:
-            for place in partitions:
-                queue = self._accumulator.queues.get(place)
+            for partition in partitions:
+                queue = self._accumulator.queues.get(partition)
                 batch = None if queue is None else order.next_batch(queue, self._id, self._max_in_flight)
                 if queue is None or batch is None:
                     continue
@@ -454,13 +453,13 @@ class AsyncProducer:
                     break
                 size += batch.size
                 order.assign_sequence(queue, batch, self._id if self._acks == ACKS_ALL else NO_PRODUCER)
-                batches[place] = queue, batch
+                batches[partition] = queue, batch
         encoded: dict[TopicPartition, bytes] = {}
-        for place, (queue, batch) in list(batches.items()):
+        for partition, (queue, batch) in list(batches.items()):
             try:
-                encoded[place] = self._encode(batch)
+                encoded[partition] = self._encode(batch)
             except Exception as error:
-                del batches[place]
+                del batches[partition]
                 self._fail(queue, batch, error)
         if not batches:
             return False
@@ -470,11 +469,11 @@ class AsyncProducer:
             batch.in_flight = True
         self._in_flight[broker] = self._in_flight.get(broker, 0) + 1
         try:
-            # Requests are started one after another by this loop alone, so they leave in the order of their sequences.
+            # Only this loop starts requests, so they are sent in the order of their sequences.
             self._calls.transport.start(
                 sent.request, on_done, at_most=versions.PRODUCE, broker=broker, channel=self._channel
             )
-        except Exception as error:  # the batches fail, because no response will come
+        except Exception as error:  # the batches fail, because no response will arrive
             on_done(None, error)
         return True
 
@@ -495,7 +494,7 @@ class AsyncProducer:
                 self._handle_response(sent, response, error)
             except Exception as failure:
                 # The other batches of the request count as lost: the broker recognizes those that it has stored.
-                batches = {key: found for key, found in sent.batches.items() if found[1].in_flight}
+                batches = {key: (queue, batch) for key, (queue, batch) in sent.batches.items() if batch.in_flight}
                 lost = ConnectionClosedError(f"the response was lost: {failure!r}")
                 self._handle_response(sent._replace(batches=batches), None, lost)
                 raise
@@ -506,9 +505,9 @@ class AsyncProducer:
         if error is None:
             for topic in response.responses:
                 for row in topic.partition_responses:
-                    found = batches.pop(TopicPartition(topic.name, row.index), None)
-                    if found is not None:
-                        self._handle_row(*found, row, sent)
+                    entry = batches.pop(TopicPartition(topic.name, row.index), None)
+                    if entry is not None:
+                        self._handle_row(*entry, row, sent)
         elif not isinstance(error, ConnectionClosedError | TimeoutError):
             for queue, batch in batches.values():
                 batch.in_flight = False
@@ -519,7 +518,7 @@ class AsyncProducer:
         for queue, batch in batches.values():  # no response: the same batches are sent again
             batch.may_be_stored = True
             self._renew_after(order.note_unsent(queue, batch))
-            self._later(queue, batch)
+            self._postpone(queue, batch)
 
     def _handle_row(self, queue: PartitionQueue, batch: ProducerBatch, row: Any, sent: SentBatches) -> None:
         """Handles the result of one batch."""
@@ -535,13 +534,13 @@ class AsyncProducer:
             is_first = queue.batches[0] is batch
             self._renew_after(order.note_out_of_order(queue, batch))
             if is_first:
-                self._later(queue, batch)
+                self._postpone(queue, batch)
         elif code in RETRIABLE:
             self._warn_if_missing(queue, code)
             batch.may_be_stored = batch.may_be_stored or code not in NOT_STORED
             self._calls.transport.forget(sent.request)
             self._renew_after(order.note_unsent(queue, batch))
-            self._later(queue, batch)
+            self._postpone(queue, batch)
         elif code == ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1 and not batch.may_be_stored:
             self._split(queue, batch)
         else:
@@ -549,10 +548,10 @@ class AsyncProducer:
             self._fail(queue, batch, KafkaError.of(code, row.error_message, [queue.partition]))
 
     def _split(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """Sends the records of a batch that is too large for the broker in smaller ones.
+        """Replaces a batch that is too large for the broker by smaller batches.
 
-        A batch that the broker may have stored is not split: the broker would not recognize its parts, and store them
-        again.
+        A batch that the broker may have stored is not split: the broker would not recognize its parts, and would store
+        them again.
         """
         with self._guard:
             if self._closed:
@@ -580,7 +579,7 @@ class AsyncProducer:
         """Gets a new producer id before the next batch, if the sequence of a partition has ended."""
         if ended:
             self._id = NO_PRODUCER
-            self._wakeup.set()  # the send loop can send nothing more in its present turn
+            self._wakeup.set()  # the send loop requests the id in its next turn
 
     def _complete(self, queue: PartitionQueue, batch: ProducerBatch, error: Exception | None) -> None:
         with self._guard:

@@ -53,7 +53,7 @@ ADMIN_TIMEOUT_MS = 30_000
 PRODUCE_TIMEOUT_MS = 30_000
 FETCH_BYTES = 8 << 20
 NEW_TOPIC_S = 10.0
-"""The time for which `create` waits until the brokers know the leaders of a new topic."""
+"""The longest time for which `create` waits for the leaders of a new topic."""
 
 
 class AsyncTopics:
@@ -87,7 +87,7 @@ class AsyncTopics:
             replication: the number of replicas; None: the server's default.
             config: settings by Kafka's names, for example `{"cleanup.policy": "compact"}`.
             exist_ok: True to accept an existing topic as it is: its partitions and settings are not changed. A warning
-                is logged if it has another number of partitions; `grow` adds some.
+                is logged if it has another number of partitions; `grow` adds partitions.
 
         Returns:
             The topic, once its partitions have leaders.
@@ -113,16 +113,16 @@ class AsyncTopics:
             return True
 
         created = await self._calls.call(CreateTopicsRequest(topics=[topic], timeout_ms=ADMIN_TIMEOUT_MS), read)
-        found = AsyncTopic(self._calls, name)
-        await found._wait_for(partitions if created and partitions is not None else 1)
-        if not created and partitions not in (None, -1, found._partitions):
+        result = AsyncTopic(self._calls, name)
+        await result._wait_for_leaders(partitions if created and partitions is not None else 1)
+        if not created and partitions not in (None, -1, result._partitions):
             logger.warning(
                 "client: topic %r exists with %d partitions instead of %d; grow() adds partitions",
                 name,
-                found._partitions,
+                result._partitions,
                 partitions,
             )
-        return found
+        return result
 
     async def list(self, internal: bool = False) -> list[TopicListing]:
         """Returns the topics by name.
@@ -131,12 +131,12 @@ class AsyncTopics:
             internal: True to include the server's internal topics.
         """
         response = await self._calls.metadata(None)
-        found = [
+        listed = [
             TopicListing(row.name or "", row.topic_id, len(row.partitions), row.is_internal)
             for row in response.topics
             if not row.error_code and (internal or not row.is_internal)
         ]
-        return sorted(found, key=lambda topic: topic.name)
+        return sorted(listed, key=lambda topic: topic.name)
 
     async def describe(
         self, names: Iterable[str] | None = None, *, missing_ok: bool = False
@@ -154,7 +154,7 @@ class AsyncTopics:
         return described_topics(response, missing_ok)
 
     async def start_offsets(self, partitions: Iterable[Partition]) -> dict[TopicPartition, int]:
-        """Returns the first offset of partitions; those that do not exist or have no leader are left out."""
+        """Returns the first offset of partitions. Partitions that do not exist or have no leader are left out."""
         return await self._offsets(partitions, EARLIEST, "read_uncommitted")
 
     async def end_offsets(
@@ -163,7 +163,7 @@ class AsyncTopics:
         """Returns the offset after the last record of partitions.
 
         Args:
-            partitions: the partitions; those that do not exist or have no leader are left out of the result.
+            partitions: the partitions. The result leaves out partitions that do not exist or have no leader.
             isolation: "read_committed": the end of the records that no open transaction holds back.
         """
         return await self._offsets(partitions, LATEST, isolation)
@@ -181,8 +181,8 @@ class AsyncTopics:
             for row in topic.partitions
             if row.leader_id >= 0
         }
-        wanted = sorted(led.intersection(listed))
-        return await offsets_of(self._calls, dict.fromkeys(wanted, timestamp), isolation)
+        existing = sorted(led.intersection(listed))
+        return await offsets_of(self._calls, dict.fromkeys(existing, timestamp), isolation)
 
     async def exists(self, name: str) -> bool:
         """Returns True if the topic exists."""
@@ -229,12 +229,12 @@ class AsyncTopic:
         """
         return [TopicPartition(self.name, number) for number in range((await self.describe()).partitions)]
 
-    async def _wait_for(self, partitions: int) -> None:
-        """Waits until the brokers know the leaders of all partitions."""
+    async def _wait_for_leaders(self, partitions: int) -> None:
+        """Waits until a broker returns the leaders of all partitions, for at most `NEW_TOPIC_S`."""
         until_s = monotonic() + NEW_TOPIC_S
         while True:
             (row,) = (await self._calls.metadata([self.name])).topics
-            if row.error_code and row.error_code not in _NOT_YET:
+            if row.error_code and row.error_code not in _NEW_TOPIC_ERRORS:
                 raise KafkaError.of(row.error_code, f"topic {self.name!r}")
             ready = [each for each in row.partitions if each.leader_id >= 0]
             if (len(ready) >= partitions and not row.error_code) or monotonic() > until_s:
@@ -279,7 +279,7 @@ class AsyncTopic:
 
         topic = CreatePartitionsTopic(name=self.name, count=partitions, assignments=None)
         await self._calls.call(CreatePartitionsRequest(topics=[topic], timeout_ms=ADMIN_TIMEOUT_MS), read)
-        await self._wait_for(partitions)
+        await self._wait_for_leaders(partitions)
 
     async def config(self, *, own: bool = False) -> dict[str, str | None]:
         """Returns the effective settings, by Kafka's names; sensitive values are None.
@@ -338,7 +338,7 @@ class AsyncTopic:
         partition: int | None = None,
         compression: str = "none",
     ) -> list[RecordMetadata]:
-        """Appends records and returns their places once they are durable. Each partition's records are one batch.
+        """Appends records and returns their partitions and offsets once they are durable, in one batch per partition.
 
         Args:
             records: values, or pairs of key and value.
@@ -368,8 +368,8 @@ class AsyncTopic:
             batch = rows.setdefault(number, [])
             order.append((number, len(batch)))
             batch.append((now_ms, name, data, ()))
-        places = {number: await self._append(number, batch, codec) for number, batch in rows.items()}
-        return [places[number][index] for number, index in order]
+        stored = {number: await self._append(number, batch, codec) for number, batch in rows.items()}
+        return [stored[number][index] for number, index in order]
 
     async def _choose(self, key: bytes | None) -> int:
         if not self._partitions:
@@ -422,17 +422,17 @@ class AsyncTopic:
             OffsetOutOfRangeError: the partition does not have the offset.
         """
         check_wait("wait", wait)
-        place = TopicPartition(self.name, partition)
+        topic_partition = TopicPartition(self.name, partition)
         committed = isolation == "read_committed"
         records: list[Record] = []
         until_s = monotonic() + wait
         while len(records) < max_records:
             wait_ms = max(0, round((until_s - monotonic()) * 1000)) if not records else 0
 
-            request = fetch_request({place: offset}, isolation, FETCH_BYTES, wait_ms)
-            row = await self._calls.call(request, partial(fetched_row, place), at_most=versions.FETCH)
-            found, following, _ = read_batches(place, row, offset, committed)
-            records += found
+            request = fetch_request({topic_partition: offset}, isolation, FETCH_BYTES, wait_ms)
+            row = await self._calls.call(request, partial(fetched_row, topic_partition), at_most=versions.FETCH)
+            fetched, following, _ = read_batches(topic_partition, row, offset, committed)
+            records += fetched
             if following == offset and (records or monotonic() >= until_s):
                 break
             offset = following
@@ -441,8 +441,8 @@ class AsyncTopic:
     async def read_batches(self, partition: int, offset: int, *, max_bytes: int = FETCH_BYTES) -> bytes:
         """Returns encoded record batches of a partition, with markers of transactions and aborted records.
 
-        For programs that copy or examine a log. The first batch contains `offset`, and may begin before it; the last
-        one may be cut off.
+        For programs that copy or examine a log. The first batch contains `offset`, and may begin before it. The last
+        batch may be cut off.
 
         Args:
             partition: the partition.
@@ -452,13 +452,13 @@ class AsyncTopic:
         Raises:
             OffsetOutOfRangeError: the partition does not have the offset.
         """
-        place = TopicPartition(self.name, partition)
+        topic_partition = TopicPartition(self.name, partition)
 
         def read(response: Any) -> bytes:
-            row = fetched_row(place, response)
+            row = fetched_row(topic_partition, response)
             return bytes(row.records or b"")
 
-        request = fetch_request({place: offset}, "read_uncommitted", max_bytes, 0, 0)
+        request = fetch_request({topic_partition: offset}, "read_uncommitted", max_bytes, 0, 0)
         return await self._calls.call(request, read, at_most=versions.FETCH)
 
     # ---- offsets
@@ -476,43 +476,43 @@ class AsyncTopic:
         return await self._offsets(LATEST, isolation)
 
     async def offsets_at(self, when: datetime | float) -> dict[int, int | None]:
-        """Returns the offset of the first record at or after a time, for each partition; None if there is none.
+        """Returns the offset of the first record at or after a time, for each partition; None: there is no such record.
 
         Args:
             when: the time, or seconds since the epoch.
         """
-        found = await self._offsets(max(0, to_ms(when)), "read_uncommitted")
-        return {partition: offset if offset >= 0 else None for partition, offset in found.items()}
+        offsets = await self._offsets(max(0, to_ms(when)), "read_uncommitted")
+        return {partition: offset if offset >= 0 else None for partition, offset in offsets.items()}
 
     async def _offsets(self, timestamp: int, isolation: str) -> dict[int, int]:
-        found = await offsets_of(self._calls, dict.fromkeys(await self.partitions(), timestamp), isolation)
-        return {partition.partition: found[partition] for partition in sorted(found)}
+        offsets = await offsets_of(self._calls, dict.fromkeys(await self.partitions(), timestamp), isolation)
+        return {partition.partition: offsets[partition] for partition in sorted(offsets)}
 
 
 async def offsets_of(
     calls: AsyncCalls, timestamps: Mapping[TopicPartition, int], isolation: str
 ) -> dict[TopicPartition, int]:
     """Looks up the offsets at timestamps; -1 is the end of a log, -2 its start."""
-    found: dict[TopicPartition, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     started_s = time.monotonic()
     attempt = 0
-    while len(found) < len(timestamps):
-        rest = {partition: at for partition, at in timestamps.items() if partition not in found}
+    while len(offsets) < len(timestamps):
+        missing = {partition: at for partition, at in timestamps.items() if partition not in offsets}
         try:
-            for broker, partitions in await calls.transport.by_leader(list(rest)):
-                wanted = {each: rest[each] for each in partitions}
-                request = list_offsets_request(wanted, isolation, calls.transport.leader_epoch)
+            for broker, partitions in await calls.transport.by_leader(list(missing)):
+                requested = {each: missing[each] for each in partitions}
+                request = list_offsets_request(requested, isolation, calls.transport.leader_epoch)
                 read = partial(listed_offsets, total=len(partitions))
-                found |= await calls.call(request, read, broker=broker, repeat=False)
+                offsets |= await calls.call(request, read, broker=broker, repeat=False)
         except (KafkaError, PartitionErrors, ConnectionClosedError, TimeoutError) as error:
             # The leaders may have changed: group the partitions again, and take the new leader epochs.
-            calls.transport.forget(list_offsets_request(rest, isolation))
+            calls.transport.forget(list_offsets_request(missing, isolation))
             await calls.pause(error, started_s, attempt)
             attempt += 1
         else:
-            if not found.keys() >= timestamps.keys():
-                raise KcoreError(f"a broker left out the offsets of {sorted(timestamps.keys() - found.keys())}")
-    return found
+            if not offsets.keys() >= timestamps.keys():
+                raise KcoreError(f"a broker left out the offsets of {sorted(timestamps.keys() - offsets.keys())}")
+    return offsets
 
 
-_NOT_YET = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
+_NEW_TOPIC_ERRORS = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})

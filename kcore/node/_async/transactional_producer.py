@@ -82,13 +82,13 @@ class TransactionalProducer:
         self._fenced: KafkaError | None = None
 
     async def prepare(self) -> None:
-        """Gets a producer id and epoch, unless this producer has a valid one.
+        """Requests a producer id and epoch, unless this producer has valid ones.
 
         After an interrupt the coordinator may still have the previous transaction open. A new epoch aborts it.
         Otherwise the next transaction would continue it, and commit its records.
 
         Raises:
-            ProducerFencedError: another producer has taken over the transactional id.
+            ProducerFencedError: another producer of the transactional id has fenced this one.
             KafkaError: the coordinator refused the request.
         """
         if self._fenced is not None:
@@ -120,7 +120,7 @@ class TransactionalProducer:
         self._initialized = True
 
     def require_free(self) -> None:
-        """Raises KcoreError if the caller itself has a transaction of this id open: it would wait for ever."""
+        """Raises KcoreError if the caller itself has an open transaction of this id, for whose end it would wait."""
         if self.turns.is_open_for(caller()):
             raise KcoreError(
                 f"a transaction of {self.transactional_id!r} is open in this block; a transactional id has one "
@@ -135,7 +135,7 @@ class TransactionalProducer:
             if error.code in FENCED:
                 self._fenced = error
                 raise ProducerFencedError(
-                    f"another producer has taken over the transactional id {self.transactional_id!r}"
+                    f"another producer of the transactional id {self.transactional_id!r} has fenced this one"
                 ) from error
             raise
 
@@ -186,7 +186,7 @@ class TransactionalProducer:
 
         def read(response: Any) -> tuple[int, int]:
             row = response.responses[0].partition_responses[0]
-            if row.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:  # stored before; the offset is not known
+            if row.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:  # stored before; the response has no offset
                 return UNKNOWN, UNKNOWN
             if row.error_code:
                 raise KafkaError.of(row.error_code, row.error_message, [partition])
@@ -219,12 +219,12 @@ class TransactionalProducer:
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
         for each, value in offsets.items():
             topic, partition = as_partition(each)
-            given = to_commit(value)
+            position = to_commit(value)
             row = TxnOffsetCommitRequestPartition(
                 partition_index=partition,
-                committed_offset=given.offset,
-                committed_leader_epoch=-1 if given.leader_epoch is None else given.leader_epoch,
-                committed_metadata=given.metadata,
+                committed_offset=position.offset,
+                committed_leader_epoch=-1 if position.leader_epoch is None else position.leader_epoch,
+                committed_metadata=position.metadata,
             )
             topics.setdefault(topic, []).append(row)
         request = TxnOffsetCommitRequest(
@@ -276,7 +276,7 @@ def transactional_producer(
     calls: AsyncCalls, producers: Mapping[str, TransactionalProducer], transactional_id: str, timeout_s: float
 ) -> TransactionalProducer:
     """Returns the node's producer of a transactional id; a new one if there is none with this timeout."""
-    known = producers.get(transactional_id)
-    if known is not None and known.timeout_s == timeout_s:
-        return known
+    existing = producers.get(transactional_id)
+    if existing is not None and existing.timeout_s == timeout_s:
+        return existing
     return TransactionalProducer(calls, transactional_id, timeout_s)

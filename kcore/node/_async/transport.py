@@ -1,7 +1,7 @@
 """The interface between the client API and its two transports: an embedded engine, and a cluster over TCP.
 
 The transport over TCP is `AsyncCluster` on an event loop. For threads it is `kcore.client.aio.threads.Cluster`, which
-runs an `AsyncCluster` on a loop of its own: both styles share the code of connections.
+runs an `AsyncCluster` on a separate loop. So both API styles share the code of connections.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class AsyncSend(Protocol):
 
 
 class AsyncTransport(Protocol):
-    """Sends requests to the brokers that they concern; see `AsyncCluster`."""
+    """The interface of a transport, which sends requests to the brokers that they concern; see `AsyncCluster`."""
 
     @property
     def clock_ms(self) -> Callable[[], int] | None:
@@ -68,11 +68,11 @@ class AsyncTransport(Protocol):
         channel: str = "",
         timeout_s: float | None = None,
     ) -> None:
-        """Sends a request after those that were started before. `on_done` may be called on any thread."""
+        """Sends a request after all requests that were started before. `on_done` may be called on any thread."""
         ...
 
     async def newest(self, request_type: Any, at_most: int | None = None) -> int:
-        """Returns the newest version of a request that both sides know."""
+        """Returns the newest version of a request that the client and the server support."""
         ...
 
     async def feature(self, name: str) -> int:
@@ -100,7 +100,7 @@ class AsyncTransport(Protocol):
         ...
 
     def known_broker(self, request: Any) -> Broker | None:
-        """Returns the broker of a request, for messages, without a lookup; None if it is not known."""
+        """Returns the broker of a request, for error texts, without a lookup; None: unknown."""
         ...
 
     def forget(self, request: Any) -> None:

@@ -29,8 +29,8 @@ __all__ = [
     "interpreter_ends",
     "invoke",
     "is_cancelled",
+    "let_others_run",
     "monotonic",
-    "no_wait",
     "now_ms",
     "sleep",
     "spawn",
@@ -201,7 +201,7 @@ def invoke(callback: Callable[..., Any], *args: Any) -> Any:
     return callback(*args)
 
 
-def no_wait() -> None:
+def let_others_run() -> None:
     """Does nothing: threads take turns by themselves."""
 
 

@@ -1,5 +1,5 @@
 # Made by tools/generate_sync.py from _async/callers.py: change that file, then run the program.
-"""Calls that would wait for their own callers, or would disturb those of other tasks or threads."""
+"""Checks that refuse a call which would wait for its own caller, and concurrent calls of one operation."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ class CallbackCallers:
                 self._owners[key] = outer
 
     def call(self, owner: object, function: Callable[[Any], Any], argument: Any) -> None:
-        """Calls a function of the user, and logs its exception, because its member continues."""
+        """Calls a function of the user. Logs its exception, because the member continues."""
         try:
             with self.running(owner):
                 function(argument)
         except Exception:
             logger.exception("client: the callback of a commit failed")
 
-    def require_outside(self, what: str, owner: object = None, *, closing: bool = False) -> bool:
+    def require_outside(self, target: str, owner: object = None, *, closing: bool = False) -> bool:
         """Refuses to close an object from a callback: the close would wait for the end of the callback.
 
         Args:
-            what: the object, for the error.
+            target: the object, for the error.
             owner: the member that is closed; None: all members.
             closing: True if other code closes the object already.
 
         Returns:
-            False if there is nothing to do, because other code closes the object.
+            False if other code closes the object already, so that the caller need not.
 
         Raises:
             ReentrantCallError: the caller runs a callback, and no other code closes the object.
@@ -66,20 +66,20 @@ class CallbackCallers:
         if closing:
             return False
         raise ReentrantCallError(
-            f"a listener or callback cannot close {what}, because the close waits until the callback has returned: let "
-            "other code close it afterwards"
+            f"a listener or callback cannot close {target}, because the close waits until the callback has returned: "
+            "let other code close it afterwards"
         )
 
 
 class SingleCaller:
-    """Refuses an operation with ConcurrentCallError while another task or thread is inside it: `with self._single:`.
+    """A guard of an operation: `with` raises ConcurrentCallError while another task or thread is inside it.
 
     Args:
-        what: the operation, for the error.
+        operation: the description of the operation, for the error.
     """
 
-    def __init__(self, what: str) -> None:
-        self._what = what
+    def __init__(self, operation: str) -> None:
+        self._operation = operation
         self._guard = guard()
         self._caller: object | None = None
 
@@ -88,7 +88,9 @@ class SingleCaller:
         with self._guard:
             # The same caller may begin again, because an interrupt may have skipped the end.
             if self._caller is not None and self._caller != own:
-                raise ConcurrentCallError(f"{self._what} in another task or thread: only one at a time may do that")
+                raise ConcurrentCallError(
+                    f"{self._operation} in another task or thread: only one at a time may do that"
+                )
             self._caller = own
 
     def __exit__(self, *_: object) -> None:

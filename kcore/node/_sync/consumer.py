@@ -1,5 +1,5 @@
 # Made by tools/generate_sync.py from _async/consumer.py: change that file, then run the program.
-"""Consumption as a member of a group: positions, prefetching, and records in the order of their partitions."""
+"""Consumers: members of groups that fetch records ahead and return them in order within each partition."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kcore.node._sync.calls import Calls, backoff_s
 from kcore.node._sync.member import Member
 from kcore.node._sync.position_lookup import PositionLookup, stand_in
 from kcore.node.arguments import check_wait
-from kcore.node.interceptors import ConsumerInterceptor, chained, notified
+from kcore.node.interceptors import ConsumerInterceptor, intercept, notify
 from kcore.node.requests import MAX_DECOMPRESSED_BYTES, read_fetched
 from kcore.node.types import (
     GroupMetadata,
@@ -55,7 +55,7 @@ MOVED = frozenset(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
-"""Errors of a Fetch after which the leader is looked up again, and the position stays."""
+"""Errors of a Fetch after which the leader is looked up again. The position does not change."""
 SESSION_ERRORS = frozenset(
     {
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -66,10 +66,10 @@ SESSION_ERRORS = frozenset(
 
 
 class Consumer:
-    """Reads records as a member of a group: `for record in group.consume(["jobs"])`.
+    """A member of a group that reads the records of its partitions: `for record in group.consume(["jobs"])`.
 
     A record counts as processed when the next one is requested. Partitions move only while the consumer waits for
-    records, so a record that is being processed never has a second owner unless the member is fenced.
+    records. So a record that is being processed has no second owner, unless the member is fenced.
 
     One task or thread at a time polls the consumer. Others may commit, pause, seek and close it meanwhile.
 
@@ -79,8 +79,8 @@ class Consumer:
         calls: the node's requests.
         member: the member, not started yet.
         positions: the positions that the member commits.
-        reading: the settings of reading.
-        interceptors: see the records before the program gets them, and the offsets of successful commits.
+        read_settings: the isolation, the reset policy and the limits.
+        interceptors: get the records before the program, and the offsets of successful commits.
     """
 
     member: Member
@@ -91,16 +91,16 @@ class Consumer:
         calls: Calls,
         member: Member,
         positions: Positions,
-        reading: ReadSettings,
+        read_settings: ReadSettings,
         interceptors: Sequence[ConsumerInterceptor] = (),
     ) -> None:
         self._calls = calls
         self.member = member
         self._positions = positions
-        self._isolation = reading.isolation
-        self._reset = reading.reset
-        self._max_records = reading.max_records
-        self._rack = reading.rack
+        self._isolation = read_settings.isolation
+        self._reset = read_settings.reset
+        self._max_records = read_settings.max_records
+        self._rack = read_settings.rack
         self._guard = guard()
         self._wakeup = Event()
         self._arrived = Event()
@@ -112,11 +112,11 @@ class Consumer:
         self._attempts = 0
         self._polling = SingleCaller(f"the consumer of group {member._machine.settings.group_id!r} is polled")
         member._polls = False
-        member._internal = self._changed
+        member._internal = self._follow_assignment
         member._on_failed = self._arrived.set
         self._machine = member._machine
         self._lookup = PositionLookup(
-            calls, self._machine, positions, reading, self._guard, self._fail_if_open, self._wakeup.set
+            calls, self._machine, positions, read_settings, self._guard, self._fail_if_open, self._wakeup.set
         )
         self._interceptors = interceptors
         if interceptors:
@@ -140,7 +140,7 @@ class Consumer:
         return self._records()
 
     def _records(self) -> Iterator[Record]:
-        """Yields records without end; the consumer leaves the group when the loop ends, unless a `with` does that."""
+        """Yields records until the consumer is closed. Leaves the group at the end if the loop started the consumer."""
         owns = not self._started
         self._start()
         try:
@@ -165,11 +165,11 @@ class Consumer:
         return bool(arrived)
 
     def _intercept(self, records: list[Record]) -> list[Record]:
-        return chained([each.on_consume for each in self._interceptors], records)
+        return intercept([each.on_consume for each in self._interceptors], records)
 
     def _committed(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
         with self._calls.callbacks.running(self.member):
-            notified(partial(each.on_commit, offsets) for each in self._interceptors)
+            notify(partial(each.on_commit, offsets) for each in self._interceptors)
 
     def _start(self) -> None:
         self.member._require_open()
@@ -179,10 +179,10 @@ class Consumer:
             self._started = True
 
     def close(self) -> None:
-        """Leaves the group; with auto-commit, commits the processed records before.
+        """Leaves the group; with auto-commit, commits the processed records first.
 
         Raises:
-            ReentrantCallError: a listener or callback of the consumer calls it, and nothing closes the consumer yet.
+            ReentrantCallError: a listener or callback of the consumer calls it, and no other code closes the consumer.
         """
         if not self.member._may_close():
             return
@@ -202,14 +202,14 @@ class Consumer:
     def _channel(self) -> str:
         return f"fetch-{self.member._channel}"
 
-    # ---- reading
+    # ---- records
 
     def poll(self, timeout: float = 0.0, max_records: int | None = None) -> list[Record]:
-        """Returns records, and counts those of the last call as processed.
+        """Returns records. The records of the previous call then count as processed.
 
         Args:
             timeout: the time in seconds to wait for a record.
-            max_records: the largest number of records; None: that of the consumer.
+            max_records: the largest number of records; None: the consumer's `max_records`.
 
         Returns:
             Records of one or more partitions, in order within each; empty if none arrived in time.
@@ -234,7 +234,7 @@ class Consumer:
             self._positions.processed()
 
     def _poll(self, timeout: float | None, max_records: int, take: Callable[[int], T]) -> T | None:
-        """Waits until `take` returns records, the time has passed (None), or the consumer is closed."""
+        """Waits until `take` returns records, or the consumer is closed; returns None after the timeout."""
         with self._polling:
             return self._await_records(timeout, max_records, take)
 
@@ -257,10 +257,10 @@ class Consumer:
                     error, self._error = self._error, None
                     raise error
                 with self.member._guard:
-                    settled = not self._rebalances()
-                    if settled:
+                    stable = not self._rebalances()
+                    if stable:
                         self.member._note_membership()  # before the records are taken: the membership may end meanwhile
-                if settled:
+                if stable:
                     with self._guard:
                         records = take(max_records)
                     if records or self._closed:
@@ -281,8 +281,13 @@ class Consumer:
         """Returns True while partitions change: records are held back until the events are handled."""
         return self._machine.event is not None or bool(self._machine.revoking)
 
-    def _changed(self, event: MemberEvent, before: bool) -> None:
-        """Follows the assignment: new partitions after their event, removed ones when their event is handled."""
+    def _follow_assignment(self, event: MemberEvent, before: bool) -> None:
+        """Adds assigned partitions before their event is handled, and removes revoked and lost partitions afterwards.
+
+        Args:
+            event: the event of the member.
+            before: True before the user's listener handles the event; False afterwards.
+        """
         with self._guard:
             if isinstance(event, Assigned):
                 if before:
@@ -325,18 +330,18 @@ class Consumer:
 
         Args:
             partition: an assigned partition.
-            offset: the offset of the next record. An `OffsetAndMetadata` with a leader epoch is validated by the
-                leader first: if its log does not have the record before the offset, the position moves to the place
-                where the logs differ, or with reset "none" the next poll raises `LogTruncationError`.
+            offset: the offset of the next record. The leader first validates an `OffsetAndMetadata` with a leader
+                epoch. If its log does not have the record before the offset, the position moves to the first offset at
+                which the logs differ. With reset "none", the next poll raises `LogTruncationError` instead.
 
         Raises:
             KeyError: the partition is not assigned to the consumer.
         """
         with self._guard:
             key, _ = self._position(partition)
-            given = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+            target = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
             self._positions.drop([key])
-            self._positions.seek(key, given.offset, given.leader_epoch)
+            self._positions.seek(key, target.offset, target.leader_epoch)
         self._wakeup.set()
 
     def pause(self, *partitions: Partition) -> None:
@@ -357,7 +362,7 @@ class Consumer:
         self._arrived.set()
 
     def commit(self, offsets: Offsets | None = None) -> None:
-        """Commits offsets; None: those of all records that were returned before this call.
+        """Commits offsets; None: the offsets after all records that were returned before this call.
 
         Raises:
             CommitFailedError: the member has left the group, or was fenced since the last poll: call `poll` again,
@@ -420,7 +425,7 @@ class Consumer:
         self._arrived.set()
 
     def _send_fetches(self) -> float | None:
-        """Starts a Fetch for each broker without one. Returns the time until the next attempt."""
+        """Starts a Fetch for each broker that has responded to the last one. Returns the seconds until the next try."""
         at_ms = now_ms()
         with self._guard:
             positions = self._positions.to_fetch(at_ms)
@@ -435,10 +440,10 @@ class Consumer:
                 if fetched and broker not in self._in_flight:
                     self._begin_fetch(broker, fetched)
         with self._guard:
-            waiting = [state.not_before_ms for state in self._positions.by_partition.values()]
-        later = [deadline_ms for deadline_ms in waiting if deadline_ms > at_ms]
-        if later:
-            return max(0.001, (min(later) - at_ms) / 1000)
+            not_before_ms = [state.not_before_ms for state in self._positions.by_partition.values()]
+        deadlines_ms = [deadline_ms for deadline_ms in not_before_ms if deadline_ms > at_ms]
+        if deadlines_ms:
+            return max(0.001, (min(deadlines_ms) - at_ms) / 1000)
         return 0.05 if self._rebalances() else None
 
     def _begin_fetch(self, broker: Broker, positions: dict[TopicPartition, int]) -> None:
@@ -488,7 +493,7 @@ class Consumer:
             request = session.close_request(MAX_BYTES)
             if request is None:
                 continue
-            # A Fetch in flight holds the responses of its connection back.
+            # A Fetch in flight delays the other responses on its connection.
             channel = self.member._channel if broker in self._in_flight else self._channel
             with suppress(KafkaError, ConnectionClosedError, TimeoutError):
                 self._calls.transport.send(
@@ -516,7 +521,7 @@ class Consumer:
                     self._refused(key, offset, version, row.error_code)
                     continue
                 if room_bytes <= 0:
-                    continue  # its position stays, so the next response has its records again
+                    continue  # its position does not change, so the next response has its records again
                 records = read_fetched(key, row, offset, committed, room_bytes)
                 room_bytes -= records.decompressed_bytes
                 with self._guard:

@@ -18,10 +18,10 @@ class Delivery(DeliveryBase):
     def done(self) -> bool:
         """True once the record is stored, or has failed."""
         batch = self.batch
-        return batch.done.is_set() and self.batch is batch  # the batch may have been split in between
+        return batch.done.is_set() and self.batch is batch  # the batch may have been split between the two reads
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Waits until the record is stored, and returns its place.
+        """Waits until the record is stored, and returns its partition and offset.
 
         Args:
             timeout: the time limit of this wait in seconds; None: the producer's timeout ends it.

@@ -106,24 +106,24 @@ class Groups:
             Group id -> its description, or the error for which it cannot be described.
         """
         described: dict[str, GroupDescription | KafkaError] = {}
-        rest = dict.fromkeys(group_ids)
+        remaining = dict.fromkeys(group_ids)
         started_s = monotonic()
         attempt = 0
-        while rest:
-            for (broker, kind), own in (self._located(rest)).items():
-                request = _DESCRIBE[kind](own)
+        while remaining:
+            for (broker, kind), ids in (self._by_coordinator(remaining)).items():
+                request = _DESCRIBE[kind](ids)
                 described |= self._calls.call(request, _descriptions(kind), broker=broker)
-                lacking = [each for each in own if each not in described]
-                if lacking:
-                    raise malformed(broker, request, f"it lacks group {lacking[0]!r}")
+                missing = [each for each in ids if each not in described]
+                if missing:
+                    raise malformed(broker, request, f"it lacks group {missing[0]!r}")
             # A coordinator that was loading, or that moved between the two requests, gets another request.
-            errors = {each: error for each in rest if (error := _temporary(described[each])) is not None}
+            errors = {each: error for each in remaining if (error := _temporary(described[each])) is not None}
             for group_id, error in errors.items():
                 self._calls.transport.forget(_describe_classic([group_id]))
-                last = error
-            rest = dict.fromkeys(errors)
-            if rest:
-                self._calls.pause(last, started_s, attempt)
+                last_error = error
+            remaining = dict.fromkeys(errors)
+            if remaining:
+                self._calls.pause(last_error, started_s, attempt)
                 attempt += 1
         return described
 
@@ -135,24 +135,24 @@ class Groups:
         """
         committed: dict[str, PartitionDict[OffsetAndMetadata]] = {}
         grouped: dict[Broker, Any] = {}
-        for (broker, _), own in (self._located(group_ids)).items():
-            grouped.setdefault(broker, []).extend(own)
-        for broker, own in grouped.items():
-            groups = [OffsetFetchRequestGroup(group_id=each, topics=None) for each in own]
+        for (broker, _), ids in (self._by_coordinator(group_ids)).items():
+            grouped.setdefault(broker, []).extend(ids)
+        for broker, ids in grouped.items():
+            groups = [OffsetFetchRequestGroup(group_id=each, topics=None) for each in ids]
             request = OffsetFetchRequest(groups=groups)
             committed |= self._calls.call(request, committed_of_groups, at_most=versions.FETCH_OFFSETS, broker=broker)
         return committed
 
-    def _located(self, group_ids: Iterable[str]) -> Mapping[tuple[Broker, str], Sequence[str]]:
+    def _by_coordinator(self, group_ids: Iterable[str]) -> Mapping[tuple[Broker, str], Sequence[str]]:
         """Groups ids by coordinator and type of the group; a group that does not exist counts as classic."""
         kinds: dict[str, tuple[Broker, str]] = {}
         for broker in self._calls.brokers():
             kinds |= {row.group_id: (broker, row.type) for row in self._list(broker, (), ())}
-        located: dict[tuple[Broker, str], Any] = {}
+        grouped: dict[tuple[Broker, str], Any] = {}
         for group_id in group_ids:
-            place = kinds.get(group_id) or (self._calls.coordinator(GROUP, group_id), "classic")
-            located.setdefault(place, []).append(group_id)
-        return located
+            key = kinds.get(group_id) or (self._calls.coordinator(GROUP, group_id), "classic")
+            grouped.setdefault(key, []).append(group_id)
+        return grouped
 
 
 def _temporary(described: GroupDescription | KafkaError) -> KafkaError | None:
@@ -201,7 +201,7 @@ class Group:
 
     @property
     def group_metadata(self) -> GroupMetadata:
-        """The group as a transaction commits its offsets: without member."""
+        """The group as the committer of offsets in a transaction, without a member."""
         return GroupMetadata(self.id)
 
     # ---- offsets
@@ -240,9 +240,9 @@ class Group:
 
         Args:
             partitions: the partitions; None: all that the group has committed.
-            stable: True to wait for open transactions that commit offsets of the group. The coordinator does so for
-                partitions of the request, and for those that have a committed offset already. So name the partitions
-                whose first offset may be in a transaction.
+            stable: True to wait for open transactions that commit offsets of the group. Without `partitions`, this
+                includes only partitions with a committed offset. So name a partition if its first offset may be in a
+                transaction.
         """
         listed = None if partitions is None else as_partitions(partitions)
         request = offset_fetch_request(self.id, listed, stable)
@@ -277,10 +277,10 @@ class Group:
     def lag(self) -> PartitionDict[int]:
         """Returns the number of records that the group has not processed, for each partition.
 
-        That is the distance of the committed offset from the end of the log. A share group has no committed offsets:
+        The lag is the distance of the committed offset from the end of the log. A share group has no committed offsets:
         its coordinator reports the number of records that are neither acknowledged nor archived. Partitions without
-        a committed offset, or that no member of the share group has fetched, are left out. So are those of topics that
-        do not exist any more, and partitions without a leader.
+        a committed offset, or that no member of the share group has fetched, are left out. Partitions of deleted topics
+        and partitions without a leader are left out, too.
         """
         committed = self.committed()
         if not committed:
@@ -302,7 +302,7 @@ class Group:
             return PartitionDict()
 
     def pending_offsets(self, partitions: Iterable[Partition]) -> set[TopicPartition]:
-        """Returns the given partitions that have a pending offset, which an open transaction will commit."""
+        """Returns those of the partitions that have a pending offset, which an open transaction will commit."""
         request = offset_fetch_request(self.id, as_partitions(partitions), stable=True)
         return self._calls.call(request, pending_offsets, at_most=versions.FETCH_OFFSETS)
 
@@ -360,9 +360,9 @@ class Group:
                 A consumer group has the setting consumer.session.timeout.ms for this.
             heartbeat_interval: classic: seconds between heartbeats; None: 3. A consumer group has its setting
                 consumer.heartbeat.interval.ms instead.
-            rebalance_timeout: the seconds in which the member must handle a rebalance, and between polls.
+            rebalance_timeout: the longest time in seconds for handling a rebalance, and between two polls.
             metadata_max_age: the seconds after which topics are looked up again.
-            leave_on_close: False keeps the membership until its timeout; None: static members stay, others leave.
+            leave_on_close: False keeps the membership until its timeout; None: only dynamic members leave the group.
             on_assigned: called with an `Assigned` event; may be a function.
             on_revoked: called with a `Revoked` event; the member gives the partitions up when it returns.
             on_lost: called with a `Lost` event; None: `on_revoked` gets it.
@@ -415,7 +415,7 @@ class Group:
     ) -> Consumer:
         """Returns a new consumer: a member that reads the records of its partitions.
 
-        The arguments besides these are those of `join`.
+        See `join` for the other arguments.
 
         Args:
             auto_commit: the seconds between commits of the processed records; they are also committed before
@@ -424,7 +424,7 @@ class Group:
             reset: the position in a partition without a committed offset: "earliest", "latest", or "none" for an
                 error.
             max_records: the largest number of records that `poll` returns.
-            interceptors: see the records before the program gets them, and the offsets of successful commits.
+            interceptors: get the records before the program, and the offsets of successful commits.
         """
         from kcore.client.fetching import Positions, ReadSettings  # noqa: PLC0415 - only consumers need it
         from kcore.node._sync.consumer import Consumer  # noqa: PLC0415
@@ -456,8 +456,8 @@ class Group:
             on_lost=on_lost,
             consumed=positions.consumed,
         )
-        reading = ReadSettings(isolation, reset, max_records, rack or "")
-        return Consumer(self._calls, member, positions, reading, tuple(interceptors))
+        read_settings = ReadSettings(isolation, reset, max_records, rack or "")
+        return Consumer(self._calls, member, positions, read_settings, tuple(interceptors))
 
     # ---- administration
 
@@ -494,7 +494,7 @@ class Group:
     def remove_members(
         self, *, member_ids: Iterable[str] = (), instance_ids: Iterable[str] = (), reason: str = "removed by an admin"
     ) -> None:
-        """Removes members of a classic group; the others take over their partitions at once.
+        """Removes members of a classic group; the group then assigns their partitions to other members.
 
         Args:
             member_ids: the ids of dynamic members.

@@ -20,8 +20,8 @@ from kcore.node.types import GroupMetadata, Offsets, Partition, as_partition, as
 class MemberCommits:
     """The commits of a member.
 
-    They belong to the membership that the user's code knows. The member's present membership may be newer, because the
-    member can lose its partitions and join again in the background.
+    They belong to the membership that the user's code has seen last. The member's present membership may be newer,
+    because the member can lose its partitions and join again in the background.
 
     Args:
         member: the member; its callbacks run for it.
@@ -47,27 +47,27 @@ class MemberCommits:
         self._guard = guard
         self._stepper = stepper
         self._send = send
-        self._known = 0  # the machine's count of losses that the user's code has seen
-        self._known_identity: tuple[str, int] | None = None  # member id and epoch at that time
+        self._seen_losses = 0  # the machine's count of losses that the user's code has seen
+        self._seen_identity: tuple[str, int] | None = None  # member id and epoch at that time
 
     def note_membership(self) -> None:
-        """Records that the user's code knows the member's present state. The caller holds the guard."""
+        """Records that the user's code has seen the member's present state. The caller holds the guard."""
         machine = self._machine
-        self._known = machine.ownership.losses
+        self._seen_losses = machine.ownership.losses
         if machine.epoch >= 0:
-            self._known_identity = machine.member_id, machine.epoch
+            self._seen_identity = machine.member_id, machine.epoch
 
     def group_metadata(self) -> GroupMetadata:
-        """Returns the metadata of the membership that the user's code knows.
+        """Returns the metadata of the membership that the user's code has seen last.
 
         Raises:
-            CommitFailedError: the member is not in the group, and the user's code knows that.
+            CommitFailedError: the member was not in the group when the user's code last saw its state.
         """
         settings = self._machine.settings
         with self._guard:
             identity: tuple[str, int] | None = self._machine.member_id, self._machine.epoch
-            if self._machine.ownership.membership_error(self._known) is not None:
-                identity = self._known_identity
+            if self._machine.ownership.membership_error(self._seen_losses) is not None:
+                identity = self._seen_identity
             elif self._machine.epoch < 0:
                 identity = None
         if identity is None:
@@ -78,21 +78,21 @@ class MemberCommits:
         """Returns the metadata with which a transaction commits offsets of the partitions.
 
         Raises:
-            CommitFailedError: the offsets are no longer this member's to commit, or it is not in the group.
+            CommitFailedError: the member may not commit these offsets any more, or is not in the group.
         """
         keys = as_partitions(partitions)
         with self._guard:
-            identity = self._machine.identity(keys, self._known)
+            identity = self._machine.identity(keys, self._seen_losses)
         return GroupMetadata(self._machine.settings.group_id, *identity)
 
     def begin(
         self, offsets: Offsets, *, retry: bool, on_done: Callable[[Exception | None], Any] | None
     ) -> tuple[Commit, Event]:
-        """Begins a commit: sends its request, or has it sent after the earlier commits.
+        """Begins a commit: sends its request, or queues it after earlier commits.
 
         Args:
             offsets: partition -> the offset of the next record to read, or an `OffsetAndMetadata`.
-            retry: True to send the request again after an error that allows it.
+            retry: True to repeat the request after retriable errors.
             on_done: called with the error, or None, when the commit is completed.
 
         Returns:
@@ -101,7 +101,7 @@ class MemberCommits:
         Raises:
             TypeError, ValueError: a key is not a partition, or an offset is no number or negative.
         """
-        given = {as_partition(key): to_commit(value) for key, value in offsets.items()}
+        positions = {as_partition(key): to_commit(value) for key, value in offsets.items()}
         done = Event()
 
         def completed(commit: Commit) -> None:
@@ -112,12 +112,12 @@ class MemberCommits:
         at_ms = now_ms()
         with self._guard:
             commit = self._machine.commit(
-                given,
+                positions,
                 at_ms,
                 retry=retry,
                 timeout_ms=round(self._calls.timeout_s * 1000),
                 on_done=completed,
-                known=self._known,
+                seen_losses=self._seen_losses,
             )
             if commit.done and not done.is_set():
                 completed(commit)
@@ -139,7 +139,7 @@ class MemberCommits:
             for outgoing in requests:
                 self._send(outgoing)
         except BaseException:
-            # The request may have been sent or not. The member stays in its group, and can leave it.
+            # The request may have been sent or not. The member stays in its group, so that it can leave it later.
             with self._guard:
                 self._machine.give_up_commit(commit, KcoreError("an exception interrupted the commit as it was sent"))
             self._stepper.wake()

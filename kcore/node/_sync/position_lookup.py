@@ -1,5 +1,5 @@
 # Made by tools/generate_sync.py from _async/position_lookup.py: change that file, then run the program.
-"""The positions of a consumer: lookups of missing ones, and their validation after a change of the leader (KIP-320)."""
+"""The positions of a consumer: lookups of missing positions, and validation after a change of the leader (KIP-320)."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ MEMBERSHIP_CHANGED = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_
 
 
 class PositionLookup:
-    """Looks up and validates the positions of a consumer, beside its fetches: neither waits for the other.
+    """The lookup and validation of a consumer's positions, which run beside its fetches: neither waits for the other.
 
     Args:
         calls: the node's requests.
         machine: the consumer's member.
         positions: the positions.
-        reading: the settings of reading.
+        read_settings: the isolation and the reset policy.
         guard: the lock of the positions.
         fail: called with an error that the next poll raises.
         changed: called when a position has changed, or may be looked up again.
@@ -43,7 +43,7 @@ class PositionLookup:
         calls: Calls,
         machine: GroupMemberMachine,
         positions: Positions,
-        reading: ReadSettings,
+        read_settings: ReadSettings,
         guard: AbstractContextManager[Any],
         fail: Callable[[Exception], None],
         changed: Callable[[], None],
@@ -51,14 +51,14 @@ class PositionLookup:
         self._calls = calls
         self._machine = machine
         self._positions = positions
-        self._isolation = reading.isolation
-        self._reset = reading.reset
+        self._isolation = read_settings.isolation
+        self._reset = read_settings.reset
         self._guard = guard
         self._fail = fail
         self._changed = changed
         self._looking: set[tuple[TopicPartition, int]] = set()  # the positions of running lookups: partition, version
         self._attempts = 0
-        self._leaderless = 0  # lookups of leaders, one after another, of which some were missing
+        self._leaderless = 0  # consecutive lookups of leaders in which some partitions had no leader
 
     # ---- missing positions
 
@@ -73,7 +73,7 @@ class PositionLookup:
             self._spawn(self._run, missing)
 
     def _spawn(self, function: Callable[..., Any], versions_before: dict[TopicPartition, int], *args: Any) -> None:
-        """Runs a function of this class beside the caller; it ends the lookup of the partitions."""
+        """Runs a function of this class beside the caller. The function ends the lookup of the partitions."""
         try:
             spawn(function, versions_before, *args)
         except BaseException:
@@ -81,17 +81,17 @@ class PositionLookup:
             raise
 
     def _end(self, versions_before: dict[TopicPartition, int]) -> None:
-        """Ends the lookup of positions: those that are still missing may be looked up again."""
+        """Ends the lookup of positions; positions that are still missing may be looked up again."""
         with self._guard:
             self._looking.difference_update(versions_before.items())
 
     def _run(self, missing: dict[TopicPartition, int]) -> None:
-        left = dict(missing)  # without those that another task looks up
+        remaining = dict(missing)  # without the partitions that another task looks up
         try:
             grouped = self._look_up(missing)
             while grouped:
                 broker, partitions = grouped.pop()
-                part = {key: left.pop(key) for key in partitions}
+                part = {key: remaining.pop(key) for key in partitions}
                 if grouped:  # a broker that does not respond must not delay the lookups at the others
                     self._spawn(self._list_offsets, part, broker)
                 else:
@@ -102,13 +102,13 @@ class PositionLookup:
                 self._fail(error)
             with self._guard:
                 states = self._positions.by_partition
-                unknown = [key for key in left if key in states and states[key].fetch is None]
+                unknown = [key for key in remaining if key in states and states[key].fetch is None]
             self.pause(unknown, round(backoff_s(self._attempts) * 1000))
             self._attempts += 1
         else:
             self._attempts = 0
         finally:
-            self._end(left)
+            self._end(remaining)
             self._changed()
 
     def _look_up(self, missing: dict[TopicPartition, int]) -> list[tuple[Broker, list[TopicPartition]]]:
@@ -119,23 +119,23 @@ class PositionLookup:
         """
         with self._guard:
             states = self._positions.by_partition
-            # A partition whose position was reset has passed its committed offset.
+            # After a reset, the committed offset of a partition no longer applies.
             new = [key for key in missing if key in states and states[key].initial]
-        found = self._fetch_committed(new) if new else {}
+        committed = self._fetch_committed(new) if new else {}
         with self._guard:
             for key in new:
-                if key in found:
-                    self._positions.locate(key, missing[key], found[key].offset, found[key].leader_epoch)
-        rest = [key for key in missing if key not in found]
-        if not rest:
+                if key in committed:
+                    self._positions.locate(key, missing[key], committed[key].offset, committed[key].leader_epoch)
+        uncommitted = [key for key in missing if key not in committed]
+        if not uncommitted:
             return []
-        self._changed()  # the others need not wait for these
+        self._changed()  # partitions with a committed offset need not wait for the others
         if self._reset == "none":
-            raise KafkaError.of(ErrorCode.OFFSET_OUT_OF_RANGE, "no committed offset, and reset is 'none'", rest)
-        return self.by_leader(rest)
+            raise KafkaError.of(ErrorCode.OFFSET_OUT_OF_RANGE, "no committed offset, and reset is 'none'", uncommitted)
+        return self.by_leader(uncommitted)
 
     def _fetch_committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns committed offsets; a member of a consumer group names its epoch, so that a fenced one gets none."""
+        """Returns committed offsets; a member of a consumer group sends its epoch, so a fenced member gets none."""
         machine = self._machine
         coordinator = machine.coordinator
         if coordinator is None:
@@ -184,9 +184,9 @@ class PositionLookup:
 
     def _log_offsets(self, partitions: list[TopicPartition], broker: Broker) -> dict[TopicPartition, Any]:
         """Returns the rows of a ListOffsets response, which has all partitions."""
-        where = EARLIEST if self._reset == "earliest" else LATEST
+        timestamp = EARLIEST if self._reset == "earliest" else LATEST
         request = list_offsets_request(
-            dict.fromkeys(partitions, where), self._isolation, self._calls.transport.leader_epoch
+            dict.fromkeys(partitions, timestamp), self._isolation, self._calls.transport.leader_epoch
         )
         response = self._calls.transport.send(request, broker=broker)
         try:
@@ -205,21 +205,21 @@ class PositionLookup:
     # ---- leaders
 
     def by_leader(self, partitions: list[TopicPartition]) -> list[tuple[Broker, list[TopicPartition]]]:
-        """Groups partitions by their leaders. Those without a leader pause, and do not delay the others."""
-        rest = partitions
+        """Groups partitions by their leaders. Partitions without a leader pause, and do not delay the others."""
+        remaining = partitions
         pauses = False
-        while rest:
+        while remaining:
             try:
-                grouped = self._calls.transport.by_leader(rest)
+                grouped = self._calls.transport.by_leader(remaining)
             except KafkaError as error:
-                refused = set(error.partitions).intersection(rest)
+                refused = set(error.partitions).intersection(remaining)
                 if not refused:
                     raise
                 if not error.retriable:
                     self._fail(error)
                 pauses = True
                 self.pause(refused, round(backoff_s(self._leaderless) * 1000))
-                rest = [each for each in rest if each not in refused]
+                remaining = [each for each in remaining if each not in refused]
             else:
                 self._leaderless = self._leaderless + 1 if pauses else 0
                 return grouped
@@ -232,7 +232,7 @@ class PositionLookup:
             self._positions.pause(partitions, now_ms() + pause_ms)
 
     def _retry(self, partitions: Iterable[TopicPartition]) -> None:
-        """Has the leaders of partitions looked up again after a pause."""
+        """Pauses partitions, and makes the next lookup request their leaders again."""
         self.pause(partitions)
         for key in partitions:
             self._calls.transport.forget(stand_in(key))
@@ -250,26 +250,26 @@ class PositionLookup:
 
     def _validate(self, broker: Broker, moved: dict[TopicPartition, Unvalidated]) -> None:
         """Requests the ends of epochs from a new leader; moves positions that its log does not have (KIP-320)."""
-        left = dict(moved)
+        remaining = dict(moved)
         try:
             response = self._calls.transport.send(validation_request(moved), broker=broker)
-            self._read_validation(response, left)
+            self._read_validation(response, remaining)
         except Exception as error:
-            self._retry(left)
+            self._retry(remaining)
             if not isinstance(error, ConnectionClosedError | TimeoutError):
                 self._fail(error)
         finally:
             with self._guard:
-                self._positions.fail_validation(left)  # also those that the response left out
+                self._positions.fail_validation(remaining)  # also the positions that the response left out
             self._changed()
 
-    def _read_validation(self, response: Any, left: dict[TopicPartition, Unvalidated]) -> None:
-        """Applies the leader's response; the positions that it decides are removed from `left`."""
+    def _read_validation(self, response: Any, remaining: dict[TopicPartition, Unvalidated]) -> None:
+        """Applies the leader's response, and removes the positions that it decides from `remaining`."""
         divergent: dict[TopicPartition, int | None] = {}
         for topic in response.topics:
             for row in topic.partitions:
                 key = TopicPartition(topic.topic, row.partition)
-                sent = left.get(key)
+                sent = remaining.get(key)
                 if sent is None:
                     continue
                 if row.error_code:
@@ -280,7 +280,7 @@ class PositionLookup:
                 reset = self._reset != "none"
                 with self._guard:
                     valid = self._positions.end_validation(key, sent, row.leader_epoch, row.end_offset, reset)
-                del left[key]
+                del remaining[key]
                 if not valid:
                     self.pause([key])
                     divergent[key] = row.end_offset if row.end_offset >= 0 else None
@@ -289,5 +289,5 @@ class PositionLookup:
 
 
 def stand_in(key: TopicPartition) -> Any:
-    """Returns a request that stands for a partition in `forget`; it is never sent."""
+    """Returns a request that represents a partition in calls of `forget`. It is never sent."""
     return list_offsets_request({key: LATEST}, "read_committed")

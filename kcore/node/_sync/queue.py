@@ -36,10 +36,10 @@ from kcore.protocol.error_codes import ErrorCode
 WAIT_MS = 500
 ISOLATION = "read_uncommitted"
 SHORT_WAIT_MS = 50
-"""The time for which a broker waits for jobs while others are processed: their acknowledgements wait so long."""
+"""The longest wait of a broker for jobs while the program processes others, because it delays acknowledgements."""
 CLOSE_TIMEOUT_S = 10.0
 LEADERLESS_PAUSE_MS = 1_000
-"""The pause before the leaders of partitions that have none are looked up again."""
+"""The pause before the leaders of leaderless partitions are looked up again."""
 
 UNKNOWN_SERVER_ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
 """The error of Apache Kafka 4.3.1 for a ShareFetch that names a deleted topic: the worker tries again."""
@@ -207,7 +207,7 @@ class Queue:
         return self._jobs()
 
     def _jobs(self) -> Iterator[Job]:
-        """Yields jobs; the worker leaves the group when the loop ends, unless a `with` does that."""
+        """Yields jobs until the queue is closed. Leaves the group at the end if the loop started the worker."""
         owns = not self._started
         try:
             while (job := self.get()) is not None:
@@ -217,7 +217,7 @@ class Queue:
                 self.close()
 
     def get(self, timeout: float | None = None) -> Job | None:
-        """Returns the next job; with `auto_accept`, accepts the one before unless it is acknowledged.
+        """Returns the next job; with `auto_accept`, accepts the previous job unless it is acknowledged.
 
         Args:
             timeout: the time in seconds to wait for a job; None: no limit.
@@ -261,7 +261,7 @@ class Queue:
         return None
 
     def _decode(self, fetched: FetchedJobs) -> None:
-        """Makes the jobs of a batch, unless their locks have expired. Offsets without a record become gaps."""
+        """Creates the jobs of a batch, unless their locks have expired. Offsets without a record become gaps."""
         session = fetched.link.session
         if fetched.session != session.number or fetched.lock_ends_ms <= now_ms():
             return
@@ -277,12 +277,12 @@ class Queue:
             return
         for record in records:
             deliveries = fetched.batch.deliveries(record.offset) or 1
-            job = Job(self, fetched.link, fetched.place, record, deliveries)
+            job = Job(self, fetched.link, fetched.share_partition, record, deliveries)
             job.lock_timeout = fetched.lock_timeout_ms / 1000
             job._lock_ends_ms = fetched.lock_ends_ms
             self._buffer.append(job)
         for first, last in fetched.batch.gaps(record.offset for record in records):
-            session.add(fetched.place, first, Acknowledgement.GAP, last)
+            session.add(fetched.share_partition, first, Acknowledgement.GAP, last)
 
     def _accept_held(self) -> None:
         """Forgets completed jobs; with `auto_accept`, the next request to the broker accepts the others."""
@@ -293,7 +293,7 @@ class Queue:
                     continue
                 if job._session == job._link.session.number:
                     job._acknowledged = True
-                    job._link.session.add(job._place, job.offset, Acknowledgement.ACCEPT)
+                    job._link.session.add(job._share_partition, job.offset, Acknowledgement.ACCEPT)
                 else:
                     lost += 1
             self._held.clear()
@@ -313,7 +313,7 @@ class Queue:
                 raise KafkaError.of(ErrorCode.INVALID_RECORD_STATE, "the share session of the job has ended")
             job._explicit = job._explicit or not renews
             acknowledged = Acknowledged(job.offset, job.offset, kind)
-            request = link.session.acknowledge({job._place: [acknowledged]}, renews=renews)
+            request = link.session.acknowledge({job._share_partition: [acknowledged]}, renews=renews)
             response = self._exchange(link, request, implicit=False)
         try:
             row = response.responses[0].partitions[0]
@@ -332,7 +332,7 @@ class Queue:
         Args:
             link: the session.
             request: the request.
-            implicit: True if the acceptances of the request are implicit, so that the program gets no error.
+            implicit: True if the request accepts jobs automatically, so that no call of the program raises its error.
         """
         try:
             response = self._calls.transport.send(request, broker=link.broker, channel=self._channel)
@@ -350,7 +350,7 @@ class Queue:
     # ---- fetching
 
     def _fill(self, wait_ms: int) -> None:
-        """Fetches jobs from one broker; waits if there is none to fetch from."""
+        """Fetches jobs from one broker; waits if no broker leads an assigned partition."""
         try:
             self._changed.clear()
             self._find_leaders()
@@ -361,7 +361,7 @@ class Queue:
                 return
             if self._held:
                 wait_ms = min(wait_ms, SHORT_WAIT_MS)
-            elif len(self._assigned) > 1:  # ask all brokers before waiting at one
+            elif len(self._assigned) > 1:  # fetch from all brokers before waiting at one
                 wait_ms = 0 if self._empty_fetches < len(self._assigned) else min(wait_ms, 2 * SHORT_WAIT_MS)
             self._fetch(link, wait_ms)
             self._attempts = 0
@@ -402,7 +402,7 @@ class Queue:
             self._assigned_version = version
 
     def _by_leader(self, partitions: list[TopicPartition]) -> list[tuple[Broker, list[TopicPartition]]]:
-        """Groups partitions by their leaders. Those without one are looked up again later, beside the others."""
+        """Groups partitions by their leaders. Partitions without a leader are looked up again after a pause."""
         left_out: Exception | None = None
         groups: list[tuple[Broker, list[TopicPartition]]] = []
         while partitions and not groups:
@@ -423,7 +423,7 @@ class Queue:
         return groups
 
     def _choose(self) -> ShareLink | None:
-        """Chooses a broker: first those with acknowledgements to send, then in turn."""
+        """Chooses a broker: first a broker with pending acknowledgements, otherwise each in turn."""
         for link in list(self._links.values()):
             if link.session.pending:
                 if link.broker in self._assigned:
@@ -462,19 +462,19 @@ class Queue:
         errors: list[KafkaError] = []
         for topic in response.responses:
             for row in topic.partitions:
-                place = SharePartition(topic.topic_id, row.partition_index)
-                key = TopicPartition(self._names[place.topic_id], place.partition)
+                share_partition = SharePartition(topic.topic_id, row.partition_index)
+                key = TopicPartition(self._names[share_partition.topic_id], share_partition.partition)
                 if row.error_code:
                     errors.append(KafkaError.of(row.error_code, row.error_message, [key]))
                     continue
                 fetched += [
-                    FetchedJobs(link, place, batch, response.acquisition_lock_timeout_ms)
+                    FetchedJobs(link, share_partition, batch, response.acquisition_lock_timeout_ms)
                     for batch in acquired_batches(key, row, acquired_ranges(row))
                 ]
         return fetched, errors
 
     def _log_lost(self, jobs: int, reason: object) -> None:
-        """Logs that the broker may not have stored the acceptance of jobs that the program has done."""
+        """Logs that the broker may not have stored the acceptance of jobs that the program has processed."""
         if jobs:
             logger.warning(
                 "client: no broker acknowledged %d finished jobs of worker %s; the group may deliver them again: %s",

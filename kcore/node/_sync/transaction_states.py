@@ -37,7 +37,7 @@ from kcore.protocol.messages.write_txn_markers import (
 NO_OFFSET = -1
 ALL = -1  # ListTransactions: no filter by duration
 IDLE_S = 900.0
-"""The default of the server's transaction.max.timeout.ms: a live coordinator ends every transaction by then."""
+"""The default of the server's transaction.max.timeout.ms: a running coordinator ends transactions within this time."""
 LONG_OPEN_S = 86_400.0
 LONG_IDLE_S = 604_800.0
 """A longer time that a transaction is open, or that its producer is idle, is probably meant in milliseconds."""
@@ -94,54 +94,54 @@ class Transactions:
         return grouped
 
     def producers(self, partitions: Iterable[Partition]) -> Sequence[ProducerState]:
-        """Returns the state of every producer that partitions know, by partition and producer id.
+        """Returns the states of all producers in partitions, sorted by partition and producer id.
 
         Raises:
             UnknownTopicOrPartitionError: a partition does not exist.
         """
-        found: Any = []
+        states: Any = []
         for broker, own in self._calls.transport.by_leader(as_partitions(partitions)):
             topics = [TopicRequest(name=name, partition_indexes=numbers) for name, numbers in by_topic(own).items()]
-            found += self._calls.call(DescribeProducersRequest(topics=topics), _producers, broker=broker)
-        return sorted(found, key=lambda state: (state.partition, state.producer_id))
+            states += self._calls.call(DescribeProducersRequest(topics=topics), _producers, broker=broker)
+        return sorted(states, key=lambda state: (state.partition, state.producer_id))
 
     def hanging(self, partitions: Iterable[Partition], *, idle: float = IDLE_S) -> Sequence[ProducerState]:
-        """Returns the producers with open transactions in partitions that no coordinator will ever end there.
+        """Returns the producers with hanging transactions: open transactions that no coordinator will end.
 
-        Such a transaction holds `read_committed` readers back until `abort` ends it (KIP-664). A transactional id that
-        the program may not describe is unknown to it: run the search as a user that may describe all of them.
+        Such a transaction holds `read_committed` readers back until `abort` ends it (KIP-664). The search reports the
+        open transactions of ids that its user may not describe, too. So run it as a user that may describe all ids.
 
         Args:
             partitions: the partitions to search.
-            idle: only transactions whose producer has not written for this many seconds. It should not be below the
-                server's transaction.max.timeout.ms.
+            idle: only transactions whose producer has not written for this many seconds. The time should not be
+                shorter than the server's transaction.max.timeout.ms.
 
         Raises:
             UnknownTopicOrPartitionError: a partition does not exist.
         """
         check_wait("idle", idle, LONG_IDLE_S)
         since_ms = self._calls.now_ms() - round(idle * 1000)
-        found = [
+        idle_producers = [
             each
             for each in self.producers(partitions)
             if each.transaction_start is not None and each.last_timestamp_ms <= since_ms
         ]
-        if not found:
+        if not idle_producers:
             return []
-        known = self._coordinated(each.producer_id for each in found)
-        found = [each for each in found if (each.producer_id, each.partition) not in known]
-        # A transaction that ended between the two lookups is unknown to its coordinator, and no longer open.
-        still_open = set(self.producers({each.partition for each in found})) if found else set()
-        return [each for each in found if each in still_open]
+        coordinated = self._coordinated(each.producer_id for each in idle_producers)
+        hanging = [each for each in idle_producers if (each.producer_id, each.partition) not in coordinated]
+        # A transaction that ended between the two lookups has no coordinator either, but is no longer open.
+        still_open = set(self.producers({each.partition for each in hanging})) if hanging else set()
+        return [each for each in hanging if each in still_open]
 
     def _coordinated(self, producer_ids: Iterable[int]) -> dict[tuple[int, TopicPartition], str]:
         """Returns the open transactions of producers that a coordinator will end, with their transactional ids."""
         listed = self.list(producer_ids=sorted({*producer_ids}))
-        known: dict[tuple[int, TopicPartition], str] = {}
+        coordinated: dict[tuple[int, TopicPartition], str] = {}
         for transactional_id, state in (self.describe([row.transactional_id for row in listed])).items():
             if isinstance(state, TransactionDescription) and state.state in OPEN_TRANSACTION_STATES:
-                known |= {(state.producer_id, partition): transactional_id for partition in state.partitions}
-        return known
+                coordinated |= {(state.producer_id, partition): transactional_id for partition in state.partitions}
+        return coordinated
 
     def terminate(self, transactional_id: str) -> None:
         """Ends the open transaction of an id, as a new producer of the id does: the coordinator aborts it.
@@ -149,10 +149,10 @@ class Transactions:
         The present producer of the id is fenced: its next request fails.
 
         Args:
-            transactional_id: an id that its coordinator knows.
+            transactional_id: an existing id.
 
         Raises:
-            KafkaError: the coordinator does not know the id, or refused the request.
+            KafkaError: the id does not exist, or the coordinator refused the request.
         """
         state = (self.describe([transactional_id]))[transactional_id]
         if isinstance(state, KafkaError):
@@ -162,20 +162,20 @@ class Transactions:
     def abort(self, producer: ProducerState, *, force: bool = False) -> None:
         """Writes an abort marker for a producer's open transaction into one partition, without the coordinator.
 
-        Use it for a transaction that no coordinator knows any more: it would hold readers back for ever.
+        Use it for a hanging transaction, which no coordinator has any more: it would hold readers back permanently.
 
         Args:
             producer: an element of the result of `hanging` or `producers`.
-            force: abort the transaction in this partition even if its coordinator knows it. It continues in the other
-                partitions, and its commit loses the records of this one.
+            force: True to abort the transaction in this partition even if its coordinator has it. The transaction
+                continues in the other partitions, and its commit then lacks the records of this partition.
 
         Raises:
-            KcoreError: the coordinator knows the transaction, and `force` is False.
+            KcoreError: the coordinator has the transaction, and `force` is False.
             KafkaError: the partition refused the marker.
         """
         if not force:
-            known = self._coordinated([producer.producer_id])
-            transactional_id = known.get((producer.producer_id, producer.partition))
+            coordinated = self._coordinated([producer.producer_id])
+            transactional_id = coordinated.get((producer.producer_id, producer.partition))
             if transactional_id is not None:
                 raise KcoreError(
                     f"the coordinator has this transaction: its transactional id is {transactional_id!r}. End it "
@@ -219,7 +219,7 @@ def _descriptions(response: Any) -> dict[str, TransactionDescription | KafkaErro
     for row in response.transaction_states:
         if row.error_code:
             error = KafkaError.of(row.error_code, f"transactional id {row.transactional_id!r}")
-            if error.retriable:  # its coordinator is loading or has moved: the call repeats the request
+            if error.retriable:  # the coordinator of the id is loading or has moved: the call repeats the request
                 raise error
             described[row.transactional_id] = error
             continue

@@ -21,7 +21,7 @@ from kcore.errors import (
 from kcore.node._sync.backend import caller
 from kcore.node._sync.transactional_producer import FENCED, Row, TransactionalProducer
 from kcore.node._sync.turns import Turn
-from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, chained, notified
+from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, intercept, notify
 from kcore.node.requests import record_size
 from kcore.node.types import (
     GroupMetadata,
@@ -51,19 +51,19 @@ class HasGroupMetadata(Protocol):
 def metadata_of(
     group: HasGroupMetadata | tuple[str, str, int, str | None] | str, partitions: Iterable[Partition]
 ) -> GroupMetadata:
-    """Returns the committer of offsets of the partitions.
+    """Returns the group metadata with which offsets of the partitions are committed.
 
     Raises:
-        CommitFailedError: the member must not commit them: it is not in its group, was removed since its user's last
-            poll or event, or has given a partition up.
-        TypeError: `group` is none of the types.
+        CommitFailedError: the member must not commit them. It is not in its group, or since its last poll or event it
+            was removed from the group or has given a partition up.
+        TypeError: `group` has another type.
     """
     if isinstance(group, str):
         return GroupMetadata(group)
     metadata_for = getattr(group, "_metadata_for", None)
     if metadata_for is not None:
-        found: GroupMetadata = metadata_for(partitions)
-        return found
+        member_metadata: GroupMetadata = metadata_for(partitions)
+        return member_metadata
     row = group if isinstance(group, tuple) else getattr(group, "group_metadata", None)
     if row is None:
         raise TypeError(
@@ -99,11 +99,11 @@ class Transaction:
         """Fences earlier producers of the id now, and waits until the coordinator has aborted their open transaction.
 
         Entering the block does the same. A program that consumes and then writes in transactions calls `init` before it
-        consumes. Otherwise the offsets in the open transaction of a crashed predecessor are pending. No member gets
-        them until this transaction ends, at its timeout.
+        consumes. Otherwise the open transaction of a crashed predecessor may still have pending offsets. The group's
+        members wait for these offsets until the transaction ends, at its timeout.
 
         Raises:
-            ProducerFencedError: another producer has taken over the transactional id.
+            ProducerFencedError: another producer of the transactional id has fenced this one.
             KafkaError: the coordinator refused the request.
         """
         if self._open:
@@ -174,18 +174,18 @@ class Transaction:
         partition: int | None = None,
         timestamp: datetime | float | None = None,
     ) -> None:
-        """Adds a record. It is buffered, sent at the latest when the transaction commits, and visible from then on.
+        """Buffers a record. It is sent at the commit of the transaction or before, and visible after the commit.
 
         Args:
             topic: the topic.
             value: the value; text is encoded as UTF-8; None is a tombstone.
             key: the key.
             headers: names and values.
-            partition: the partition; None: by the key, or without a key in turn.
+            partition: the partition; None: the key selects it; records without a key go to each partition in turn.
             timestamp: the time of the record, or seconds since the epoch; None: now.
 
         Raises:
-            ProducerFencedError: another producer has taken over the transactional id.
+            ProducerFencedError: another producer of the transactional id has fenced this one.
             KafkaError: the server refused buffered records.
         """
         self._require_open()
@@ -199,7 +199,7 @@ class Transaction:
 
     def _buffer_intercepted(self, record: ProducerRecord) -> None:
         """Buffers the record that the interceptors return."""
-        record = chained([each.on_send for each in self._interceptors], record)
+        record = intercept([each.on_send for each in self._interceptors], record)
         try:
             self._buffer(record.topic, record.value, record.key, record.headers, record.partition, record.timestamp_ms)
         except Exception as error:
@@ -228,7 +228,7 @@ class Transaction:
         self._size_bytes += size_bytes
 
     def _acknowledge(self, metadata: RecordMetadata, error: Exception | None) -> None:
-        notified(partial(each.on_acknowledgement, metadata, error) for each in self._interceptors)
+        notify(partial(each.on_acknowledgement, metadata, error) for each in self._interceptors)
 
     def _acknowledge_stored(self, partition: TopicPartition, rows: list[Row], base_offset: int, time_ms: int) -> None:
         """Passes the offsets of a batch to the interceptors."""
@@ -280,8 +280,7 @@ class Transaction:
             raise
 
     def _send(self, partition: TopicPartition, rows: dict[TopicPartition, list[Row]], limit: int) -> int:
-        """Sends the first `limit` records of a partition in one batch; halves their number while the batch is too
-        large.
+        """Sends the first `limit` records of a partition in one batch; halves `limit` while the batch is too large.
 
         Returns:
             The number of records of the batch that the broker stored.
@@ -304,20 +303,20 @@ class Transaction:
     ) -> None:
         """Commits offsets of a group with the transaction (KIP-447).
 
-        Offsets of a consumer or member are refused, before anything is sent, if since its last poll or event it was
-        removed from its group, or has given up one of the partitions. This is so even if it has joined again meanwhile.
+        Offsets of a consumer or member are refused without a request if the member was removed from its group, or gave
+        up one of the partitions, since its last poll or event. This is so even if it has joined again meanwhile.
 
         Args:
-            group: the consumer or member that read the records, or the `group_metadata` that it had then, so that the
-                offsets of a fenced member are refused; or a group without members, or its id.
+            group: the consumer or member that read the records, or its `group_metadata` at that time; the coordinator
+                refuses the offsets of a fenced member. For a group without members: the group, or its id.
             offsets: partition -> the offset of the next record to read, for example `consumer.positions()`.
 
         Raises:
             CommitFailedError: the member has left the group, or was fenced: begin again at the committed offsets.
             FencedInstanceIdError: another member has the instance id.
-            ProducerFencedError: another producer has taken over the transactional id.
+            ProducerFencedError: another producer of the transactional id has fenced this one.
             KafkaError, PartitionErrors: the coordinator refused offsets.
-            TypeError: `group` is none of these.
+            TypeError: `group` has another type.
             ValueError: an offset is negative.
         """
         self._require_open()
@@ -355,13 +354,13 @@ class Transaction:
             try:
                 self._producer.end(False)
             except BaseException:
-                self._producer.invalidate()  # else the next transaction would continue this one, and commit its records
+                self._producer.invalidate()  # else the next transaction would include the records of this one
                 raise
         if self._failed and not self._producer.implicit:
             self._producer.invalidate()
 
     def _abort_after(self, error: BaseException) -> None:
-        """Aborts because of `error`, which stays the error that the caller gets."""
+        """Aborts the transaction after `error`, which the caller then raises."""
         try:
             self.abort()
         except ProducerFencedError as fenced:

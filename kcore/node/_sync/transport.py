@@ -2,7 +2,7 @@
 """The interface between the client API and its two transports: an embedded engine, and a cluster over TCP.
 
 The transport over TCP is `Cluster` on an event loop. For threads it is `kcore.client.aio.threads.Cluster`, which
-runs an `Cluster` on a loop of its own: both styles share the code of connections.
+runs an `Cluster` on a separate loop. So both API styles share the code of connections.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Send(Protocol):
 
 
 class Transport(Protocol):
-    """Sends requests to the brokers that they concern; see `Cluster`."""
+    """The interface of a transport, which sends requests to the brokers that they concern; see `Cluster`."""
 
     @property
     def clock_ms(self) -> Callable[[], int] | None:
@@ -69,11 +69,11 @@ class Transport(Protocol):
         channel: str = "",
         timeout_s: float | None = None,
     ) -> None:
-        """Sends a request after those that were started before. `on_done` may be called on any thread."""
+        """Sends a request after all requests that were started before. `on_done` may be called on any thread."""
         ...
 
     def newest(self, request_type: Any, at_most: int | None = None) -> int:
-        """Returns the newest version of a request that both sides know."""
+        """Returns the newest version of a request that the client and the server support."""
         ...
 
     def feature(self, name: str) -> int:
@@ -101,7 +101,7 @@ class Transport(Protocol):
         ...
 
     def known_broker(self, request: Any) -> Broker | None:
-        """Returns the broker of a request, for messages, without a lookup; None if it is not known."""
+        """Returns the broker of a request, for error texts, without a lookup; None: unknown."""
         ...
 
     def forget(self, request: Any) -> None:
