@@ -81,36 +81,36 @@ def _continues(left: Batch, right: Batch) -> bool:
 
 def _pairwise(batches: list[Batch]) -> list[Batch]:
     """Combines batches in any order. As in Kafka, each step replaces the first two batches that overlap or join."""
-    # Ordered by first offset, last offset, count and state: of equal ranges, the higher one comes later.
+    # Ordered by first offset, last offset, count and state.
     heap = [(first, last, count, state) for first, last, state, count in batches]
     heapify(heap)
     combined: list[Batch] = []
     while heap:
-        first, last, count, state = one = heappop(heap)
-        if not heap or heap[0][0] > last + 1 or (heap[0][0] == last + 1 and heap[0][2:] != one[2:]):
+        first, last, count, state = earlier = heappop(heap)
+        if not heap or heap[0][0] > last + 1 or (heap[0][0] == last + 1 and heap[0][2:] != earlier[2:]):
             combined.append((first, last, state, count))
             continue
-        for piece in _resolve(one, heappop(heap)):
+        for piece in _resolve(earlier, heappop(heap)):
             heappush(heap, piece)
     return combined
 
 
-def _resolve(one: Batch, other: Batch) -> list[Batch]:
+def _resolve(earlier: Batch, later: Batch) -> list[Batch]:
     """Returns the batches that replace two batches which overlap, or which are equal and adjacent.
 
-    Both are (first, last, count, state), and `one` sorts before `other`.
+    Both are (first, last, count, state), and `earlier` sorts before `later`.
     """
-    first, last = one[:2]
-    if one[2:] == other[2:]:
-        return [(first, max(last, other[1]), *one[2:])]
-    higher = other[2:] >= one[2:]
-    if first == other[0]:
-        if last == other[1] or higher:
-            return [other]
-        return [one, (last + 1, *other[1:])]
-    if not higher:
-        return [one] if other[1] <= last else [one, (last + 1, *other[1:])]
-    pieces: list[Batch] = [(first, other[0] - 1, *one[2:]), other]
-    if other[1] < last:
-        pieces.append((other[1] + 1, last, *one[2:]))
+    first, last = earlier[:2]
+    if earlier[2:] == later[2:]:
+        return [(first, max(last, later[1]), *earlier[2:])]
+    later_wins = later[2:] >= earlier[2:]
+    if first == later[0]:
+        if last == later[1] or later_wins:
+            return [later]
+        return [earlier, (last + 1, *later[1:])]
+    if not later_wins:
+        return [earlier] if later[1] <= last else [earlier, (last + 1, *later[1:])]
+    pieces: list[Batch] = [(first, later[0] - 1, *earlier[2:]), later]
+    if later[1] < last:
+        pieces.append((later[1] + 1, last, *earlier[2:]))
     return pieces

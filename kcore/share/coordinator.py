@@ -38,7 +38,7 @@ class ShareCoordinator(LateShards[ShareShard]):
 
 
 class ShareStateTopic(CoordinatorTopic):
-    """Loads the share shards once their topic exists, and deletes the state of deleted topics."""
+    """The listener that loads the share shards once their topic exists, and deletes the state of deleted topics."""
 
     __slots__ = ()
 

@@ -69,8 +69,8 @@ _CONTEXT: Final = RequestContext(api_version=0)
 """The context of the node's own requests. The share coordinator's APIs do not depend on the version."""
 
 
-class _Writes:
-    """The owner of the results of a `StateWriter`. The result is an error code."""
+class _WriterApi:
+    """The part of an API that `StateWriter` uses: it makes the results, which are error codes."""
 
     storage_error = ErrorCode.NOT_COORDINATOR
 
@@ -79,14 +79,14 @@ class _Writes:
         return code
 
 
-_WRITES: Final = _Writes()
+_WRITER_API: Final = _WriterApi()
 
 
 class LocalPersister:
-    """Runs the operations in the share coordinator of this node; it implements `kcore.share.persister.Persister`.
+    """The `Persister` that runs the operations in the share coordinator of this node.
 
-    The first operation creates `__share_group_state`. Operations that meet a loading shard, or whose commit fails, are
-    repeated.
+    The first operation creates `__share_group_state`. An operation is repeated if its shard is loading or its commit
+    fails.
 
     Args:
         coordinator: the node's share coordinator.
@@ -114,10 +114,10 @@ class LocalPersister:
         self._apis: dict[str, Any] = {}
 
     def initialize(
-        self, request: InitializeShareGroupStateRequest, repeats: Callable[[], bool] | None = None
+        self, request: InitializeShareGroupStateRequest, may_repeat: Callable[[], bool] | None = None
     ) -> InitializeShareGroupStateResponse | Pending:
         """Implements `Persister.initialize`."""
-        return self._run("InitializeShareGroupStateApi", request, repeats)
+        return self._run("InitializeShareGroupStateApi", request, may_repeat)
 
     def read(self, request: ReadShareGroupStateRequest) -> ReadShareGroupStateResponse | Pending:
         """Implements `Persister.read`."""
@@ -132,17 +132,17 @@ class LocalPersister:
         return None if shard is None else shard.machine.states.get(SharePartitionKey(group_id, topic_id, partition))
 
     def write(
-        self, request: WriteShareGroupStateRequest, repeats: Callable[[], bool] | None = None
+        self, request: WriteShareGroupStateRequest, may_repeat: Callable[[], bool] | None = None
     ) -> WriteShareGroupStateResponse | Pending:
         """Implements `Persister.write`."""
-        return self._run("WriteShareGroupStateApi", request, repeats)
+        return self._run("WriteShareGroupStateApi", request, may_repeat)
 
     def writer(self, group_id: str, topic_id: bytes, partition: int) -> StateWriter:
         """Implements `Persister.writer`."""
         record_key = ShareUpdateKey(group_id=group_id, topic_id=topic_id, partition=partition).encode_key()
         assert record_key is not None
         return StateWriter(
-            _WRITES,
+            _WRITER_API,
             self._coordinator,
             self._topics.by_id,
             combine,
@@ -159,12 +159,12 @@ class LocalPersister:
         """Implements `Persister.read_summary`."""
         return self._run("ReadShareGroupStateSummaryApi", request)
 
-    def _run(self, name: str, request: Request[R], repeats: Callable[[], bool] | None = None) -> R | Pending:
+    def _run(self, name: str, request: Request[R], may_repeat: Callable[[], bool] | None = None) -> R | Pending:
         api = self._apis.get(name)
         if api is None:
             # Made at its first use, because the start of a node imports no API.
             api = self._apis[name] = getattr(apis, name)(self._coordinator, self._topics)
-        operation = _Operation(self, api, request, repeats)
+        operation = _Operation(self, api, request, may_repeat)
         operation.attempt()
         if not operation.done:
             return operation
@@ -189,21 +189,21 @@ class _Operation(Pending):
         persister: the persister.
         api: the API of the request.
         request: the request.
-        repeats: returns False once the request must not be repeated; None: it may always be repeated.
+        may_repeat: returns False once the request must not be repeated; None: it may always be repeated.
     """
 
-    __slots__ = ("_failed", "_persister", "_repeats", "_results", "_retries")
+    __slots__ = ("_failed", "_may_repeat", "_persister", "_results", "_retries")
 
     def __init__(
         self,
         persister: LocalPersister,
         api: ShareStateApi[Any, Any],
         request: Any,
-        repeats: Callable[[], bool] | None = None,
+        may_repeat: Callable[[], bool] | None = None,
     ) -> None:
         super().__init__(api, _CONTEXT, request)
         self._persister = persister
-        self._repeats = repeats
+        self._may_repeat = may_repeat
         self._retries = 0
         self._results: list[Any] | None = None
         self._failed: list[int] = []
@@ -212,7 +212,7 @@ class _Operation(Pending):
         """Runs the request, or a retry of its failed partitions."""
         request = self.request
         if self._results is not None:
-            if self._repeats is not None and not self._repeats():
+            if self._may_repeat is not None and not self._may_repeat():
                 self.complete(self.api.join(request, self._results))
                 return
             failed = set(self._failed)
@@ -251,7 +251,7 @@ class _Operation(Pending):
         self._retries += 1
 
     def _repeat(self) -> None:
-        """Runs a retry. If it raises, the operation fails, because otherwise its caller would wait for ever."""
+        """Runs a retry. If it raises, the operation fails, because otherwise its caller would never get a response."""
         try:
             self.attempt()
         except Exception as error:

@@ -54,14 +54,14 @@ class Persister(Protocol):
     """
 
     def initialize(
-        self, request: InitializeShareGroupStateRequest, repeats: Callable[[], bool] | None = None
+        self, request: InitializeShareGroupStateRequest, may_repeat: Callable[[], bool] | None = None
     ) -> InitializeShareGroupStateResponse | Pending:
         """Sets start offset and state epoch of share partitions, and discards their delivery state.
 
         Args:
             request: the share partitions.
-            repeats: returns False once a failed request must not be repeated, because another one may have initialized
-                the share partitions meanwhile; None: it may always be repeated.
+            may_repeat: returns False once a failed request must not be repeated, because another request may have
+                initialized the share partitions meanwhile; None: it may always be repeated.
         """
         ...
 
@@ -74,13 +74,13 @@ class Persister(Protocol):
         ...
 
     def write(
-        self, request: WriteShareGroupStateRequest, repeats: Callable[[], bool] | None = None
+        self, request: WriteShareGroupStateRequest, may_repeat: Callable[[], bool] | None = None
     ) -> WriteShareGroupStateResponse | Pending:
         """Adds changes of delivery state, from the partition's leader.
 
         Args:
             request: the changes.
-            repeats: returns False once a failed request must not be repeated, because the leader may have read the
+            may_repeat: returns False once a failed request must not be repeated, because the leader may have read the
                 state without these changes meanwhile; None: it may always be repeated.
         """
         ...

@@ -164,14 +164,14 @@ class ShareShard:
         """
         self._deleted_topics = 0
         records: list[Record] = []
-        left = SLICE_STATES
+        remaining = SLICE_STATES
         for state in self.states.values():
-            left -= 1
+            remaining -= 1
             # A state that was deleted meanwhile has no group any more.
             if state.group_id is not None and self.services.topics.by_id(state.topic_id) is None:
                 records.append(tombstone(key_of(state)))
-            if not left or len(records) >= SLICE_RECORDS:
+            if not remaining or len(records) >= SLICE_RECORDS:
                 yield Outcome(records) if records else None
-                left, records = SLICE_STATES, []
+                remaining, records = SLICE_STATES, []
         if records:
             yield Outcome(records)

@@ -1,4 +1,4 @@
-"""The persister of a node of a cluster: each share partition's state is with the coordinator of its key (KIP-932)."""
+"""The persister of a node of a cluster, where the coordinator of a share partition's key has its state (KIP-932)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CONTEXT = RequestContext(api_version=0)
 
 
 class SharedPersister(LocalPersister):
-    """Runs the operations in the share coordinators of this node and of others.
+    """The `Persister` that runs the operations in the share coordinators of all nodes.
 
     If a coordinator moves to another node, it refuses the operation, which is then repeated there.
 
@@ -66,7 +66,7 @@ class SharedPersister(LocalPersister):
         return super().writer(group_id, topic_id, partition)
 
     def _node_of(self, key: str) -> int | None:
-        """Returns the other node that coordinates a share partition; None: this node, or no node at the moment."""
+        """Returns the other node that coordinates a share partition; None for this node or an unknown coordinator."""
         topic = self._topics.by_name(TOPIC_NAME)
         leader = None if topic is None else self._cluster.leader(TOPIC_NAME, partition_for(key, topic.partitions))
         return None if leader is None or leader.node_id == self._cluster.node_id else leader.node_id
@@ -94,8 +94,8 @@ class SharedPersister(LocalPersister):
 
         def build(parts: list[Any]) -> Any:
             results: list[Any] = [None] * len(order)
-            found = [result for part in parts for topic in part.results for result in topic.partitions]
-            for position, result in zip(order, found, strict=True):
+            part_results = [result for part in parts for topic in part.results for result in topic.partitions]
+            for position, result in zip(order, part_results, strict=True):
                 results[position] = result
             return api.join(request, results)
 
@@ -103,7 +103,7 @@ class SharedPersister(LocalPersister):
 
     def _send(self, node_id: int | None, api: ShareStateApi[Any, Any], request: Any) -> Pending:
         """Sends a request to another node; NOT_COORDINATOR if it cannot be reached or does not respond as expected."""
-        assert node_id is not None, "the request is about another node's share partitions"
+        assert node_id is not None, "another node coordinates the share partitions of the request"
         pending = Pending(api, _CONTEXT, request, parked=True)
         size = sum(len(topic.partitions) for topic in request.topics)
 

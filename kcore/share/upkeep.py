@@ -25,7 +25,7 @@ A decision must fit into a log batch.
 
 
 class UpkeepTimer(ShardTimer):
-    """Runs the periodic work of a share shard.
+    """The timer of a share shard's periodic work.
 
     If the last snapshot of a share partition is older than `INTERVAL_MS`, the timer writes a new one (a *cold*
     snapshot), so that older records can be deleted.
@@ -84,18 +84,18 @@ def snapshot_cold(machine: ShareShard) -> Iterator[Outcome | None]:
     if not machine.states.has_requested_snapshot():
         return
     records: list[Record] = []
-    left, batches = SLICE_STATES, 0
+    remaining, batches = SLICE_STATES, 0
     for state in machine.states.values():
         if records and batches + len(state.batches) > SLICE_BATCHES:
             yield Outcome(records)
-            left, records, batches = SLICE_STATES, [], 0
-        left -= 1
+            remaining, records, batches = SLICE_STATES, [], 0
+        remaining -= 1
         # A state that was deleted meanwhile has no group any more.
         if state.group_id is not None and machine.now.wall_ms - state.write_timestamp >= INTERVAL_MS:
             batches += len(state.batches)
             records.append(snapshot_of(state, machine.now.wall_ms, state.create_timestamp))
-        if not left or len(records) >= SLICE_RECORDS:
+        if not remaining or len(records) >= SLICE_RECORDS:
             yield Outcome(records) if records else None
-            left, records, batches = SLICE_STATES, [], 0
+            remaining, records, batches = SLICE_STATES, [], 0
     if records:
         yield Outcome(records)

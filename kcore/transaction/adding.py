@@ -18,7 +18,7 @@ def add(
     client_version: int,
     wall_ms: int,
 ) -> ErrorCode | Transaction:
-    """Adds partitions to a transaction. The first ones begin it, from any state in which none is open or prepared.
+    """Adds partitions to a transaction, or begins one if none is open or prepared.
 
     Args:
         transaction: the current value of the transactional id; None for an unknown id.
@@ -29,7 +29,7 @@ def add(
         wall_ms: the time, in ms since the epoch.
 
     Returns:
-        The next value of the id, or an error code. NONE: all partitions are in the transaction; nothing is written.
+        The next value of the id, or an error code. NONE means that the transaction has all partitions already.
     """
     result = add_partitions(transaction, producer_id, producer_epoch, partitions, client_version, wall_ms)
     return result if isinstance(result, Transaction) else ErrorCode(result)

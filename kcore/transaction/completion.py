@@ -91,8 +91,8 @@ class Completion:
         shard loads its log again, and the load restarts the marker phase. Otherwise the coordinator could record the
         completion of a transaction whose marker was lost.
 
-        No partition gets another marker while one is on its way. A marker that arrives after the completion would end
-        the producer's next transaction, which may have the same epoch.
+        A partition gets no second marker before it has responded to the first one. A marker that arrives after the
+        completion would end the producer's next transaction, which may have the same epoch.
         """
         if self.given_up or not self._current:
             return
@@ -138,7 +138,7 @@ class Completion:
         return existing
 
     def arrived(self, results: Results) -> None:
-        """Takes the codes of partitions; completes the transaction, or schedules a retry."""
+        """Processes the codes of partitions; completes the transaction, or schedules a retry."""
         if self.given_up or not self._current:
             return
         for partition, code in results.items():
@@ -203,7 +203,7 @@ class MarkerTimer(ShardTimer):
 
 
 class MarkerRetry(MarkerTimer):
-    """Retries the missing markers of a transactional id."""
+    """The timer that retries the missing markers of a transactional id."""
 
     __slots__ = ()
 

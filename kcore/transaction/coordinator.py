@@ -55,7 +55,7 @@ class TransactionCoordinator(CoordinatorCore, LateShards[TransactionShard]):
     # ---- shards
 
     def run_generic(self, api: Api[Any, Any], context: RequestContext, transactional_id: str, request: Any) -> Any:
-        """Runs a request as `run` does, but also if the shard is not active: the result is then an error response."""
+        """Runs a request like `run`. If the shard is not active, the result is an error response."""
         try:
             shard = self.of(transactional_id)
         except KafkaError as error:
@@ -82,7 +82,7 @@ class TransactionCoordinator(CoordinatorCore, LateShards[TransactionShard]):
         partitions: Iterable[PartitionTuple],
         client_version: int,
     ) -> ErrorCode:
-        """Adds partitions as `add` does, but also if the shard is not active: the result is then an error code."""
+        """Adds partitions like `add`. If the shard is not active, the result is an error code."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         try:

@@ -24,7 +24,7 @@ MAX_CHAR_BYTES = 4
 
 def expire(machine: TransactionShard) -> Iterator[Outcome | None]:
     """Yields a tombstone for every id that was idle too long; each item is one decision."""
-    left = SLICE_IDS
+    remaining = SLICE_IDS
     size_bytes = 0
     records: list[Record] = []
     oldest_ms = machine.now.wall_ms - machine.services.config.transactional_id_expiration_ms
@@ -33,10 +33,10 @@ def expire(machine: TransactionShard) -> Iterator[Outcome | None]:
         if transaction is not None and transaction.last_update_ms <= oldest_ms and transaction.state in MAY_EXPIRE:
             records.append(machine.tombstone(transactional_id))
             size_bytes += RECORD_BYTES + MAX_CHAR_BYTES * len(transactional_id)
-        left -= 1
-        if not left or size_bytes >= SLICE_BYTES:
+        remaining -= 1
+        if not remaining or size_bytes >= SLICE_BYTES:
             yield Outcome(records) if records else None
-            left, size_bytes, records = SLICE_IDS, 0, []
+            remaining, size_bytes, records = SLICE_IDS, 0, []
             oldest_ms = machine.now.wall_ms - machine.services.config.transactional_id_expiration_ms
     if records:
         yield Outcome(records)

@@ -47,7 +47,9 @@ class MarkerLog(Protocol):
 
 
 class LocalMarkers(LocalMarkersCore):
-    """Writes markers to partitions that this node leads. `TransactionShardCore` calls `put` for every local marker.
+    """The writer of markers to partitions that this node leads.
+
+    `TransactionShardCore` calls `put` for every local marker.
 
     Args:
         partition: returns a partition, or None if this node has none.

@@ -27,7 +27,7 @@ RETRIED = frozenset(
 """Codes that the coordinator retries without limit: a prepared transaction never fails."""
 
 GIVEN_UP = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
-"""Codes of partitions that know a newer producer or coordinator: this coordinator must not write the end any more."""
+"""Codes of partitions that have a newer producer or coordinator: this coordinator must not write the end any more."""
 
 
 class Marker(NamedTuple):
@@ -49,7 +49,7 @@ class Marker(NamedTuple):
 
 
 class MarkerWriter(Protocol):
-    """Writes markers to the leaders of partitions, on this node or another one."""
+    """The interface of writers of markers to the leaders of partitions, on this node or another one."""
 
     def write(self, marker: Marker, partitions: Collection[PartitionTuple], done: Callable[[Results], None]) -> None:
         """Writes a marker to each of `partitions`.

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MARKERS_VERSION = 2
-"""The version with the transaction.version of each marker (KIP-1228)."""
+"""The version of WriteTxnMarkers that has the transaction.version of each marker (KIP-1228)."""
 
 
 class SharedMarkers(LocalMarkers):
-    """Writes markers to partitions of this node in the current round, and to those of other nodes after it.
+    """The writer of markers to partitions of all nodes: of this node in the current round, of other nodes after it.
 
     The end of the transaction is in the current round. A marker on another node must not be durable before the end of
     the transaction, so the requests are sent once the round is committed. If the commit fails, the coordinator's shard
@@ -70,20 +70,20 @@ class SharedMarkers(LocalMarkers):
 
         It calls `done` once for each node: for this node before it returns, for the others later.
         """
-        here: dict[PartitionTuple, ErrorCode] = {}
+        local_codes: dict[PartitionTuple, ErrorCode] = {}
         elsewhere: dict[int, list[PartitionTuple]] = {}
         for partition in partitions:
             leader = self._cluster.leader(*partition)
             if leader is None:
-                here[partition] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                local_codes[partition] = ErrorCode.NOT_LEADER_OR_FOLLOWER
             elif leader.node_id == self._cluster.node_id:
-                here[partition] = self.append(marker, *partition)
+                local_codes[partition] = self.append(marker, *partition)
             else:
                 elsewhere.setdefault(leader.node_id, []).append(partition)
         if elsewhere:
             self._pipeline.enlist(_RemoteMarkers(self._peers, marker, elsewhere, done))
-        if here:
-            done(here)
+        if local_codes:
+            done(local_codes)
 
 
 class _RemoteMarkers:

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from kcore.transaction.markers import Results
 
 VERSION = 5
-"""The version of brokers that know transaction.version 2; v4 has the same fields."""
+"""The version of AddPartitionsToTxn that brokers with transaction.version 2 send; v4 has the same fields."""
 
 
 class RemoteCoordinators:
-    """Sends AddPartitionsToTxn to the coordinators of transactional ids on other nodes.
+    """Client of the transaction coordinators on other nodes, which sends them AddPartitionsToTxn.
 
     Args:
         topics: the cluster's topics.

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class TransactionTimeout(MarkerTimer):
-    """Checks the transaction of an id at the time at which it may exceed its timeout."""
+    """The timer of an id's open transaction, which checks whether it has exceeded its timeout."""
 
     __slots__ = ()
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class TransactionVerifier:
-    """Verifies partitions to which transactional producers write, and groups whose offsets they commit.
+    """The verifier of partitions to which transactional producers write, and of groups for which they commit offsets.
 
     It is the `ProduceVerifier` of `kcore.broker.data.transaction_verifier` and the `GroupVerifier` of
     `kcore.group.offsets.verifier`.

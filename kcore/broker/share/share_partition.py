@@ -508,10 +508,10 @@ class SharePartition(SharePartitionCore):
         def arrived(response: Any) -> None:
             done(response.results[0].partitions[0].error_code)
 
-        def repeats() -> bool:
+        def may_repeat() -> bool:
             return self.state is SharePartitionState.ACTIVE
 
-        when_complete(self._services.persister.write(request, repeats), arrived)
+        when_complete(self._services.persister.write(request, may_repeat), arrived)
 
 
 def _ignore(code: ErrorCode) -> None:

@@ -140,7 +140,7 @@ class ShareStateApi(Api[Request, Response]):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         return self.decide_partition(machine, key, data)
 
-    def found(self, key: SharePartitionKey) -> bool:
+    def partition_exists(self, key: SharePartitionKey) -> bool:
         """Returns True if the topic exists and has the partition."""
         topic = self._topics.by_id(key.topic_id)
         return topic is not None and key.partition < topic.partitions

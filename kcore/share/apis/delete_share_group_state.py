@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class DeleteShareGroupStateApi(ShareStateApi[DeleteShareGroupStateRequest, DeleteShareGroupStateResponse]):
-    """Serves DeleteShareGroupState."""
+    """Handler of DeleteShareGroupState requests."""
 
     __slots__ = ()
 
@@ -39,7 +39,7 @@ class DeleteShareGroupStateApi(ShareStateApi[DeleteShareGroupStateRequest, Delet
 
     def decide_partition(self, machine: ShareShard, key: SharePartitionKey, data: PartitionData) -> Any:
         """Writes a tombstone, unless the share partition has no state."""
-        if not self.found(key):
+        if not self.partition_exists(key):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         response = self.respond(key)
         return Outcome([tombstone(key)], response) if key in machine.states else response

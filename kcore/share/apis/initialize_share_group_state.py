@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class InitializeShareGroupStateApi(ShareStateApi[InitializeShareGroupStateRequest, InitializeShareGroupStateResponse]):
-    """Serves InitializeShareGroupState. It writes a snapshot without batches: an earlier delivery state is lost."""
+    """Handler of InitializeShareGroupState requests. A snapshot without batches discards any earlier delivery state."""
 
     __slots__ = ()
 
@@ -42,7 +42,7 @@ class InitializeShareGroupStateApi(ShareStateApi[InitializeShareGroupStateReques
         state = machine.states.get(key)
         if state is not None:
             check_state_epoch(state, data.state_epoch)
-        if not self.found(key):
+        if not self.partition_exists(key):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         wall_ms = machine.now.wall_ms
         snapshot = snapshot_record(

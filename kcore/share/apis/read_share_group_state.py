@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ReadShareGroupStateApi(ShareStateApi[ReadShareGroupStateRequest, ReadShareGroupStateResponse]):
-    """Serves ReadShareGroupState. A new leader epoch is written, so that earlier leaders are fenced."""
+    """Handler of ReadShareGroupState requests. It writes a new leader epoch, so that earlier leaders are fenced."""
 
     __slots__ = ()
 
@@ -43,7 +43,7 @@ class ReadShareGroupStateApi(ShareStateApi[ReadShareGroupStateRequest, ReadShare
         """Returns the state; also writes the leader epoch if it is not the recorded one."""
         state = initialized(machine, key)
         check_leader_epoch(state, data.leader_epoch)
-        if not self.found(key):
+        if not self.partition_exists(key):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         response = self.respond(
             key,

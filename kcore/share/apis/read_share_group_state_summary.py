@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class ReadShareGroupStateSummaryApi(
     ShareStateApi[ReadShareGroupStateSummaryRequest, ReadShareGroupStateSummaryResponse]
 ):
-    """Serves ReadShareGroupStateSummary."""
+    """Handler of ReadShareGroupStateSummary requests."""
 
     __slots__ = ()
 
@@ -42,7 +42,7 @@ class ReadShareGroupStateSummaryApi(
 
     def decide_partition(self, machine: ShareShard, key: SharePartitionKey, data: PartitionData) -> Any:
         """Returns the summary; a share partition without state has start offset -1."""
-        if not self.found(key):
+        if not self.partition_exists(key):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         state = machine.states.get(key)
         if state is None:

@@ -38,7 +38,7 @@ MAX_COUNT: Final = 2**31 - 1
 
 
 class WriteShareGroupStateApi(ShareStateApi[WriteShareGroupStateRequest, WriteShareGroupStateResponse]):
-    """Serves WriteShareGroupState. The epochs of the request are compared, but not stored."""
+    """Handler of WriteShareGroupState requests. It compares the epochs of the request, but does not store them."""
 
     __slots__ = ()
 
@@ -59,12 +59,12 @@ class WriteShareGroupStateApi(ShareStateApi[WriteShareGroupStateRequest, WriteSh
         state = initialized(machine, key)
         check_leader_epoch(state, data.leader_epoch)
         check_state_epoch(state, data.state_epoch)
-        if not self.found(key):
+        if not self.partition_exists(key):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         batches = batches_of(data.state_batches)
         start_offset, complete_count = data.start_offset, data.delivery_complete_count
         if -1 < start_offset < state.start_offset:
-            # A leader repeats a write that failed, perhaps after later ones. Its batches count, its start does not.
+            # A leader may repeat a failed write after later writes. Its batches apply, its start offset does not.
             start_offset = state.start_offset
             if complete_count != -1:
                 complete_count = _count_complete(combine(state.batches, batches, start_offset))

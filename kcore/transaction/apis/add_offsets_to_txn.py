@@ -26,7 +26,7 @@ FENCED_SINCE = 2
 
 
 class AddOffsetsToTxnApi(Api[AddOffsetsToTxnRequest, AddOffsetsToTxnResponse]):
-    """Serves AddOffsetsToTxn.
+    """Handler of AddOffsetsToTxn requests.
 
     Args:
         coordinator: the node's transaction coordinator.

@@ -44,7 +44,7 @@ NONE = ErrorCode.NONE
 
 
 class AddPartitionsToTxnApi(Api[AddPartitionsToTxnRequest, AddPartitionsToTxnResponse]):
-    """Serves AddPartitionsToTxn.
+    """Handler of AddPartitionsToTxn requests.
 
     Args:
         coordinator: the node's transaction coordinator.
@@ -92,7 +92,7 @@ class AddPartitionsToTxnApi(Api[AddPartitionsToTxnRequest, AddPartitionsToTxnRes
         return gather(self, context, request, parts, _batched_response)
 
     def _run_transaction(self, context: RequestContext, transaction: AddPartitionsToTxnTransaction) -> Any:
-        """Runs one transaction. It checks all partitions before the producer; one invalid partition refuses all."""
+        """Runs one transaction. Partitions are checked before the producer; one invalid partition refuses all."""
         errors = self._partition_errors(context, transaction)
         if errors is not None:
             return _transaction_result(transaction, errors)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class DescribeTransactionsApi(Api[DescribeTransactionsRequest, DescribeTransactionsResponse]):
-    """Serves DescribeTransactions.
+    """Handler of DescribeTransactions requests.
 
     Args:
         coordinator: the node's transaction coordinator.

@@ -28,7 +28,9 @@ BUMPS_SINCE = 5
 
 
 class EndTxnApi(Api[EndTxnRequest, EndTxnResponse]):
-    """Serves EndTxn. The fast path serves producers of transaction version 2 that end their open transaction.
+    """Handler of EndTxn requests.
+
+    The fast path serves producers of transaction version 2 that end their open transaction.
 
     The response means that the outcome is decided. If this node leads all partitions of the transaction, their markers
     are part of the same commit; otherwise the coordinator writes them afterwards.

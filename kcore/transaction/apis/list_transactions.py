@@ -35,7 +35,7 @@ ID_COST: Final = 5
 
 
 class ListTransactionsApi(Api[ListTransactionsRequest, ListTransactionsResponse]):
-    """Serves ListTransactions.
+    """Handler of ListTransactions requests.
 
     Args:
         coordinator: the node's transaction coordinator.

@@ -28,7 +28,7 @@ FENCED_SINCE = 4
 
 
 class TransactionalInitProducerIdApi(Api[InitProducerIdRequest, InitProducerIdResponse]):
-    """Gives a transactional producer its producer id and epoch, and fences earlier instances.
+    """Handler of InitProducerId requests with a transactional id, which fences earlier instances of the producer.
 
     Args:
         coordinator: the node's transaction coordinator.

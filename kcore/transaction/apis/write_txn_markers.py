@@ -1,7 +1,7 @@
 """WriteTxnMarkers (key 27), v1-2: ends transactions in the logs of partitions (KIP-98).
 
-A coordinator or an operator sends it. It neither reads nor changes the state of this coordinator. v2 has the
-transaction.version of each marker (KIP-1228).
+Coordinators and operators send it. Serving it neither reads nor changes the state of this node's coordinator. v2 has
+the transaction.version of each marker (KIP-1228).
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ PARTITION_COST = 20
 
 
 def _joined(
-    request: WriteTxnMarkersRequest, places: list[tuple[int, int]], parts: list[WriteTxnMarkersResponse]
+    request: WriteTxnMarkersRequest, positions: list[tuple[int, int]], parts: list[WriteTxnMarkersResponse]
 ) -> WriteTxnMarkersResponse:
-    """Joins the responses of the parts; `places` has for each part the index of its marker and of its topic."""
+    """Joins the responses of the parts; `positions` has for each part the index of its marker and of its topic."""
     results: dict[tuple[int, int], list[WritableTxnMarkerPartitionResult]] = {}
-    for place, part in zip(places, parts, strict=True):
-        results.setdefault(place, []).extend(part.markers[0].topics[0].partitions)
+    for position, part in zip(positions, parts, strict=True):
+        results.setdefault(position, []).extend(part.markers[0].topics[0].partitions)
     return WriteTxnMarkersResponse(
         markers=[
             WritableTxnMarkerResult(
@@ -62,13 +62,13 @@ def _joined(
 
 
 class WriteTxnMarkersApi(Api[WriteTxnMarkersRequest, WriteTxnMarkersResponse]):
-    """Serves WriteTxnMarkers.
+    """Handler of WriteTxnMarkers requests.
 
     Args:
         markers: writes markers to partitions of this node.
         pipeline: commits the markers; responses wait for it.
         authorizer: decides about permissions; None allows all requests.
-        slices: runs long requests in slices; None: they are decided at once.
+        slices: runs long requests in slices; None runs each request at once.
     """
 
     __slots__ = ("_authorizer", "_markers", "_pipeline", "_slices")
@@ -104,10 +104,10 @@ class WriteTxnMarkersApi(Api[WriteTxnMarkersRequest, WriteTxnMarkersResponse]):
             return self._stage(context, request)
 
         def join(placed: list[tuple[tuple[int, int], Any]]) -> Any:
-            places = [place for place, _ in placed]
+            positions = [position for position, _ in placed]
 
             def build(parts: list[WriteTxnMarkersResponse]) -> WriteTxnMarkersResponse:
-                return _joined(request, places, parts)
+                return _joined(request, positions, parts)
 
             return gather(self, context, request, [part for _, part in placed], build)
 

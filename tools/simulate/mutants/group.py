@@ -48,7 +48,7 @@ def _no_timers_after_load() -> list[Patch]:
 
 def _initialized_again() -> list[Patch]:
     original = local.LocalPersister.initialize
-    return [(local.LocalPersister, "initialize", lambda self, request, repeats=None: original(self, request))]
+    return [(local.LocalPersister, "initialize", lambda self, request, may_repeat=None: original(self, request))]
 
 
 def _delivery_state_ignored() -> list[Patch]:
