@@ -2,7 +2,7 @@
 
 A *shard* is one partition of an internal topic with the state machine that owns its state. The shard of a key decides
 every request about this key, one at a time. The records of all shards that decided in a round are written in one
-commit, and only then are the responses completed. This package does no I/O, reads no clock and knows nothing of groups.
+commit, and only then are the responses completed. This package does no I/O, reads no clock and imports no coordinator.
 """
 
 from kcore.runtime.api import Api, RequestContext

@@ -22,7 +22,7 @@ class RequestContext(NamedTuple):
 
     Attributes:
         api_version: the version of the request; in some APIs the response depends on it.
-        client_id: the client's name for itself; "" if the header has null.
+        client_id: the client id in the request's header; "" for null.
         client_host: the client's address as Kafka shows it, with a leading slash: "/127.0.0.1".
         listener: the name of the listener that received the request; FindCoordinator returns its address.
         principal: the authenticated principal; "User:ANONYMOUS" without authentication.
@@ -60,7 +60,7 @@ class Guard(NamedTuple):
 
 
 class Api(ABC, Generic[Request, Response]):
-    """One API. Each subclass has its own file, named after the API.
+    """The base class of APIs. Each subclass has its own file, named after the API.
 
     `handle` serves any request: authorize, validate, route, decide. In coordinator APIs `handle` finds the shard and
     calls `shard.run(self, context, request)`, which calls `decide` with the shard's state machine.
@@ -93,8 +93,8 @@ class Api(ABC, Generic[Request, Response]):
     small_responses: ClassVar[bool] = False
     """True if a response is at most about as long as its request.
 
-    A connection may have any number of such responses wait for one commit. If any other response waits for a commit,
-    the connection's later requests wait too: a few bytes of request may cause a million bytes of response."""
+    Any number of such responses of a connection may wait for one commit. If any other response waits for a commit, the
+    connection's later requests wait too: a request of a few bytes may cause a response of a million bytes."""
     storage_error: ClassVar[ErrorCode] = ErrorCode.NOT_COORDINATOR
     """The error code of the response if the commit fails.
 

@@ -95,7 +95,7 @@ class BackgroundCommit:
         write_set: the sealed write set.
         participants: the participants that staged records in it.
         responses: the responses that wait for it, in order; more are added while it is being written.
-        error: the reason for which it was not written, or None.
+        error: the error that prevented the write, or None.
     """
 
     __slots__ = ("_gate", "_log", "_unclaimed", "error", "participants", "responses", "write_set")
@@ -143,7 +143,7 @@ class BackgroundCommit:
 
 
 class CommitPipeline(PipelineCore):
-    """Commits everything that the participants of a round have staged, and completes the responses that wait for it.
+    """The group commit of a node, which writes the records that a round has staged and completes its responses.
 
     `PipelineCore`, the compiled base, collects participants and responses.
 
@@ -221,7 +221,7 @@ class CommitPipeline(PipelineCore):
         if self._background_commit is not None and not self.finish_background(self._background_commit):
             return False
         if self._undecided is not None:
-            self._decide_late()
+            self._recover_log()
             return False
         if not self._participants and not self._responses:
             return True
@@ -229,7 +229,7 @@ class CommitPipeline(PipelineCore):
         participants, responses = self._take_round()
         abort_error = self._abort_error
         if abort_error is None and self.changing:
-            abort_error = _BROKEN_OFF
+            abort_error = _INTERRUPTED_CHANGE
         if abort_error is not None:
             self._log.rollback()
             self._abort_error = None
@@ -345,8 +345,8 @@ class CommitPipeline(PipelineCore):
         self._fail(background_commit.participants | participants, background_commit.responses + responses, error)
         return False
 
-    def _decide_late(self) -> None:
-        """Requests the result of an earlier round from the log, and fails this round with it."""
+    def _recover_log(self) -> None:
+        """Lets the log determine the result of an earlier round, and fails this round too."""
         participants, responses = self._take_round()
         self._abort_error = None
         self.changing = 0
@@ -359,7 +359,7 @@ class CommitPipeline(PipelineCore):
         else:
             self._log_interrupted = False
             logger.warning("commit: the log has determined what its file contains; the shards of failed rounds reload")
-            self._fail(participants, responses, _BROKEN_OFF)
+            self._fail(participants, responses, _INTERRUPTED_CHANGE)
 
     def abandon(self) -> None:
         """Waits until no background commit is being written, so that the log may be closed. Settles no round.
@@ -370,7 +370,7 @@ class CommitPipeline(PipelineCore):
         if self._background_commit is not None:
             self._background_commit.cancel()
 
-    def _failed_behind(self, participant: Participant, error: Exception) -> None:
+    def _failed_after_commit(self, participant: Participant, error: Exception) -> None:
         log_failure(logger, error, "commit: %r failed after its records became durable", participant)
 
     def _response_failed(self, pending: Pending, error: Exception) -> None:
@@ -429,12 +429,12 @@ class CommitPipeline(PipelineCore):
 
     def _keep_undecided(self, participants: dict[Participant, None], error: LogError) -> None:
         """Keeps shards dirty, so that their responses wait for the next commit, which queries the log again."""
-        known = self._undecided is not None
+        was_undecided = self._undecided is not None
         self._undecided = participants
         for participant in participants:
             if isinstance(participant, ShardCore):
                 participant.dirty, participant.committing = True, False
-        if not known:
+        if not was_undecided:
             log_failure(
                 logger,
                 error,
@@ -458,8 +458,8 @@ def _as_log_error(error: BaseException) -> LogError:
     try:
         return LogError(f"{type(error).__name__}: {error}")
     except Exception:
-        return _BROKEN_OFF
+        return _INTERRUPTED_CHANGE
 
 
-_BROKEN_OFF = LogError("a change in memory was interrupted, so the round with this change is not written")
+_INTERRUPTED_CHANGE = LogError("a change in memory was interrupted, so the round with this change is not written")
 """Created in advance: there may be no memory for it when it is needed."""

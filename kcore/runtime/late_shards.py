@@ -87,7 +87,7 @@ class LateShards(Generic[M]):
 
 
 class CoordinatorTopic(MetadataListener):
-    """Loads the shards of a coordinator once their topic exists: at the start, or at the first use.
+    """The listener that loads a coordinator's shards once their topic exists: at the start or the first use.
 
     Args:
         coordinator: the coordinator of this node.

@@ -1,4 +1,4 @@
-"""Repeats the load of a log that failed."""
+"""The timer that repeats the failed load of a log."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _DUE: Final = 0  # a deadline in the past: an int that needs no memory
 
 
 class LoadRetry:
-    """Starts one load again until it succeeds: of a shard, or the recovery of a partition.
+    """The timer that repeats the load of a shard, or the recovery of a partition, until it succeeds.
 
-    A log may become readable again: a store is reachable after an outage, a disk comes back, memory is freed. The pause
-    doubles from one second to half a minute, because each attempt on a damaged log reads it without success.
+    A log may become readable after an outage of its store or disk, or when memory is free again. The pause doubles from
+    one second to half a minute, because each attempt on a damaged log reads it without success.
 
     The timer is armed while the load is incomplete, also while it runs. So an exception at any step of a load, or of
     the handler of its failure, cannot leave it without a next attempt. The timer is made here, so that arming it

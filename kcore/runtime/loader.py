@@ -100,7 +100,7 @@ class Replay:
     Attributes:
         machine: the state machine.
         report: the statistics; its `end_offset` is where the next run begins.
-        paused: True between two slices and at the end. After an error it is False, and the machine is of no use.
+        paused: True between two slices and at the end. After an error it is False, and the machine is unusable.
     """
 
     __slots__ = ("_replay_simple", "machine", "paused", "report")
@@ -158,7 +158,7 @@ def replay_batch(batch: bytes, machine: Any) -> None:
 
 
 def _note_offset(error: Exception, run: Run, machine: Any) -> None:
-    """Adds the offset of the first record that cannot be decoded to the error; the compiled replay does not know it."""
+    """Adds the offset of the first undecodable record to the error, because the compiled replay does not report it."""
     with contextlib.suppress(CorruptBatchError):  # `error` already names the batch
         for _, batch in run:
             for offset, _, key, value in iter_entries(batch):

@@ -18,7 +18,7 @@ REQUEST_TIMEOUT_MS = 10_000
 
 
 class Peers(Protocol):
-    """Sends requests to other nodes. The driver of a node provides it."""
+    """The interface through which a node sends requests to other nodes. The node's driver implements it."""
 
     def send(self, node_id: int, request: Any, version: int, done: Callable[[Any | None], None]) -> None:
         """Sends a request in order, after the earlier ones to the same node.

@@ -51,7 +51,7 @@ TRANSITIONS: dict[ShardState, frozenset[ShardState]] = {
 }
 
 
-def _same(outcome: Outcome) -> Outcome:
+def _unchanged(outcome: Outcome) -> Outcome:
     return outcome
 
 
@@ -156,7 +156,7 @@ class Shard(ShardCore, Generic[M]):
 
     @property
     def max_batch_bytes(self) -> int:
-        """The largest batch, and so the largest decision, in bytes before compression."""
+        """The largest size of a batch, and so of a decision's records, in bytes before compression."""
         return self._max_batch_bytes
 
     @max_batch_bytes.setter
@@ -338,7 +338,7 @@ class Shard(ShardCore, Generic[M]):
         self._batch = None
         if self.state is ShardState.ACTIVE:
             self._transition(ShardState.FAILED, "commit failed")
-        self._let_go()  # requests that an interrupted transition has not failed
+        self._fail_waiting()  # requests that an interrupted transition has not failed
         if self.state is ShardState.FAILED:
             self.load()
         self.dirty = self.committing = self._reload = False
@@ -391,10 +391,10 @@ class Shard(ShardCore, Generic[M]):
             except StopIteration:
                 return
             if outcome is not None:
-                self.perform(partial(_same, outcome), getattr(work, "__qualname__", work))
+                self.perform(partial(_unchanged, outcome), getattr(work, "__qualname__", work))
             yield
 
-    # ---- life
+    # ---- life cycle
 
     def when_state_changes(self, callback: Callable[[Shard[M]], None]) -> None:
         """Sets the one callback that is called after each change of state."""
@@ -466,13 +466,13 @@ class Shard(ShardCore, Generic[M]):
         return Replay(self.factory(ShardContext(self, self._now)))
 
     def read_ahead(self, log: ReadableLog) -> None:
-        """Replays in slices what another node has written so far, for the shard that will `continue_from` this one."""
+        """Replays the log that another node writes, in slices. A later load takes it over with `continue_from`."""
         self._replayed = self._new_replay()
         self._slices.add(self._read_ahead(log, self._replayed))
 
     def _read_ahead(self, log: ReadableLog, replay: Replay) -> Iterator[None]:
         if self._replayed is not replay:
-            return  # it was ended, or handed over, before it began
+            return  # it was stopped, or taken over by a load, before its first slice
         try:
             for _ in replay.run(log):
                 yield
@@ -481,16 +481,16 @@ class Shard(ShardCore, Generic[M]):
         except Exception as error:
             self._replayed = None
             log_failure(
-                logger, error, "shard %s-%d: cannot be read ahead; its load will read all", self.topic, self.index
+                logger, error, "shard %s-%d: reading ahead failed; its load reads the whole log", self.topic, self.index
             )
 
     def stop_reading_ahead(self) -> Replay | None:
-        """Ends `read_ahead`; returns what it has replayed, or None if that is of no use."""
+        """Ends `read_ahead`; returns its replay, or None if the replay is unusable."""
         replay, self._replayed = self._replayed, None
         return replay if replay is not None and replay.paused else None
 
     def continue_from(self, ahead: Shard[M]) -> None:
-        """Begins the next load with what another shard object of the same partition has read ahead."""
+        """Makes the next load continue after the records that `ahead`, a shard of the same partition, has replayed."""
         replay = ahead.stop_reading_ahead()
         if replay is not None and ahead.max_batch_bytes == self.max_batch_bytes:
             replay.machine.context.shard = self
@@ -524,7 +524,7 @@ class Shard(ShardCore, Generic[M]):
         assert not self.dirty, "commit before an unload"
         assert not self.committing, "finish the background commit before an unload"
         if self.state is ShardState.CLOSED:
-            self._leave()
+            self._end_soft_state()
             return
         self._transition(ShardState.CLOSED, "unload")
 
@@ -536,7 +536,7 @@ class Shard(ShardCore, Generic[M]):
         self._active = state is ShardState.ACTIVE
         self._schedule_retry(before)
         if before is ShardState.ACTIVE:
-            self._leave()
+            self._end_soft_state()
         if self._on_state is not None:
             self._on_state(self)
         logger.debug("shard %s-%d: %s -> %s: %s", self.topic, self.index, before.value, state.value, reason)
@@ -553,16 +553,16 @@ class Shard(ShardCore, Generic[M]):
     def _check_transition(self, state: ShardState, reason: str) -> None:
         assert state in TRANSITIONS[self.state], f"{self.topic}-{self.index}: {self.state} -> {state} ({reason})"
 
-    def _leave(self) -> None:
+    def _end_soft_state(self) -> None:
         """Ends the soft state of this load: timers, slices, parked requests."""
         self.generation += 1
         try:
             self.machine.on_unloaded()
         except Exception as error:
             log_failure(logger, error, "shard %s-%d: the state machine failed to unload", self.topic, self.index)
-        self._let_go()
+        self._fail_waiting()
 
-    def _let_go(self) -> None:
+    def _fail_waiting(self) -> None:
         """Fails every request that waits for this load of the shard; a request stays listed until it is completed."""
         outbox, parked = self._outbox, self._parked
         while outbox:

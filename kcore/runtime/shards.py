@@ -32,7 +32,7 @@ class Shards(Generic[M]):
         pipeline: committed before a shard is unloaded.
 
     Attributes:
-        on_made: called with each shard that is made from now on, before its load; None: nothing is called.
+        on_made: called with each shard that is made from now on, before its load; or None.
         by_partition: the shards by partition, for compiled code. It is always the same dictionary; callers do not
             change it.
     """
@@ -103,7 +103,7 @@ class Shards(Generic[M]):
 
         Args:
             index: the partition, which another node owns.
-            log: what that node has written. The load continues after it with the log that `make` finds then.
+            log: the log that the other node writes. The load continues after it, with the log of the shard from `make`.
         """
         if index not in self._shards:
             self.stop_reading_ahead(index)
@@ -111,7 +111,7 @@ class Shards(Generic[M]):
             ahead.read_ahead(log)
 
     def stop_reading_ahead(self, index: int) -> None:
-        """Discards what was read ahead of a partition."""
+        """Discards the records that were read ahead for a partition."""
         ahead = self._ahead.pop(index, None)
         if ahead is not None:
             ahead.stop_reading_ahead()

@@ -35,10 +35,10 @@ Work = Generator[int, None, Any]
 
 
 class WaitingRequests:
-    """The long requests that wait for others, in fair order.
+    """The long requests that wait for running ones, in fair order.
 
-    The next one is of the address that has spent the least recently, and there of the connection that has spent the
-    least. So a client waits for the requests that run, not for all that another client has sent, even if that one has
+    The next request comes from the client address whose recent requests cost the least, and from the cheapest
+    connection of that address. So a client does not wait for all requests of another client, even if that client has
     many connections.
     """
 
@@ -60,7 +60,7 @@ class WaitingRequests:
         connections.setdefault(context.connection_id, deque()).append(pending)
 
     def pop(self) -> SlicedPending:
-        """Removes and returns the next request. Among equal clients it is that of the one that has waited longest."""
+        """Removes and returns the next request; among clients of equal cost, the request that has waited longest."""
         spent_by_host, spent_by_connection = self._spent_by_host, self._spent_by_connection
         host = min(self._by_host, key=lambda one: spent_by_host.get(one, 0))
         connections = self._by_host[host]
@@ -73,15 +73,15 @@ class WaitingRequests:
             del self._by_host[host]
         return pending
 
-    def spent(self, context: RequestContext, cost: int) -> None:
-        """Counts the cost of a slice for its client."""
+    def charge(self, context: RequestContext, cost: int) -> None:
+        """Adds the cost of a slice to the cost of its client."""
         host, connection_id = context.client_host, context.connection_id
         self._spent_by_host[host] = self._spent_by_host.get(host, 0) + cost
         self._spent_by_connection[connection_id] = self._spent_by_connection.get(connection_id, 0) + cost
         self._spent_in_all += cost
         if self._spent_in_all >= SPENT_REMEMBERED:
             self._spent_in_all //= 2
-            # Clients with little cost are forgotten, among them connections that were closed.
+            # This removes clients with little cost, among them closed connections.
             self._spent_by_host = _halved(self._spent_by_host)
             self._spent_by_connection = _halved(self._spent_by_connection)
 
@@ -159,7 +159,7 @@ class SlicedRequests:
     def _run(self, pending: SlicedPending) -> Iterator[None]:
         try:
             while not pending.run_slice():
-                self._waiting.spent(pending.context, SLICE_COST)
+                self._waiting.charge(pending.context, SLICE_COST)
                 yield
         finally:
             self._running -= 1
@@ -185,8 +185,8 @@ def step(work: Work, limit: int) -> tuple[bool, Any]:
 class SlicedPending(Pending):
     """The response of a long request.
 
-    Work that only reads ends when its client disconnects; so does the wait for a response that the work has returned as
-    a `Pending`. Work with `finish` continues, like any decided request.
+    If the client disconnects, work that only reads ends, and a response that the work returned as a `Pending` is no
+    longer awaited. Work with `finish` continues, like any decided request.
 
     Attributes:
         cost: the cost of the slices that have run so far, in units of about a microsecond.

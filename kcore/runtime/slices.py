@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 def until_settled(count: Callable[[], int]) -> Iterator[None]:
-    """Ends in the first slice in which `count` returns the same number as in the slice before.
+    """Waits, slice by slice, until `count` returns the same number in two consecutive slices.
 
     Work that changes cause begins with this wait, so that it runs once for all changes of one long request.
     """
@@ -24,7 +24,7 @@ def until_settled(count: Callable[[], int]) -> Iterator[None]:
 
 
 class Slices:
-    """Runs generators in turns: each `step` runs one slice of one of them.
+    """The queue of long work: generators that run in turns. Each `step` runs one slice of one generator.
 
     A generator does a bounded piece of work between two `yield`s (a part of a load, some groups of an expiry run).
     The driver calls `step` between rounds, as long as it returns True.

@@ -46,7 +46,7 @@ class TopicPermissions(dict[str, bool]):
     def steps(self, topics: Iterable[str | None]) -> Generator[int, None, None]:
         """Decides about `topics`, without those that are None, in steps, and yields the cost of each.
 
-        If these are many topics, a slice ends after the last step.
+        If there are many topics, a slice ends after the last step.
         """
         decided = 0
         for topic in topics:

@@ -97,7 +97,7 @@ class PipelineCore:
         """Makes the commit of this round fail as a whole, because a part of it cannot be written."""
 
     @abstractmethod
-    def _failed_behind(self, participant: Any, error: Exception) -> None:
+    def _failed_after_commit(self, participant: Any, error: Exception) -> None:
         """Reports a participant that failed after its records became durable."""
 
     @abstractmethod

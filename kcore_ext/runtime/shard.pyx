@@ -138,7 +138,7 @@ cdef class PipelineCore:
             try:
                 participant.committed()
             except Exception as error:
-                self._failed_behind(participant, error)
+                self._failed_after_commit(participant, error)
         for pending, response in responses:
             try:
                 (<Pending>pending).complete(response)
