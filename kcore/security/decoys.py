@@ -113,7 +113,7 @@ class SaltForms(Mapping[SaltForm, int]):
         chosen branch was removed meanwhile.
 
         Args:
-            draw: returns a random number below 2**53 that always belongs to this label.
+            draw: returns a random number below 2**53 that depends only on the label.
         """
         for _ in range(_MAX_ATTEMPTS):
             path: tuple[int, ...] = ()

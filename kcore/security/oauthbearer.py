@@ -51,7 +51,7 @@ type is logged, its text only if it is a `TokenRefusedError`.
 
 
 class OAuthBearer(Mechanism):
-    """The server side of one exchange.
+    """The server side of one OAUTHBEARER exchange.
 
     Args:
         validator: checks the token.

@@ -16,7 +16,7 @@ from kcore.security.scram import Credentials, ScramMechanism
 
 
 class Plain(Mechanism):
-    """The server side of one exchange, which consists of one token.
+    """The server side of one PLAIN exchange, which consists of one token.
 
     Args:
         credentials: the users.
@@ -61,16 +61,15 @@ class Plain(Mechanism):
         The work is the same for every user, existing or not: a decoy replaces a missing credential.
         """
         for mechanism in ScramMechanism:
-            found = self._credentials.find(user, mechanism)
-            decoy = self._decoys.credential(user, mechanism)  # also for a user, like the rest of the work
-            credential = found or decoy
-            if credential.has_password(password) and found is not None:
+            stored = self._credentials.find(user, mechanism)
+            decoy = self._decoys.credential(user, mechanism)  # made even if the user exists
+            if (stored or decoy).has_password(password) and stored is not None:
                 return True
         return False
 
 
 class PlainOfSettings(Plain):
-    """The server side of one exchange with the users of the listener's settings.
+    """The server side of one PLAIN exchange with the users of the listener's settings.
 
     Args:
         passwords: user -> password.
@@ -86,6 +85,6 @@ class PlainOfSettings(Plain):
 
     def _fits(self, user: str, password: str) -> bool:
         """Returns True if the password is the user's; the time depends on neither the user nor the password."""
-        known = self._passwords.get(user)
-        same = hmac.compare_digest((known or "").encode(), password.encode())
-        return same and known is not None
+        expected = self._passwords.get(user)
+        is_equal = hmac.compare_digest((expected or "").encode(), password.encode())
+        return is_equal and expected is not None

@@ -58,12 +58,12 @@ def _attribute(name: str, value: str) -> str:
 
 
 def _escaped(value: str) -> str:
-    text = re.sub(r'([,+"\\<>;])', r"\\\1", value)
-    if text[:1] in ("#", " "):
-        text = "\\" + text
-    if len(text) > 1 and text.endswith(" "):
-        text = text[:-1] + "\\ "
-    return text
+    escaped = re.sub(r'([,+"\\<>;])', r"\\\1", value)
+    if escaped[:1] in ("#", " "):
+        escaped = "\\" + escaped
+    if len(escaped) > 1 and escaped.endswith(" "):
+        escaped = escaped[:-1] + "\\ "
+    return escaped
 
 
 class PrincipalRules:

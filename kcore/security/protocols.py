@@ -39,21 +39,21 @@ def protocol_of(listener: str, entries: Iterable[str]) -> SecurityProtocol:
         entries: `listener.security.protocol.map`, as NAME:PROTOCOL.
 
     Raises:
-        ConfigError: an entry is malformed, or the listener has none. A listener without an entry is not silently
-            unprotected; only PLAINTEXT2, PLAINTEXT3 and so on are.
+        ConfigError: an entry is malformed, or the listener has none. Only PLAINTEXT2, PLAINTEXT3 and so on need no
+            entry: any other listener without one would be unprotected by accident.
     """
-    found: dict[str, SecurityProtocol] = {}
+    protocols: dict[str, SecurityProtocol] = {}
     for entry in entries:
         name, _, protocol = entry.partition(":")
         try:
-            found[name.strip().upper()] = SecurityProtocol(protocol.strip().upper())
+            protocols[name.strip().upper()] = SecurityProtocol(protocol.strip().upper())
         except ValueError:
             valid = ", ".join(one.value for one in SecurityProtocol)
             raise ConfigError(
                 f"listener.security.protocol.map: {entry!r} is not NAME:PROTOCOL; valid protocols: {valid}"
             ) from None
-    if listener in found:
-        return found[listener]
+    if listener in protocols:
+        return protocols[listener]
     if _NUMBERED.fullmatch(listener):
         return SecurityProtocol.PLAINTEXT
     raise ConfigError(f"listener.security.protocol.map has no entry for the listener {listener}")

@@ -70,8 +70,8 @@ class SaslExchange:
     """
 
     __slots__ = (
-        "_again",
         "_began_ms",
+        "_is_reauthentication",
         "_max_reauth_ms",
         "_mechanism",
         "_mechanisms",
@@ -89,7 +89,7 @@ class SaslExchange:
         self._max_reauth_ms = max_reauth_ms
         self._mechanism: Mechanism | None = None
         self._refusal = ""  # the reason why the next token fails, whatever it contains
-        self._again = False  # this is a re-authentication
+        self._is_reauthentication = False  # this is a re-authentication
         self._began_ms = -1  # the start of the last authentication
 
     @property
@@ -107,11 +107,11 @@ class SaslExchange:
         """The current mechanism; "" before the handshake."""
         return "" if self._mechanism is None else self._mechanism.name
 
-    def takes(self, api_key: int) -> bool:
+    def accepts(self, api_key: int) -> bool:
         """Returns True if the state accepts the request; any other request ends the exchange."""
         return api_key in EXPECTED[self.state]
 
-    def may_begin_again(self, now_ms: int) -> bool:
+    def may_reauthenticate(self, now_ms: int) -> bool:
         """Returns True if a SaslHandshake of an authenticated peer may start a re-authentication."""
         if self.state is not SaslState.COMPLETE or self.expires_at_ms < 0:
             return False
@@ -140,7 +140,7 @@ class SaslExchange:
                 error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=list(self._mechanisms)
             )
         if self.complete:
-            self._again = True
+            self._is_reauthentication = True
             self._began_ms = now_ms
             if mechanism != self.mechanism_name:
                 self._refusal = f"{mechanism} cannot renew a session that began with {self.mechanism_name}"
@@ -181,7 +181,7 @@ class SaslExchange:
         if not mechanism.complete:
             return 0
         principal = user_principal(mechanism.user)
-        if self._again and principal != self.principal:
+        if self._is_reauthentication and principal != self.principal:
             raise AuthenticationError("the principal cannot change while a session is renewed")
         self.principal = principal
         self._transition(SaslState.COMPLETE)

@@ -175,17 +175,17 @@ class ScramServer(Mechanism):
         message = _CLIENT_FIRST.fullmatch(text)
         if message is None:
             raise AuthenticationError(f"{self.name}: the client's first message is malformed")
-        user = _plain(message["name"])
-        if message["authzid"] is not None and _plain(message["authzid"]) != user:
+        user = _unescaped(message["name"])
+        if message["authzid"] is not None and _unescaped(message["authzid"]) != user:
             raise AuthenticationError(f"{self.name}: an authorization id is not supported")
         self.user = user
         self._gs2 = message["gs2"]
         self._nonce = message["nonce"] + self._nonces()
-        found = self._credentials.find(user, self.mechanism)
-        # also for a user that exists: the time must not show which users exist
+        stored = self._credentials.find(user, self.mechanism)
+        # made even if the user exists, because the time must not show which users exist
         decoy = self._decoys.credential(user, self.mechanism)
-        self._known = found is not None
-        credential = self._credential = found or decoy
+        self._known = stored is not None
+        credential = self._credential = stored or decoy
         salt = base64.b64encode(credential.salt).decode()
         response = f"r={self._nonce},s={salt},i={credential.iterations}"
         self._auth_prefix = f"{message['bare']},{response},"
@@ -214,7 +214,7 @@ class ScramServer(Mechanism):
         return "v=" + base64.b64encode(mechanism.hmac(credential.server_key, signed)).decode()
 
 
-def _plain(saslname: str) -> str:
+def _unescaped(saslname: str) -> str:
     return saslname.replace("=2C", ",").replace("=3D", "=")
 
 

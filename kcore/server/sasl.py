@@ -72,7 +72,7 @@ class SaslConnection(SecureConnection):
     def _idle_since(self) -> tuple[float, str]:
         """Returns the beginning of the connection until its client authenticates.
 
-        Otherwise a client without credentials could keep it open for ever with a byte now and then.
+        Otherwise a client without credentials could keep it open by sending single bytes.
         """
         return super()._idle_since() if self._authenticated else (self._opened_s, "no authentication")
 
@@ -95,7 +95,7 @@ class SaslConnection(SecureConnection):
             return
         if exchange.complete:
             now_ms = self.server.engine.now.now_ms
-            again = int.from_bytes(frame[:2], "big") == ApiKey.SASL_HANDSHAKE and exchange.may_begin_again(now_ms)
+            again = int.from_bytes(frame[:2], "big") == ApiKey.SASL_HANDSHAKE and exchange.may_reauthenticate(now_ms)
             if not again:
                 if exchange.expired(now_ms):
                     self.server.authentications.expired += 1
@@ -110,12 +110,12 @@ class SaslConnection(SecureConnection):
         exchange = self._exchange
         served = self._dispatch.find(api_key, version)
         if served is None:
-            if not exchange.takes(api_key):
+            if not exchange.accepts(api_key):
                 raise RefusedError(f"API key {api_key} before authentication")
             response, served, version = self._dispatch.unsupported(api_key, version)
             self._queue.respond(served, version, correlation_id, response)
             return
-        if not (exchange.takes(api_key) or exchange.complete):
+        if not (exchange.accepts(api_key) or exchange.complete):
             self._unexpected(frame, served, version, correlation_id, client_id, position)
             return
         served.requests += 1
@@ -201,7 +201,7 @@ class SaslConnection(SecureConnection):
     def connection_lost(self, exc: Exception | None) -> None:
         """Handles the loss of the connection; its login needs no evaluation any more."""
         if not self._authenticated:
-            self._queue.clear()  # nothing that the client has sent is served any more
+            self._queue.clear()  # no further request of the client is served
         super().connection_lost(exc)
         self.server.unauthenticated.claim(self, 0)
         if self._login is not None:
@@ -249,13 +249,13 @@ class SaslConnection(SecureConnection):
         response = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=str(error))
         self._fail(slot, response, f"{error} ({error.reason})" if error.reason else str(error))
 
-    def _fail(self, slot: ResponseSlot, response: Any, why: str) -> None:
+    def _fail(self, slot: ResponseSlot, response: Any, reason: str) -> None:
         """Responds after a delay and closes the connection: guessing should take time (KIP-306)."""
         if self._exchange.state is not SaslState.FAILED:
             self._exchange.fail()
         self.server.authentications.ended(self._exchange.mechanism_name, again=self._authenticated, success=False)
         self._queue.defer(slot)
-        self._refuse(f"SASL exchange failed: {why}")
+        self._refuse(f"SASL exchange failed: {reason}")
         delay_ms = self.server.config.connection_failed_authentication_delay_ms
         self.server.loop.call_later(delay_ms / 1000, self._send_failure, slot, response)
 

@@ -70,7 +70,7 @@ def test_each_state_accepts_only_its_requests(state: SaslState) -> None:
         SaslState.TOKENS: {36},
     }
     one = in_state(state)
-    assert {int(key) for key in ApiKey if one.takes(key)} == taken.get(state, set())
+    assert {int(key) for key in ApiKey if one.accepts(key)} == taken.get(state, set())
 
 
 def test_the_tables_are_total() -> None:
@@ -94,7 +94,7 @@ def test_the_principal_is_anonymous_until_the_last_token() -> None:
     assert one.evaluate(b"alice") == b"in"
     assert (one.evaluated(NOW_MS, WALL_MS), one.complete, one.principal) == (0, True, "User:alice")
     assert not one.expired(NOW_MS + 10**12)
-    assert not one.may_begin_again(NOW_MS + 10**6), "sessions without an end are not renewed"
+    assert not one.may_reauthenticate(NOW_MS + 10**6), "sessions without an end are not renewed"
 
 
 @pytest.mark.parametrize(
@@ -116,14 +116,14 @@ def test_a_session_is_renewed_by_the_same_user_with_the_same_mechanism() -> None
     """The principal stays the same; the new lifetime begins at the renewal; a second renewal must be a second later."""
     one = authenticated(max_reauth_ms=5_000)
     now_ms = NOW_MS + 4_000
-    assert one.may_begin_again(now_ms)
+    assert one.may_reauthenticate(now_ms)
     one.handshake(1, "NAMED", now_ms)
-    assert (one.principal, one.complete, one.takes(ApiKey.HEARTBEAT)) == ("User:alice", False, False)
+    assert (one.principal, one.complete, one.accepts(ApiKey.HEARTBEAT)) == ("User:alice", False, False)
     one.evaluate(b"alice")
     assert one.evaluated(now_ms, WALL_MS) == 5_000
     assert (one.complete, one.expires_at_ms) == (True, now_ms + 5_000)
-    assert not one.may_begin_again(now_ms + 999)
-    assert one.may_begin_again(now_ms + 1_000)
+    assert not one.may_reauthenticate(now_ms + 999)
+    assert one.may_reauthenticate(now_ms + 1_000)
 
 
 @pytest.mark.parametrize(("mechanism", "token"), [("NAMED", b"bob"), ("OTHER", b"alice"), ("NAMED", b"no")])
@@ -140,4 +140,4 @@ def test_a_renewal_with_another_user_or_mechanism_fails(mechanism: str, token: b
         renew()
     assert one.principal == "User:alice"
     one.fail()
-    assert not any(one.takes(key) for key in ApiKey)
+    assert not any(one.accepts(key) for key in ApiKey)
