@@ -46,7 +46,7 @@ _PEER_GONE: Final = frozenset((errno.ECONNABORTED, errno.EPROTO, errno.EPERM, er
 
 
 class Acceptor:
-    """Accepts the connections of one listening socket.
+    """The acceptor of the connections of one listening socket.
 
     - At `max.connections` connections of the server or the listener it stops accepting until one ends; clients wait in
       the backlog.
@@ -54,8 +54,8 @@ class Acceptor:
     - A connection beyond `max.connections.per.ip` or its overrides is closed immediately.
     - A connection above the quota of its address (connection_creation_rate) is not read, and closed after some time.
     - Without a free file descriptor it retries every `RETRY_S`.
-    - Before it stops for lack of a slot or a file descriptor, it closes a TLS client that has sent no first message for
-      some time.
+    - Before it stops for lack of a slot or a file descriptor, it closes a TLS client that has sent no complete first
+      message for some time.
     - With TLS, `Handshakes` takes over an accepted socket.
 
     Args:
@@ -167,11 +167,11 @@ class Acceptor:
         self._pause()
         return False
 
-    def _warn(self, why: str, *arguments: object) -> None:
-        """Logs the reason why new connections wait: once, until a connection is accepted again."""
+    def _warn(self, reason: str, *arguments: object) -> None:
+        """Logs the reason for which new connections wait: once, until a connection is accepted again."""
         if not self._short:
             self._short = True
-            self._short_log.warn(f"new connections wait: {why}", *arguments, listener=self._security.name)
+            self._short_log.warn(f"new connections wait: {reason}", *arguments, listener=self._security.name)
 
     def _throttle(self, client: socket.socket, duration_ms: int) -> None:
         """Keeps a connection unread, because its address is above its quota, and closes it after some time."""
@@ -305,8 +305,8 @@ async def resolve(host: str, loop: asyncio.AbstractEventLoop) -> list[tuple[int,
     """
     options: dict[str, int] = {"type": socket.SOCK_STREAM, "proto": socket.IPPROTO_TCP}
     try:  # a numeric address needs no resolver and no thread
-        found = socket.getaddrinfo(host or None, 0, flags=socket.AI_PASSIVE | socket.AI_NUMERICHOST, **options)
+        rows = socket.getaddrinfo(host or None, 0, flags=socket.AI_PASSIVE | socket.AI_NUMERICHOST, **options)
     except socket.gaierror:
-        found = await loop.getaddrinfo(host, 0, flags=socket.AI_PASSIVE, **options)
+        rows = await loop.getaddrinfo(host, 0, flags=socket.AI_PASSIVE, **options)
     families = (socket.AF_INET, socket.AF_INET6)
-    return list(dict.fromkeys((int(row[0]), str(row[4][0])) for row in found if row[0] in families))
+    return list(dict.fromkeys((int(row[0]), str(row[4][0])) for row in rows if row[0] in families))

@@ -137,7 +137,7 @@ class ListenerSecurity:
 
 
 class Authentications:
-    """Counts the results of SASL exchanges.
+    """The counts of SASL exchanges by result.
 
     Attributes:
         results: number of exchanges by (mechanism, "authentication" or "reauthentication", "success" or "failure"). A
@@ -154,8 +154,8 @@ class Authentications:
     def ended(self, mechanism: str, *, again: bool, success: bool) -> None:
         """Counts an exchange that ended; `again` if the client was authenticated before."""
         kind = "reauthentication" if again else "authentication"
-        place = (mechanism or "none", kind, "success" if success else "failure")
-        self.results[place] = self.results.get(place, 0) + 1
+        key = (mechanism or "none", kind, "success" if success else "failure")
+        self.results[key] = self.results.get(key, 0) + 1
 
 
 class ServerKeys:

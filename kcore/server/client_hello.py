@@ -30,7 +30,7 @@ _CURVES: Final = frozenset({23, 24, 25, 29, 30})
 
 
 class FirstMessage(Enum):
-    """The kinds of first messages."""
+    """The kinds of first messages of a TLS handshake."""
 
     PROMPT = auto()
     """The server signs when it gets the message."""
@@ -47,7 +47,7 @@ class _MalformedError(Exception):
 
 
 class _Reader:
-    """Reads numbers and blocks with a length in front of them."""
+    """A reader of numbers, and of blocks with a length in front of them."""
 
     __slots__ = ("_at", "_data")
 
@@ -88,7 +88,7 @@ def record_bytes(head: bytes) -> int:
 
 
 def classify(record: bytes) -> FirstMessage:
-    """Returns the kind of a first message: when the server has to sign, and if the key exchange costs too much."""
+    """Returns the kind of a first message: when the server signs, and if the key exchange costs too much."""
     try:
         return _classify(record)
     except _MalformedError:
@@ -134,7 +134,7 @@ def _classify(record: bytes) -> FirstMessage:
 
 
 def _numbers(block: _Reader) -> list[int]:
-    found = []
+    numbers = []
     while block:
-        found.append(block.number(2))
-    return found
+        numbers.append(block.number(2))
+    return numbers

@@ -72,7 +72,7 @@ class ClusterMember:
             OSError: the node cannot listen.
         """
         await self._start(self.node)
-        self._task = asyncio.create_task(self._registered_again())
+        self._task = asyncio.create_task(self._restart_incarnations())
 
     async def _start(self, node: ClusterNode) -> None:
         """Starts an incarnation; ends it again if that fails."""
@@ -100,7 +100,7 @@ class ClusterMember:
         if detach is not None:
             await detach()
 
-    async def _registered_again(self) -> None:
+    async def _restart_incarnations(self) -> None:
         """Starts the next incarnation whenever one has ended."""
         node_id = self._config.node_id
         while True:

@@ -104,7 +104,7 @@ class ClusterNode:
         driver.when_broken(self.ended.set)
         engine.when_fenced(self.ended.set)
         run = ThreadRunner(driver, engine.store_time)
-        renew = ThreadRunner(driver, engine.store_time) if store.renews_beside else run
+        renew = ThreadRunner(driver, engine.store_time) if store.renews_concurrently else run
         engine.use(run=run, renew=renew, peers=self._made_peers(driver, engine))
         self._server = Server(driver, self.listeners)
         await self._server.start()

@@ -55,7 +55,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         client_host: the client's address prefixed with a slash, as Kafka shows it.
         principal: the client's principal.
         unread_bytes: response bytes that the peer has not read, as last reported to `ResponseMemory`.
-        taken_s: the last time, on the loop's clock, at which the peer was seen to have read something.
+        taken_s: the time of the last check at which the peer had read bytes, on the loop's clock.
     """
 
     __slots__ = (
@@ -418,10 +418,10 @@ class Connection(ConnectionCore, asyncio.Protocol):
 
     # ---- closing
 
-    def _refuse(self, why: str) -> None:
+    def _refuse(self, reason: str) -> None:
         """Sends the responses in front, then closes the connection: the protocol has no frame for errors."""
         self.server.client_log.log(
-            logging.WARNING, self.client_host, "connection from %s closed: %s", self.client_host, why,
+            logging.WARNING, self.client_host, "connection from %s closed: %s", self.client_host, reason,
             connection=self.connection_id,
         )  # fmt: skip
         self.server.refused_requests += 1

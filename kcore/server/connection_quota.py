@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ConnectionQuota:
-    """Counts the server's connections in total and per client address, from accept to close.
+    """The counts of the server's connections in total and per client address, from accept to close.
 
     Args:
         config: contains the limits `max.connection*`, which may change at any time.
@@ -72,8 +72,8 @@ class ConnectionQuota:
     def limit_of(self, host: str) -> int:
         """Returns the maximum number of connections of an address."""
         config = self._config
-        text, limit = config.max_connections_per_ip_overrides, config.max_connections_per_ip
-        return connection_overrides(text).get(host[1:], limit) if text else limit
+        overrides, limit = config.max_connections_per_ip_overrides, config.max_connections_per_ip
+        return connection_overrides(overrides).get(host[1:], limit) if overrides else limit
 
     def creation_pause_ms(self, now_ms: int) -> int:
         """Counts a new connection for `max.connection.creation.rate`; returns the time until the next may be accepted.
@@ -104,9 +104,9 @@ class ConnectionQuota:
 
     def release(self, host: str) -> None:
         """Uncounts a connection."""
-        left = self.by_host[host] - 1
-        if left:
-            self.by_host[host] = left
+        remaining = self.by_host[host] - 1
+        if remaining:
+            self.by_host[host] = remaining
         else:
             del self.by_host[host]
         self.total -= 1
@@ -124,7 +124,7 @@ class ConnectionQuota:
 
 
 class ListenerQuota:
-    """Counts the connections of one listener for its own limits, and for those of the server.
+    """The count of one listener's connections, for the limits of the listener and of the server.
 
     As in Kafka, `listener.name.NAME.max.connections` and `listener.name.NAME.max.connection.creation.rate` apply beside
     the settings without a prefix.

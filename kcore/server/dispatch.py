@@ -205,7 +205,7 @@ class Dispatch:
         return served
 
     def unsupported(self, api_key: int, version: int) -> tuple[Any, Served, int]:
-        """Returns the response to a request that `find` does not know: only ApiVersions has one, in version 0
+        """Returns the response to a request for which `find` returns None: only ApiVersions has one, in version 0
         (KIP-511).
 
         Returns:

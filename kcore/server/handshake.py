@@ -356,7 +356,7 @@ class Handshakes:
         if client.signs_late and self._late >= MAX_LATE:
             client.socket.close()
             self._fail(client.host)
-            self._log_abort(client.host, "too many clients have not sent a message with which the server can go on")
+            self._log_abort(client.host, "too many handshakes wait for a second message of their clients")
             return
         try:
             client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)

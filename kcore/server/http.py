@@ -66,7 +66,7 @@ UNKNOWN: Final[Page] = (404, JSON, "null\n")
 
 
 class HttpServer:
-    """Serves the console, /metrics, /healthz and /readyz.
+    """The HTTP server of the console, /metrics, /healthz and /readyz.
 
     Args:
         observer: reads the engine.
@@ -161,7 +161,7 @@ class HttpServer:
         missing = self.observer.not_ready()
         if not missing:
             return 200, PLAIN, "ready\n"
-        return 503, PLAIN, "".join(f"{what}: {count} {state}\n" for (what, state), count in missing.items())
+        return 503, PLAIN, "".join(f"{topic}: {count} {state}\n" for (topic, state), count in missing.items())
 
 
 def _is_address(text: str) -> bool:

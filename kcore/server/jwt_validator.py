@@ -168,7 +168,7 @@ def _usable_keys(rows: list[Any]) -> Iterator[IssuerKey]:
 
 
 class SecureRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, but none from https to http: a response without TLS could have been changed."""
+    """A redirect handler that refuses to go from https to http: a response without TLS could have been changed."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
@@ -199,7 +199,7 @@ class _SecureConnection(_Connection, http.client.HTTPSConnection):
 
 
 class _Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
-    """Opens http and https URLs with connections that a `ReadLimit` ends."""
+    """A handler of http and https URLs that makes connections with a `ReadLimit`."""
 
     def __init__(self, limit: ReadLimit) -> None:
         super().__init__()
@@ -215,10 +215,10 @@ class _Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
 
 
 class ReadLimit:
-    """Ends the connections of one read after a time.
+    """The time limit of one read, which ends its connections.
 
-    A time limit of a socket applies to each single receive. An issuer that sends a byte now and then would therefore
-    hold the login for ever, and all others that wait for its keys.
+    A time limit of a socket applies to each single receive. An issuer that sends single bytes slowly would therefore
+    block the login without limit, and all other logins that wait for its keys.
 
     Args:
         limit_s: the time from the `with` on, in seconds.
@@ -285,7 +285,7 @@ def _read(url: str) -> bytes:
 
 
 class JwtValidator:
-    """Checks signature, times, issuer and audience of a token, and returns the user that it names.
+    """The validator of JSON Web Tokens: checks signature, times, issuer and audience, and returns the user.
 
     As in Kafka, a token must have a time of issue and an expiry.
 

@@ -109,8 +109,8 @@ def _file_of(data: bytes) -> Iterator[str]:
 def _read(location: str) -> bytes:
     """Returns the bytes of a key store.
 
-    An administrator may name any path at run time, and the event loop reads it. A pipe would block the server for ever,
-    and a huge file would take its memory.
+    An administrator may name any path at run time, and the event loop reads it. A pipe would block the server, and a
+    huge file would take its memory.
 
     Raises:
         OSError: the file cannot be read, is not a regular file, or is larger than `MAX_STORE_BYTES`.
@@ -132,7 +132,7 @@ def _read(location: str) -> bytes:
 
 @contextlib.contextmanager
 def _copy_of(location: str) -> Iterator[str]:
-    """Yields the path of a bounded copy of a key store, so that OpenSSL never opens what an administrator names."""
+    """Yields the path of a bounded copy of a key store, so that OpenSSL never opens an administrator's path."""
     with _file_of(_read(location)) as path:
         yield path
 

@@ -63,7 +63,7 @@ def parse_listeners(config: Config) -> list[Listener]:
     }
     if unknown := advertised.keys() - listened.keys():
         raise ConfigError(f"advertised.listeners names {', '.join(sorted(unknown))}, which is not in listeners")
-    found = []
+    listeners = []
     for name, (host, port) in listened.items():
         advertised_host, advertised_port = advertised.get(name, (host, 0))
         if name in advertised and advertised_host in UNREACHABLE:
@@ -76,8 +76,8 @@ def parse_listeners(config: Config) -> list[Listener]:
         if advertised_host in ANYWHERE:
             advertised_host = own_address(advertised_host)
         protocol = protocol_of(name, config.listener_security_protocol_map)
-        found.append(Listener(name, host, port, advertised_host, advertised_port, protocol))
-    return found
+        listeners.append(Listener(name, host, port, advertised_host, advertised_port, protocol))
+    return listeners
 
 
 def own_address(host: str) -> str:

@@ -24,11 +24,11 @@ TOTAL_BURST: Final = 200
 TOTAL_PER_S: Final = 10
 
 MAX_ADDRESSES: Final = 1_000
-"""Addresses whose lines are counted; the one that caused its first line longest ago is forgotten first."""
+"""Maximum number of addresses whose lines are counted; the one whose first line is oldest is removed first."""
 
 
 class QuietLog:
-    """Logs a warning at most once every `QUIET_S`, with the number of suppressed warnings.
+    """A logger of at most one warning every `QUIET_S`, with the number of suppressed warnings.
 
     Args:
         clock: returns the time in seconds.
@@ -78,7 +78,7 @@ class _Budget:
 
 
 class ClientLog:
-    """Logs events of single clients, a bounded number of lines for each client address and in total.
+    """The logger of single clients' events, with a bounded number of lines for each client address and in total.
 
     The next line of an address has the number of suppressed lines.
 

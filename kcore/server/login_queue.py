@@ -19,7 +19,7 @@ logger = limited_logger(__name__)
 MAX_WAITING: Final = 1_000
 """Logins of one client address that wait for a thread or are postponed; a further one closes its connection."""
 RETRY_S: Final = 1.0
-"""Time after which a login is tried again for which no thread could be started, if no other one is running."""
+"""Time after which a login is tried again if no thread could be started, and no other login is running."""
 
 
 class Login:
@@ -42,9 +42,9 @@ class Login:
 class LoginQueue:
     """The tokens of one mechanism that wait for a thread.
 
-    The addresses take turns. The oldest and the newest login of an address are evaluated alternately. So old ones are
-    served in order, and a new one is not blocked by many that guess passwords. A login whose evaluation is postponed
-    holds no thread until it is evaluated again.
+    The addresses take turns. The oldest and the newest login of an address are evaluated alternately. So old logins are
+    served in order, and many password guesses do not block a new login. A login whose evaluation is postponed holds no
+    thread until it is evaluated again.
 
     Args:
         loop: the event loop; all methods run on its thread.

@@ -56,7 +56,7 @@ def _decoy_secret(engine: Engine) -> bytes:
         secret = secrets.token_bytes(DECOY_SECRET_BYTES)
         engine.log.put_meta(DECOY_SECRET_META, secret)
         try:
-            if engine.commit():  # an open write set is committed first: the pipeline must know of its commit
+            if engine.commit():  # the pipeline first commits an open write set, because it must handle the result
                 engine.log.commit()
         except LogError as error:
             logger.warning(

@@ -69,7 +69,7 @@ class RequestMemory:
         self._connections = connections
         self._loop = loop
         self._full = False
-        self._outdated: list[Connection] = []  # connections that do not know yet whether the memory is full
+        self._outdated: list[Connection] = []  # connections that were not yet notified whether the memory is full
         self._next: asyncio.Handle | None = None
 
     def claim(self, connection: Connection, size_bytes: int) -> None:

@@ -90,7 +90,7 @@ class ShardTotals:
 
 
 class Observer:
-    """Reads the metrics of a node on request.
+    """The reader of a node's metrics.
 
     Args:
         engine: the node's engine.
@@ -176,8 +176,8 @@ class Observer:
         missing: dict[tuple[str, str], int] = {}
         for shard in self.shards():
             if shard.state is not ShardState.ACTIVE:
-                place = (shard.topic, shard.state.value)
-                missing[place] = missing.get(place, 0) + 1
+                key = (shard.topic, shard.state.value)
+                missing[key] = missing.get(key, 0) + 1
         return missing
 
     # ---- read by the table
@@ -206,8 +206,8 @@ class Observer:
         """Counts groups by (kind, state)."""
         counts = {(kind.value, state): 0 for kind, states in GROUP_STATES.items() for state in states}
         for machine in self.machines():
-            for place, count in machine.groups.counts.items():
-                counts[place] = counts.get(place, 0) + count
+            for key, count in machine.groups.counts.items():
+                counts[key] = counts.get(key, 0) + count
         return counts
 
     def shard_states(self) -> Iterator[Sample]:

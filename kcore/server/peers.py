@@ -31,7 +31,7 @@ class TcpPeers:
 
     Args:
         driver: runs the engine; responses arrive in its rounds.
-        engine: knows the addresses of the nodes.
+        engine: has the addresses of the nodes.
         listener: the name of the listener that nodes use among themselves.
         secret: the secret with which this node has registered; it identifies the node to the others.
         security: TLS and SASL of its connections, or None.

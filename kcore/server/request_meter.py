@@ -25,7 +25,7 @@ NS_PER_COST = 1_000
 
 
 class RequestMeter:
-    """Serves requests, charges their time to their clients, and sets the throttle time of responses.
+    """The meter of requests: charges their time to their clients, and sets the throttle time of responses.
 
     As in Kafka, the time is that of the decision without waiting. It is charged when the response is complete; a
     request without a response (Produce, acks=0) is exempt.

@@ -84,7 +84,7 @@ class SecureConnection(Connection):
     def close(self) -> None:
         """Sends ready responses and closes the connection, once the peer has read so much that none is retained.
 
-        To encrypt all of them at once would hold the event loop for long.
+        Encrypting all of them at once would block the event loop.
         """
         if not self._closing:
             self._flush()

@@ -46,7 +46,7 @@ SHUTDOWN_POLL_S = 0.005  # interval at which the stop checks for that
 
 
 class Server:
-    """Serves Kafka clients over TCP.
+    """The TCP server of a node for Kafka clients.
 
     Args:
         driver: runs the engine on this event loop.
@@ -238,7 +238,7 @@ class Server:
                 connection.resume_requests()
 
     def _after_flush(self) -> None:
-        """Handles what the connections have reported while they sent the responses of the round."""
+        """Handles the end of a round, after the connections have sent its responses."""
         if lost_responses():
             self._close_lost()
         if self.responses is not None:

@@ -78,7 +78,7 @@ def _choose_ciphers(context: ssl.SSLContext, suites: tuple[str, ...]) -> None:
     try:
         context.set_ciphers(":".join(map(openssl_name, suites)))
     except ssl.SSLError:
-        raise ConfigError(f"ssl.cipher.suites={','.join(suites)}: OpenSSL knows none of them") from None
+        raise ConfigError(f"ssl.cipher.suites={','.join(suites)}: OpenSSL supports none of them") from None
 
 
 def openssl_name(suite: str) -> str:

@@ -1,4 +1,4 @@
-"""TLS sessions that do bounded work for what they receive.
+"""TLS sessions that bound the work for received messages without data.
 
 The event loops pass up to 256 KB to OpenSSL in one call. A client can fill them with 9,700 messages that change the key
 of the session (KeyUpdate, RFC 8446, 4.6.3). Each of these takes 27 µs, and no option of OpenSSL refuses them.
@@ -15,20 +15,20 @@ from kcore.process_logging import limited_logger
 logger = limited_logger(__name__)
 
 PIECE_BYTES: Final = 16_645
-"""Received bytes that OpenSSL gets at once, unless it has more than that: a record of the largest size."""
+"""Number of received bytes that are passed to OpenSSL at once: the size of the largest record."""
 
 RECORD_OVERHEAD_BYTES: Final = 22
 """Bytes of a record of TLS 1.3 besides its data: header, type, and authentication tag."""
 
 MAX_EXCESS_BYTES: Final = 24_576
-"""Received bytes of a session that were no data: one incomplete record, and 300 changes of the key."""
+"""Maximum number of received bytes of a session without data: one incomplete record, and 300 changes of the key."""
 
 
 _read: Callable[..., Any] = ssl.SSLObject.read
 
 
 class BoundedSession(ssl.SSLObject):
-    """A session that gets its input in pieces, and ends if its client sends much that is no data.
+    """A session that gets its input in pieces, and ends if its client sends too many bytes without data.
 
     Clients change the key after many gigabytes. They could pad their records, too, but no Kafka client does.
     """
@@ -69,7 +69,7 @@ class BoundedSession(ssl.SSLObject):
         """Reads data of one record.
 
         Raises:
-            ssl.SSLError: too many bytes were no data.
+            ssl.SSLError: the client has sent too many bytes without data.
         """
         outer, inner = self._outer, self._inner
         while True:

@@ -173,7 +173,7 @@ def _positions(engine: Engine, group_id: str) -> Iterator[Position]:
     machine = _machine(engine, group_id)
     if machine is None:
         return
-    for key, share in sorted(engine.share_partitions.by_group.get(group_id, {}).items(), key=_place_of):
+    for key, share in sorted(engine.share_partitions.by_group.get(group_id, {}).items(), key=_partition_of):
         partition = share.partition
         yield Position(partition.topic, key.partition, share.start_offset, partition.high_watermark, False)
     offsets = machine.offsets
@@ -188,7 +188,7 @@ def _positions(engine: Engine, group_id: str) -> Iterator[Position]:
             yield Position(topic, index, committed.committed_offset, -1 if end is None else end, pending)
 
 
-def _place_of(item: tuple[Any, Any]) -> tuple[str, int]:
+def _partition_of(item: tuple[Any, Any]) -> tuple[str, int]:
     return item[1].partition.topic, item[1].partition.index
 
 
