@@ -118,7 +118,7 @@ class MemoryCluster:
         for callback in list(self.listeners.values()):
             callback()
 
-    def unfenced(self, node_id: int, session: int) -> None:
+    def require_unfenced(self, node_id: int, session: int) -> None:
         """Refuses a fenced incarnation.
 
         Raises:
@@ -220,7 +220,7 @@ class MemorySharedStorage(SharedStorage):
     def _check(self, write_set: WriteSet) -> None:
         """Refuses a write set of a fenced node, of partitions that it does not lead, or with invalid changes."""
         cluster = self._cluster
-        cluster.unfenced(self._node_id, self._session)
+        cluster.require_unfenced(self._node_id, self._session)
         owned = [Leadership(sealed.key, sealed.log.owned_epoch) for sealed in write_set.partitions]
         changes = write_set.cluster
         if changes is not None:
@@ -242,7 +242,7 @@ class MemorySharedStorage(SharedStorage):
         self._intercept("adopt")
         cluster = self._cluster
         with cluster.lock:
-            cluster.unfenced(self._node_id, self._session)
+            cluster.require_unfenced(self._node_id, self._session)
             cluster.require_leader(self._node_id, partitions)
             return [found for key, _ in partitions if (found := cluster.data.look_up(key)) is not None]
 
@@ -293,7 +293,7 @@ class MemorySharedStorage(SharedStorage):
         self._intercept("reclaim")
         cluster = self._cluster
         with cluster.lock:
-            cluster.unfenced(self._node_id, self._session)
+            cluster.require_unfenced(self._node_id, self._session)
             keys = cluster.data.keys_by_number()
             cluster.require_leader(
                 self._node_id,
@@ -302,7 +302,7 @@ class MemorySharedStorage(SharedStorage):
             return cluster.data.reclaim(tasks, max_entries)
 
     def stray_entries(self, known: dict[int, PartitionKey]) -> list[Finding]:
-        """Implements `Storage.stray_entries`: a node does not know the partitions of others, so it finds none."""
+        """Implements `Storage.stray_entries`. It finds none: `known` lacks the partitions of other nodes."""
         return []
 
     def sync(self) -> None:
@@ -322,7 +322,7 @@ class MemoryClusterStore(ClusterStore):
 
     __slots__ = ("_cluster", "_node_id", "_storage")
 
-    renews_beside = True
+    renews_concurrently = True
 
     def __init__(self, cluster: MemoryCluster) -> None:
         self._cluster = cluster
@@ -413,7 +413,7 @@ class MemoryClusterStore(ClusterStore):
         self._intercept("take_controller")
         cluster = self._cluster
         with cluster.lock:
-            cluster.unfenced(node.holder, node.epoch)
+            cluster.require_unfenced(node.holder, node.epoch)
             row = cluster.controller
             if row is None:
                 row = cluster.controller = _Lease(CONTROLLER_LEASE, node.holder)

@@ -165,13 +165,13 @@ class ClusterStore(ABC):
     * LogError: the store refuses the call for another reason, such as a missing permission or an unknown schema.
 
     Attributes:
-        renews_beside: True if a thread may call `renew` while another thread runs any other method. A slow call then
-            delays no renewal.
+        renews_concurrently: True if a thread may call `renew` while another thread runs any other method. A slow call
+            then delays no renewal.
     """
 
     __slots__ = ()
 
-    renews_beside: ClassVar[bool] = False
+    renews_concurrently: ClassVar[bool] = False
 
     @abstractmethod
     def cluster_id(self) -> str:

@@ -81,9 +81,9 @@ def test_migration_applies_only_the_missing_versions(url: str, monkeypatch: pyte
 def test_newer_version_is_refused_by_nodes_and_by_the_command(url: str) -> None:
     create(url)
     connect(url).execute("INSERT INTO kcore_schema (version) VALUES (7)")
-    with pytest.raises(LogError, match="has version 7, and this kcore knows versions up to 1"):
+    with pytest.raises(LogError, match="has version 7, and this kcore supports versions up to 1"):
         connect(url)
-    with pytest.raises(ConfigError, match="has version 7, and this kcore knows versions up to 1"):
+    with pytest.raises(ConfigError, match="has version 7, and this kcore supports versions up to 1"):
         create(url)
 
 

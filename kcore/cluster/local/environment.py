@@ -33,7 +33,7 @@ class SharedEnvironment(LmdbEnvironment):
     """An environment with the database of nodes and leaders, and with transactions that have a time limit.
 
     LMDB's own lock for writers has no time limit. This object takes a file lock with a time limit before it, so a
-    stopped process delays the others, but does not block them for ever.
+    stopped process delays the others, but cannot block them.
 
     Args:
         path: the data folder.
@@ -95,7 +95,10 @@ class SharedEnvironment(LmdbEnvironment):
             )
 
     def _lock_file_identity(self) -> str:
-        """Returns the inode number of LMDB's lock file; "" if there is none. No other file gets it while it is open."""
+        """Returns the inode number of LMDB's lock file; "" if there is no such file.
+
+        No other file gets this number while the file is open.
+        """
         try:
             return str(os.stat(os.path.join(self.path, LMDB_LOCK_NAME)).st_ino)
         except FileNotFoundError:
@@ -152,7 +155,7 @@ class SharedEnvironment(LmdbEnvironment):
                 raise log_error(error, doing, os.path.join(self.path, DATA_NAME)) from error
 
     def forget_dead_readers(self) -> None:
-        """Lets LMDB reuse the pages that a process read when it died."""
+        """Lets LMDB reuse the pages of read transactions whose processes have died."""
         with self.gate:
             self.env.reader_check()
 

@@ -104,7 +104,7 @@ class LifeLock:
             self.end()
             raise OSError(f"{self._path} is locked by another process")
         os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, f"{os.getpid()}\n".encode("ascii"), 0)  # for people, as in kcore.lock
+        os.pwrite(self._fd, f"{os.getpid()}\n".encode("ascii"), 0)  # for operators, as in kcore.lock
 
     def __del__(self) -> None:
         self.end()

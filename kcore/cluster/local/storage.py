@@ -223,14 +223,14 @@ class LocalStorage(LmdbReader, SharedStorage):
 
     def _load(self, txn: Any, key: PartitionKey) -> StoredPartition:
         """Reads a partition, with the batches that are still in this node's journal."""
-        found = load_partition(txn, self._environment, self._environment.path, key)
-        if found is None:
+        partition = load_partition(txn, self._environment, self._environment.path, key)
+        if partition is None:
             raise CorruptLogError(key, None, "the store has a leader of the partition, but not the partition")
         for waiting in self._journal.waiting():
-            batches = waiting.get(found.meta.number)
+            batches = waiting.get(partition.meta.number)
             if batches:
-                found = found._replace(end_offset=max(found.end_offset, last_offset(batches[-1][1]) + 1))
-        return found
+                partition = partition._replace(end_offset=max(partition.end_offset, last_offset(batches[-1][1]) + 1))
+        return partition
 
     def look_up(self, key: PartitionKey) -> StoredPartition | None:
         """Implements `SharedStorage.look_up`. The metadata log is never in a journal; others are moved out of it."""
@@ -244,10 +244,10 @@ class LocalStorage(LmdbReader, SharedStorage):
             leader = -1 if key == METADATA else rows.live_leader(key)
             return self._load(txn, key) if leader in (-1, self._node_id) else leader
 
-        found = environment.read(work, "reading an end")
-        if not isinstance(found, int):
-            return found
-        leader = found
+        result = environment.read(work, "reading an end")
+        if not isinstance(result, int):
+            return result
+        leader = result
 
         def move(txn: Any) -> None:
             if move_node_journal(txn, environment, environment.path, leader, end=False):
@@ -488,7 +488,7 @@ class LocalStorage(LmdbReader, SharedStorage):
 
         def work(txn: Any) -> list[Finding]:
             stored, _, _ = load_partitions(txn, environment, environment.path, True)
-            return stray_numbers(txn, environment, {found.meta.number: found.key for found in stored})
+            return stray_numbers(txn, environment, {partition.meta.number: partition.key for partition in stored})
 
         return environment.read(work, "looking for stray batches")
 

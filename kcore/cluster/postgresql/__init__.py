@@ -31,7 +31,7 @@ def initialise(url: str, node_role: str | None = None) -> Initialised:
     try:
         session = sessions.connect("init", check_schema=False)
         try:
-            found = warnings(session.connection, "fsync", sessions.host_count)
+            server_warnings = warnings(session.connection, "fsync", sessions.host_count)
             before, after = schema.create(session.connection, node_role)
         finally:
             sessions.discard(session)
@@ -39,6 +39,6 @@ def initialise(url: str, node_role: str | None = None) -> Initialised:
         sessions.close()
     store = PostgresClusterStore(url)
     try:
-        return Initialised(store.cluster_id(), before, after, tuple(found))
+        return Initialised(store.cluster_id(), before, after, tuple(server_warnings))
     finally:
         store.close()

@@ -28,7 +28,7 @@ _pack_length: Final = struct.Struct("!I").pack
 
 
 class _IntegersDumper(Dumper):
-    """Writes a list of Python integers as `bigint[]`."""
+    """The dumper of lists of Python integers as `bigint[]`."""
 
     format = Format.BINARY
     oid = INT8_ARRAY
@@ -41,7 +41,7 @@ class _IntegersDumper(Dumper):
 
 
 class _BytesDumper(Dumper):
-    """Writes a list of byte strings as `bytea[]`."""
+    """The dumper of lists of byte strings as `bytea[]`."""
 
     format = Format.BINARY
     oid = BYTEA_ARRAY
@@ -55,7 +55,7 @@ class _BytesDumper(Dumper):
 
 
 class ListDumper(Dumper):
-    """Writes a list whose elements have one type: integers, byte strings, or what psycopg's own dumper knows.
+    """The dumper of lists whose elements have one type: integers, byte strings, or a type of psycopg's own dumper.
 
     The first element decides, so a list of integers has no None. An empty list has no type of its own.
     """
@@ -81,4 +81,4 @@ class ListDumper(Dumper):
 
     def dump(self, obj: list[Any]) -> Buffer:
         """Raises AssertionError: psycopg never calls it."""
-        raise AssertionError("psycopg asks `upgrade` for the dumper of each list")
+        raise AssertionError("psycopg calls `upgrade` for the dumper of each list")

@@ -22,10 +22,9 @@ STOP_CHECK_S: Final = 5.0
 
 
 class Listener:
-    """Calls a function for each notification of channel `kcore`, and after each connection.
+    """The thread that calls a function for each notification of channel `kcore`, and after each connection.
 
-    Notifications of the time without a connection are lost, so the function is called when it is back. It runs on the
-    listener's thread.
+    Notifications are lost while there is no connection, so the function is called after each reconnection.
     """
 
     def __init__(self, sessions: Sessions, callback: Callable[[], None]) -> None:

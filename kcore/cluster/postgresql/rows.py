@@ -1,4 +1,4 @@
-"""Converts rows of the tables, and detects rows that something else than kcore has changed.
+"""Converts rows of the tables, and detects rows that another program has changed.
 
 kcore writes no NULL and no value of a wrong size, and the schema forbids most of them. But an operator may have changed
 a row or a column, and a restored backup may lack rows. Each error names the table, the row, and the partition.
@@ -36,16 +36,16 @@ def _fault(columns: Sequence[tuple[str, Any, type]]) -> str | None:
 
 
 def _key_fault(topic_id: Any, partition: Any) -> str | None:
-    found = _fault((("topic_id", topic_id, bytes), ("partition", partition, int)))
-    if found is None and len(topic_id) != TOPIC_ID_BYTES:
-        found = f"column topic_id has {len(topic_id)} bytes instead of {TOPIC_ID_BYTES}"
-    if found is None and not 0 <= partition <= MAX_PARTITION:
-        found = f"column partition is {partition}"
-    return found
+    fault = _fault((("topic_id", topic_id, bytes), ("partition", partition, int)))
+    if fault is None and len(topic_id) != TOPIC_ID_BYTES:
+        fault = f"column topic_id has {len(topic_id)} bytes instead of {TOPIC_ID_BYTES}"
+    if fault is None and not 0 <= partition <= MAX_PARTITION:
+        fault = f"column partition is {partition}"
+    return fault
 
 
-def _row_error(table: str, row: str, what: str) -> LogError:
-    return LogError(f"PostgreSQL, table kcore.{table}, {row}: {what}", FailureReason.CORRUPT)
+def _row_error(table: str, row: str, fault: str) -> LogError:
+    return LogError(f"PostgreSQL, table kcore.{table}, {row}: {fault}", FailureReason.CORRUPT)
 
 
 def read_partition(row: Row) -> StoredPartition:
@@ -58,22 +58,22 @@ def read_partition(row: Row) -> StoredPartition:
     key = PartitionKey(topic_id, partition)
     meta = _meta(key, number, encoded)
     if base is not None:
-        found = _fault((("last_offset", last, int), ("batch", header, bytes)))
-        if found is None and len(header) == HEADER_SIZE and last != last_offset(header):
-            found = f"column last_offset is {last}, and the batch ends at {last_offset(header)}"
-        if found is not None:
-            raise CorruptLogError(key, base, f"PostgreSQL, table kcore.batches, number {number}: {found}")
+        fault = _fault((("last_offset", last, int), ("batch", header, bytes)))
+        if fault is None and len(header) == HEADER_SIZE and last != last_offset(header):
+            fault = f"column last_offset is {last}, and the batch ends at {last_offset(header)}"
+        if fault is not None:
+            raise CorruptLogError(key, base, f"PostgreSQL, table kcore.batches, number {number}: {fault}")
     end = max(meta.log_start_offset, 0 if last is None else last + 1)
-    kept = None if meta.snapshot is None else meta.snapshot.offset
+    snapshot_offset = None if meta.snapshot is None else meta.snapshot.offset
     garbage = first_last is not None and first_last < meta.log_start_offset
-    return StoredPartition(key, meta, end, garbage or any(offset != kept for offset in snapshots or ()))
+    return StoredPartition(key, meta, end, garbage or any(offset != snapshot_offset for offset in snapshots or ()))
 
 
 def _meta(key: PartitionKey, number: int, encoded: Any) -> PartitionMeta:
     where = f"PostgreSQL, table kcore.partitions, number {number}"
-    found = _fault((("meta", encoded, bytes),))
-    if found is not None:
-        raise CorruptLogError(key, None, f"{where}: {found}")
+    fault = _fault((("meta", encoded, bytes),))
+    if fault is not None:
+        raise CorruptLogError(key, None, f"{where}: {fault}")
     try:
         meta = PartitionMeta.decode(encoded)
     except ValueError as error:
@@ -96,9 +96,9 @@ def read_batches(key: object, rows: Sequence[Row]) -> list[tuple[int, bytes]]:
     batches: list[tuple[int, bytes]] = []
     for base, batch in rows:
         if type(base) is not int or type(batch) is not bytes:
-            found = _fault((("base_offset", base, int), ("batch", batch, bytes)))
+            fault = _fault((("base_offset", base, int), ("batch", batch, bytes)))
             offset = base if type(base) is int else None
-            raise CorruptLogError(key, offset, f"PostgreSQL, table kcore.batches: {found}")
+            raise CorruptLogError(key, offset, f"PostgreSQL, table kcore.batches: {fault}")
         batches.append((base, batch))
     return batches
 
@@ -108,12 +108,12 @@ def read_summaries(key: object, rows: Sequence[Row]) -> list[BatchSummary]:
     names = ("base_offset", "last_offset", "max_timestamp", "batch")
     summaries = []
     for row in rows:
-        found = _fault([(name, value, int) for name, value in zip(names, row, strict=True)])
-        if found is None and row[1] < row[0]:
-            found = f"column last_offset is {row[1]}"
-        if found is not None:
+        fault = _fault([(name, value, int) for name, value in zip(names, row, strict=True)])
+        if fault is None and row[1] < row[0]:
+            fault = f"column last_offset is {row[1]}"
+        if fault is not None:
             raise CorruptLogError(
-                key, row[0] if type(row[0]) is int else None, f"PostgreSQL, table kcore.batches: {found}"
+                key, row[0] if type(row[0]) is int else None, f"PostgreSQL, table kcore.batches: {fault}"
             )
         summaries.append(BatchSummary(*row))
     return summaries
@@ -126,10 +126,10 @@ def read_leader(row: Row) -> PartitionLeader:
         LogError: the row was changed.
     """
     number, topic_id, partition, leader, epoch = row
-    found = _fault((("number", number, int),)) or _key_fault(topic_id, partition)
-    found = found or _fault((("leader", leader, int), ("leader_epoch", epoch, int)))
-    if found is not None:
-        raise _row_error("partitions", f"number {number}", found)
+    fault = _fault((("number", number, int),)) or _key_fault(topic_id, partition)
+    fault = fault or _fault((("leader", leader, int), ("leader_epoch", epoch, int)))
+    if fault is not None:
+        raise _row_error("partitions", f"number {number}", fault)
     return PartitionLeader(number, PartitionKey(topic_id, partition), leader, epoch)
 
 
@@ -140,14 +140,14 @@ def read_node(row: Row) -> RegisteredNode:
         LogError: the row of the node or of its lease was changed.
     """
     node_id, is_fenced, is_draining, description, *lease = row
-    found = _fault((("session", is_fenced, bool), ("draining", is_draining, bool), ("description", description, bytes)))
-    if found is None:
+    fault = _fault((("session", is_fenced, bool), ("draining", is_draining, bool), ("description", description, bytes)))
+    if fault is None:
         try:
             described = NodeDescription.decode(description)
         except ValueError as error:
-            found = f"column description is {error}"
-    if found is not None:
-        raise _row_error("nodes", f"node_id {node_id}", found)
+            fault = f"column description is {error}"
+    if fault is not None:
+        raise _row_error("nodes", f"node_id {node_id}", fault)
     return RegisteredNode(node_id, read_lease(lease), is_fenced, is_draining, described)
 
 
@@ -158,9 +158,9 @@ def read_lease(row: Sequence[Any]) -> Lease:
         LogError: the row was changed.
     """
     name, holder, epoch, left_ms = row
-    found = _fault((("holder", holder, int), ("epoch", epoch, int), ("expires_at", left_ms, int)))
-    if found is not None:
-        raise _row_error("leases", f"name {name!r}", found)
+    fault = _fault((("holder", holder, int), ("epoch", epoch, int), ("expires_at", left_ms, int)))
+    if fault is not None:
+        raise _row_error("leases", f"name {name!r}", fault)
     return Lease(name, holder, epoch, left_ms)
 
 
@@ -170,9 +170,9 @@ def read_value(table: str, row: str, value: Any) -> bytes:
     Raises:
         LogError: it is something else.
     """
-    found = _fault((("value", value, bytes),))
-    if found is not None:
-        raise _row_error(table, row, found)
+    fault = _fault((("value", value, bytes),))
+    if fault is not None:
+        raise _row_error(table, row, fault)
     return bytes(value)
 
 
@@ -183,13 +183,13 @@ def read_name(row: Row) -> str:
         LogError: the row was changed.
     """
     (name,) = row
-    found = _fault((("name", name, bytes),))
-    if found is None:
+    fault = _fault((("name", name, bytes),))
+    if fault is None:
         try:
             return str(name.decode())
         except UnicodeDecodeError:
-            found = "column name is not UTF-8"
-    raise _row_error("named_values", f"name {name!r}", found)
+            fault = "column name is not UTF-8"
+    raise _row_error("named_values", f"name {name!r}", fault)
 
 
 def read_next_number(value: Any) -> int:
@@ -199,8 +199,8 @@ def read_next_number(value: Any) -> int:
         LogError: the row of the cluster is missing or was changed.
     """
     if type(value) is not int or value < 1:
-        found = "the row is missing, or column next_number is NULL" if value is None else f"next_number is {value!r}"
-        raise _row_error("cluster", "its only row", found)
+        fault = "the row is missing, or column next_number is NULL" if value is None else f"next_number is {value!r}"
+        raise _row_error("cluster", "its only row", fault)
     return value
 
 

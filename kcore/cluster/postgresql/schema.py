@@ -150,7 +150,7 @@ def _version(connection: Connection[Any]) -> int:
 
 def _newer(version: int) -> str:
     return (
-        f"the schema of the cluster has version {version}, and this kcore knows versions up to {VERSION}: "
+        f"the schema of the cluster has version {version}, and this kcore supports versions up to {VERSION}: "
         "install the kcore release that created it, or a newer one"
     )
 

@@ -70,18 +70,18 @@ def warnings(connection: Connection[Any], durability: str, host_count: int) -> l
     ).fetchone()
     assert row is not None, "a SELECT of values returns one row"
     standbys, max_connections, checksums, _ = row
-    found = []
+    texts = []
     if not standbys and durability == "fsync":
-        found.append(
+        texts.append(
             "synchronous_standby_names is empty: commits survive a crash of the primary, but a failover to a standby "
             "may lose acknowledged ones"
         )
     if not standbys and host_count > 1:
-        found.append(
+        texts.append(
             f"the URL has {host_count} hosts, and no standby is synchronous: a failover may go back to an older log"
         )
     if max_connections < MIN_CONNECTIONS:
-        found.append(f"max_connections is {max_connections}: a node uses up to 12")
+        texts.append(f"max_connections is {max_connections}: a node uses up to 12")
     if not checksums:
-        found.append("data_checksums is off: PostgreSQL does not detect damaged pages")
-    return found
+        texts.append("data_checksums is off: PostgreSQL does not detect damaged pages")
+    return texts

@@ -86,7 +86,7 @@ class Session:
     def __init__(self, connection: Connection[Row]) -> None:
         self.connection = connection
         self.is_doubtful = False
-        self._is_interrupted = False  # an exception that is not the database's has ended a transaction
+        self._is_interrupted = False  # True after an exception from outside the database has ended a transaction
         self.deadline = 0.0
         # A descriptor of its own: psycopg closes its own one after an error, and the number may belong to another file.
         self._socket = socket.socket(fileno=os.dup(connection.fileno()))
@@ -190,10 +190,10 @@ class Session:
 
 
 class Watchdog:
-    """Ends sessions whose call takes too long.
+    """The thread that ends sessions whose call takes too long.
 
-    A time limit of the server does not suffice. Behind a broken network a call would wait for ever, and a commit that
-    waits for a standby has no limit. To cancel the call is wrong, see `Session.is_doubtful`.
+    A time limit of the server does not suffice. Behind a broken network a call would never return, and a commit that
+    waits for a standby has no limit. Cancelling the call would be wrong, see `Session.is_doubtful`.
     """
 
     def __init__(self) -> None:
@@ -220,7 +220,7 @@ class Watchdog:
         thread = threading.Thread(target=self._run, name="kcore-postgresql-watchdog", daemon=True)
         try:
             thread.start()
-        except RuntimeError as error:  # without it, a call could take for ever
+        except RuntimeError as error:  # without the thread, a call would have no time limit
             raise StoreUnavailableError(f"PostgreSQL: the thread for time limits cannot start: {error}") from error
         return thread
 
@@ -244,7 +244,7 @@ class Watchdog:
 
 
 class Sessions:
-    """The connections of one node or command, and their common knowledge: the highest timeline that one of them saw.
+    """The connections of one node or command, and the highest timeline that any of them has seen.
 
     Args:
         url: the URL of the database, with one or several hosts.
@@ -452,9 +452,9 @@ class Sessions:
         """
         if self.node_id >= 0:
             with self._lock:
-                kept = [each.backend for each in self._open]
+                open_backends = [each.backend for each in self._open]
             with self.watchdog.limit(session, self.timeout_s):
-                session.execute(END_BACKENDS, (f"kcore/{self.node_id}/%", kept))
+                session.execute(END_BACKENDS, (f"kcore/{self.node_id}/%", open_backends))
 
     # -- the end
 

@@ -86,18 +86,18 @@ class PostgresStorage(SharedStorage):
         ]
 
         def work(session: Session) -> tuple[list[Row], list[Row]]:
-            node, found, _ = session.transact(statements)
-            return node.fetchall(), found.fetchall()
+            node, looked_up, _ = session.transact(statements)
+            return node.fetchall(), looked_up.fetchall()
 
         nodes, rows = self._run(work, "adopting partitions")
         if not nodes:
             raise FencedWriteError(f"node {node_id} is fenced", node=True)
         stored: dict[PartitionKey, StoredPartition] = {}
         for row in rows:
-            found = self._partition(row)
+            partition = self._partition(row)
             leader, leader_epoch, node_epoch = row[3:6]
-            if (leader, node_epoch) == (node_id, epoch) and Leadership(found.key, leader_epoch) in partitions:
-                stored[found.key] = found
+            if (leader, node_epoch) == (node_id, epoch) and Leadership(partition.key, leader_epoch) in partitions:
+                stored[partition.key] = partition
         refused = [key for key, _ in partitions if key not in stored]
         if refused:
             raise FencedWriteError(f"node {node_id} does not lead {', '.join(map(repr, refused[:5]))}", refused)
@@ -110,17 +110,17 @@ class PostgresStorage(SharedStorage):
             return self._confirmed[key]
 
         def work(session: Session) -> list[Row]:
-            found, _ = session.transact(
+            cursor, _ = session.transact(
                 [(sql.LOOK_UP, _key_columns([key])), (sql.READ_BARRIER, (self._identity.node_id,))]
             )
-            return found.fetchall()
+            return cursor.fetchall()
 
         rows = self._run(work, "reading an end")
         if not rows:
             self._confirmed.pop(key, None)
             return None
-        found = self._confirmed[key] = self._partition(rows[0])
-        return found
+        partition = self._confirmed[key] = self._partition(rows[0])
+        return partition
 
     def removed_numbers(self) -> tuple[list[int], int]:
         """Implements `SharedStorage.removed_numbers`."""
@@ -130,9 +130,9 @@ class PostgresStorage(SharedStorage):
         return list(removed), read_next_number(next_number)
 
     def _partition(self, row: Row) -> StoredPartition:
-        found = read_partition(row)
-        self._keys[found.meta.number] = found.key
-        return found
+        partition = read_partition(row)
+        self._keys[partition.meta.number] = partition.key
+        return partition
 
     # -- reading
 
@@ -239,7 +239,7 @@ class PostgresStorage(SharedStorage):
 
 
 class _NotLedError(Exception):
-    """Rolls a transaction of `reclaim` back."""
+    """A task of `reclaim` is about a partition that the node does not lead; its transaction is rolled back."""
 
     def __init__(self, node_id: int, partitions: list[PartitionKey]) -> None:
         super().__init__(f"node {node_id} does not lead {', '.join(map(repr, partitions[:5]))}")

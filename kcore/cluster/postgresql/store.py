@@ -46,12 +46,12 @@ class PostgresClusterStore(ClusterStore):
     Args:
         url: the URL of the database.
         durability: `fsync` or `os`, for rounds. Leases and leaders are always stored synchronously: a node must not
-            believe in a lease that a failover could lose.
+            rely on a lease that a failover could lose.
     """
 
     __slots__ = ("_calls", "_listener", "_renewals", "_sessions", "_storage", "_tokens")
 
-    renews_beside = True
+    renews_concurrently = True
 
     def __init__(self, url: str, durability: str = "fsync") -> None:
         self._sessions = Sessions(url, durability)
@@ -266,12 +266,12 @@ class PostgresClusterStore(ClusterStore):
         if highest is not None and isinstance(next_number, int) and highest >= next_number:
             detail = f"PostgreSQL, table kcore.cluster: next_number is {next_number}, and number {highest} exists"
             findings.append(Finding(None, None, "storage", detail))
-        for count, what in (
+        for count, message in (
             (values, "named_values: %d rows have no name or no value"),
             (leases, "leases: %d rows have no expires_at, and count as expired"),
         ):
             if count:
-                findings.append(Finding(None, None, "storage", f"PostgreSQL, table kcore.{what % count}"))
+                findings.append(Finding(None, None, "storage", f"PostgreSQL, table kcore.{message % count}"))
         return findings
 
     # -- notifications

@@ -40,7 +40,7 @@ def new_token() -> int:
 
 
 class RoundWriter:
-    """Stores the rounds of one incarnation of a node, one at a time.
+    """The writer of the rounds of one incarnation of a node, which stores them one at a time.
 
     After a lost connection the outcome of a round is unknown: the server may have stored it, may store it later, or may
     never have received it. `settle` finds out. It changes the node's session token. This change waits until the server
@@ -131,19 +131,19 @@ class RoundWriter:
 
     def _failed(self, session: Session, round_: Round, error: psycopg.Error) -> psycopg.Error:
         """Handles an error of a round; returns it if a repetition may succeed."""
-        what = reaction(error)
-        if session.connection.closed or what in (Reaction.LOST, Reaction.WRONG_SERVER):
+        kind = reaction(error)
+        if session.connection.closed or kind in (Reaction.LOST, Reaction.WRONG_SERVER):
             self._lose(session)
             raise UnknownOutcomeError(f"PostgreSQL, storing a round: {describe(error)}") from error
         self._unsettled_round = None  # the server has reported the failure of a statement, which aborts the transaction
-        if what is Reaction.RETRY:
+        if kind is Reaction.RETRY:
             return error
-        if what in (Reaction.FENCED, Reaction.DUPLICATE):
+        if kind in (Reaction.FENCED, Reaction.DUPLICATE):
             self._refuse(session, round_, error)
         raise log_error(error, "storing a round") from error
 
     def _refuse(self, session: Session, round_: Round, error: psycopg.Error | None = None) -> NoReturn:
-        """Raises the reason for which the server refused a round."""
+        """Raises the error that explains why the server refused a round."""
         try:
             with self._sessions.watchdog.limit(session, self._sessions.timeout_s):
                 node_id = self._identity.node_id
@@ -250,10 +250,10 @@ class RoundWriter:
         with session.transaction():
             connection.execute("SET LOCAL synchronous_commit = on")
             tokens = self._tokens[:-1]
-            found = session.execute(sql.NEW_SESSION, (token, node_id, epoch, tokens)).fetchone()
-            if found is None:
+            row = session.execute(sql.NEW_SESSION, (token, node_id, epoch, tokens)).fetchone()
+            if row is None:
                 # The node is fenced, so the round cannot be stored any more; it may have been stored before.
-                found = session.execute(sql.LAST_ROUND, (node_id, epoch)).fetchone()
+                row = session.execute(sql.LAST_ROUND, (node_id, epoch)).fetchone()
             parameters = {
                 **round_.checks(),
                 "numbers": [number for number, _ in bases],
@@ -264,7 +264,7 @@ class RoundWriter:
             expected = {**self._ends, **dict(bases)}
             ends = session.execute(sql.OWNED_ENDS, (list(expected), node_id, epoch)).fetchall()
             session.execute(sql.READ_BARRIER, (node_id,))
-        stored_round = None if found is None else int(found[0])
+        stored_round = None if row is None else int(row[0])
         if stored_round is not None and stored_round < self._round:
             raise StoreRewoundError(
                 f"PostgreSQL has only round {stored_round} of node {node_id}, but {self._round} was acknowledged: a "

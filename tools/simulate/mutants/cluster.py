@@ -38,7 +38,7 @@ def _long_lease() -> list[Patch]:
 
 def _fence_unchecked() -> list[Patch]:
     return [
-        (memory_store.MemoryCluster, "unfenced", lambda self, node_id, session: None),
+        (memory_store.MemoryCluster, "require_unfenced", lambda self, node_id, session: None),
         (memory_store.MemoryCluster, "require_leader", lambda self, node_id, partitions: None),
     ]
 
