@@ -78,10 +78,10 @@ class _Producer:
 
     def findings(self, observations: Iterable[Observation]) -> Iterator[Finding]:
         """Yields the findings of this producer from its sorted observations."""
-        for place, of_place in groupby(
+        for topic_partition, of_place in groupby(
             observations, key=lambda observation: (observation.target_topic, observation.target_partition)
         ):
-            topic, partition = place
+            topic, partition = topic_partition
             if topic is not None:
                 yield from self._place((topic, partition), of_place)
                 continue
@@ -142,7 +142,7 @@ class _Producer:
 
     # ---- one partition
 
-    def _place(self, place: PartitionTuple, observations: Iterable[Observation]) -> Iterator[Finding]:
+    def _place(self, topic_partition: PartitionTuple, observations: Iterable[Observation]) -> Iterator[Finding]:
         missing: list[Observation] = []  # decisions without a following marker
         extra: list[Observation] = []  # markers without a preceding decision
         balance: dict[Outcome, int] = {}  # markers minus decisions
@@ -166,14 +166,14 @@ class _Producer:
                 still_open.append(observation)
         if decision is not None and not matched:
             missing.append(decision)
-        missing = [one for one in missing if self._really(balance, one, -1)]
-        extra = [one for one in extra if self._really(balance, one, 1)]
-        yield from self._unlike(place, missing, extra)
+        missing = [one for one in missing if self._take_surplus(balance, one, -1)]
+        extra = [one for one in extra if self._take_surplus(balance, one, 1)]
+        yield from self._unmatched_findings(topic_partition, missing, extra)
         for observation in still_open:
-            yield from self._open(place, observation, missing)
+            yield from self._open(topic_partition, observation, missing)
 
     @staticmethod
-    def _really(balance: dict[Outcome, int], observation: Observation, sign: int) -> bool:
+    def _take_surplus(balance: dict[Outcome, int], observation: Observation, sign: int) -> bool:
         """Returns True if the balance has a surplus of this outcome, and removes it from the balance."""
         outcome = (observation.producer_epoch, observation.commit)
         if balance.get(outcome, 0) * sign <= 0:
@@ -181,27 +181,29 @@ class _Producer:
         _count(balance, outcome, -sign)
         return True
 
-    def _unlike(self, place: PartitionTuple, missing: list[Observation], extra: list[Observation]) -> Iterator[Finding]:
-        """Yields findings on unmatched decisions and markers."""
-        where = f"{place[0]}-{place[1]}"
-        left = []
+    def _unmatched_findings(
+        self, topic_partition: PartitionTuple, missing: list[Observation], extra: list[Observation]
+    ) -> Iterator[Finding]:
+        """Yields findings on unmatched decisions and markers; keeps in `missing` the decisions without a marker."""
+        where = f"{topic_partition[0]}-{topic_partition[1]}"
+        unmatched = []
         for decision in missing:
-            other = next((one for one in extra if one.producer_epoch == decision.producer_epoch), None)
-            if other is not None:
-                extra.remove(other)
+            marker = next((one for one in extra if one.producer_epoch == decision.producer_epoch), None)
+            if marker is not None:
+                extra.remove(marker)
                 yield finding(
                     "marker-contradicts-decision",
-                    [decision.evidence, other.evidence],
+                    [decision.evidence, marker.evidence],
                     f"The transaction of {decision.transactional_id} was {_done(decision)}, but its marker in {where} "
-                    f"says that it was {_done(other)}.",
+                    f"says that it was {_done(marker)}.",
                     transactional_id=decision.transactional_id,
                     producer_id=self._producer_id,
-                    about=place,
+                    about=topic_partition,
                 )
             elif decision.end_offset < 0:
                 self._unmarked.add((decision.transactional_id, decision.offset))
-            elif self._should_have_marker(place, decision):
-                left.append(decision)
+            elif self._should_have_marker(topic_partition, decision):
+                unmatched.append(decision)
                 yield finding(
                     "marker-missing",
                     [decision.evidence],
@@ -209,11 +211,11 @@ class _Producer:
                     f"marker in {where}.",
                     transactional_id=decision.transactional_id,
                     producer_id=self._producer_id,
-                    about=place,
+                    about=topic_partition,
                 )
-        missing[:] = left
+        missing[:] = unmatched
         for marker in extra:
-            if not self._should_have_decision(place, marker):
+            if not self._should_have_decision(topic_partition, marker):
                 continue
             yield finding(
                 "marker-without-transaction",
@@ -221,44 +223,46 @@ class _Producer:
                 f"A marker in {where} ends a transaction of producer {self._producer_id} in epoch "
                 f"{marker.producer_epoch} as {_done(marker)}, but no such transaction exists.",
                 producer_id=self._producer_id,
-                about=place,
+                about=topic_partition,
             )
 
-    def _should_have_marker(self, place: PartitionTuple, decision: Observation) -> bool:
-        span = self._logs.spans.get(place)
+    def _should_have_marker(self, topic_partition: PartitionTuple, decision: Observation) -> bool:
+        span = self._logs.spans.get(topic_partition)
         if span is None or decision.timestamp_ms < span.since_ms:
             return False
-        return self._is_behind(place, decision.end_ms)
+        return self._is_behind(topic_partition, decision.end_ms)
 
-    def _should_have_decision(self, place: PartitionTuple, marker: Observation) -> bool:
+    def _should_have_decision(self, topic_partition: PartitionTuple, marker: Observation) -> bool:
         logs = self._logs
         if logs.decisions_since_ms is None or (marker.producer_epoch, marker.commit) in self._unplaced:
             return False
         # The logs may have been copied one after the other: this log may contain markers of later decisions.
-        until_ms = logs.now_ms if place[0] == CONSUMER_OFFSETS else logs.decisions_until_ms
+        until_ms = logs.now_ms if topic_partition[0] == CONSUMER_OFFSETS else logs.decisions_until_ms
         for observation in self._ids:
             span = logs.spans.get((observation.topic, observation.partition))
             until_ms = until_ms if span is None else min(until_ms, span.newest_ms)
         return logs.decisions_since_ms <= marker.timestamp_ms <= until_ms
 
-    def _is_behind(self, place: PartitionTuple, since_ms: int) -> bool:
+    def _is_behind(self, topic_partition: PartitionTuple, since_ms: int) -> bool:
         """Returns True if a log continues after a time, or if that time is past the grace period."""
-        span = self._logs.spans.get(place)
+        span = self._logs.spans.get(topic_partition)
         late = self._logs.now_ms - since_ms > self._logs.grace_ms
         return late or (span is not None and span.newest_ms > since_ms)
 
     # ---- data that is open at the end
 
-    def _open(self, place: PartitionTuple, observation: Observation, missing: list[Observation]) -> Iterator[Finding]:
+    def _open(
+        self, topic_partition: PartitionTuple, observation: Observation, missing: list[Observation]
+    ) -> Iterator[Finding]:
         logs = self._logs
         if any(one.producer_epoch >= observation.producer_epoch for one in missing):
             return  # reported already
         owners = [one for one in self._ids if one.state != "Replaced"]
         owner = owners[0] if owners else next(iter(self._ids), None)
         if owner is None:
-            yield from self._orphan(place, observation)
+            yield from self._orphan(topic_partition, observation)
             return
-        name = f"{place[0]}-{place[1]}"
+        name = f"{topic_partition[0]}-{topic_partition[1]}"
         owner_id, since = owner.transactional_id, f"the transaction of producer {self._producer_id} in {name}"
         under_way = owner.state in PREPARED or (
             owner.state == NAMES[ONGOING] and owner.producer_epoch <= observation.producer_epoch
@@ -269,28 +273,33 @@ class _Producer:
             txn_log = logs.spans.get((owner.topic, owner.partition))
             if txn_log is not None and observation.timestamp_ms < txn_log.newest_ms:
                 sentence = f"{since} is open, but the transaction of {owner_id} does not include {name}."
-                yield self._of_open("data-outside-transaction", place, observation, owner, sentence)
-        elif self._is_behind(place, owner.timestamp_ms):
+                yield self._of_open("data-outside-transaction", topic_partition, observation, owner, sentence)
+        elif self._is_behind(topic_partition, owner.timestamp_ms):
             sentence = f"{since} is open, but {owner_id} is in {owner.state}, so the transaction has ended."
-            yield self._of_open("data-without-marker", place, observation, owner, sentence)
+            yield self._of_open("data-without-marker", topic_partition, observation, owner, sentence)
 
-    def _orphan(self, place: PartitionTuple, observation: Observation) -> Iterator[Finding]:
+    def _orphan(self, topic_partition: PartitionTuple, observation: Observation) -> Iterator[Finding]:
         """Yields findings on open data of a producer id that belongs to no transactional id."""
         logs = self._logs
-        since = f"the transaction of producer {self._producer_id} in {place[0]}-{place[1]}"
+        since = f"the transaction of producer {self._producer_id} in {topic_partition[0]}-{topic_partition[1]}"
         if logs.decisions_since_ms is None:
             age_ms = logs.now_ms - observation.timestamp_ms
             if age_ms > MAX_TIMEOUT_MS + logs.grace_ms:
                 sentence = f"{since} has been open for {age_ms} ms."
-                yield self._of_open("transaction-open-long", place, observation, None, sentence)
+                yield self._of_open("transaction-open-long", topic_partition, observation, None, sentence)
         elif not logs.knows_ids or logs.now_ms - observation.timestamp_ms <= logs.grace_ms:
             return
         elif observation.timestamp_ms - logs.grace_ms >= logs.decisions_since_ms:  # the log would have its start
             sentence = f"{since} is open, but no transactional id has this producer id."
-            yield self._of_open("data-without-transaction", place, observation, None, sentence)
+            yield self._of_open("data-without-transaction", topic_partition, observation, None, sentence)
 
     def _of_open(
-        self, kind: str, place: PartitionTuple, observation: Observation, owner: Observation | None, sentence: str
+        self,
+        kind: str,
+        topic_partition: PartitionTuple,
+        observation: Observation,
+        owner: Observation | None,
+        sentence: str,
     ) -> Finding:
         evidence = [observation.evidence] if owner is None else [owner.evidence, observation.evidence]
         return finding(
@@ -300,15 +309,15 @@ class _Producer:
             group_id=observation.group_id,
             transactional_id=None if owner is None else owner.transactional_id,
             producer_id=self._producer_id,
-            about=place,
+            about=topic_partition,
         )
 
 
 def _count(balance: dict[Outcome, int], outcome: Outcome, step: int) -> None:
     """Changes a balance. Removes zero entries: a producer has one epoch per transaction (KIP-890)."""
-    left = balance.get(outcome, 0) + step
-    if left:
-        balance[outcome] = left
+    count = balance.get(outcome, 0) + step
+    if count:
+        balance[outcome] = count
     else:
         del balance[outcome]
 

@@ -17,32 +17,32 @@ class Log:
         topic: its topic.
         partition: its number.
         history: tracks which parts of the log are missing.
-        say: receives findings and observations.
+        emit: receives findings and observations.
     """
 
-    __slots__ = ("count", "history", "partition", "say", "topic")
+    __slots__ = ("count", "emit", "history", "partition", "topic")
 
     def __init__(
-        self, topic: str, partition: int, history: History, say: Callable[[Finding | Observation], None]
+        self, topic: str, partition: int, history: History, emit: Callable[[Finding | Observation], None]
     ) -> None:
         self.topic = topic
         self.partition = partition
         self.history = history
-        self.say = say
+        self.emit = emit
         self.count = 0
 
     def at(self, offset: int, timestamp_ms: int = -1) -> Evidence:
         """Returns a position in this log as evidence."""
         return Evidence(self.topic, self.partition, offset, timestamp_ms)
 
-    def here(self, row: EventRow) -> Evidence:
+    def evidence_of(self, row: EventRow) -> Evidence:
         """Returns a row's position as evidence."""
         return Evidence(self.topic, self.partition, row.offset, row.timestamp_ms)
 
-    def found(self, kind: str, evidence: list[Evidence], sentence: str, **about: Any) -> None:
+    def report(self, kind: str, evidence: list[Evidence], sentence: str, **about: Any) -> None:
         """Reports a finding. The arguments are those of `finding.finding`."""
         self.count += 1
-        self.say(finding(kind, evidence, sentence, **about))
+        self.emit(finding(kind, evidence, sentence, **about))
 
 
 Handler = Callable[[EventRow, Any, Any], None]

@@ -13,7 +13,7 @@ from kcore.spark.events.event import EventRow
 
 
 class Generations(Check):
-    """Checks that a generation only grows while its group exists.
+    """The check that a generation only grows while its group exists.
 
     Gaps are legal: failed rebalances write no record.
     """
@@ -36,20 +36,23 @@ class Generations(Check):
         if value is None:
             self._last.pop(key.group, None)
             return
-        here = self.log.here(row)
+        current = self.log.evidence_of(row)
         before = self._last.get(key.group)
         if before is not None and value.generation < before.value:
-            self.log.found(
+            self.log.report(
                 "generation-decreased",
-                [before.evidence, here],
+                [before.evidence, current],
                 f"The generation of group {key.group} fell from {before.value} to {value.generation}.",
                 group_id=key.group,
             )
-        self._last[key.group] = Last(value.generation, here)
+        self._last[key.group] = Last(value.generation, current)
 
 
 class ClassicOwners(Check):
-    """Checks that a partition has one owner within a generation. Assignments of other protocol types are opaque."""
+    """The check that a partition has one owner within a generation.
+
+    Assignments of other protocol types are opaque.
+    """
 
     __slots__ = ()
 
@@ -68,9 +71,9 @@ class ClassicOwners(Check):
                 if other != member.member_id:
                     shared.setdefault((other, member.member_id, topic), []).append(partition)
         for (other, member_id, topic), partitions in shared.items():
-            self.log.found(
+            self.log.report(
                 "two-owners",
-                [self.log.here(row)],
+                [self.log.evidence_of(row)],
                 f"In generation {value.generation} of group {key.group} {other} and {member_id} both own "
                 f"{named(topic, partitions)}.",
                 group_id=key.group,

@@ -27,7 +27,7 @@ EpochKey = tuple[str, str, str, str | None]
 
 
 class GroupEpochs(Check):
-    """Checks the epochs of groups, assignments, members and topologies."""
+    """The check of the epochs of groups, assignments, members and topologies."""
 
     __slots__ = ("_groups", "_last")
 
@@ -49,32 +49,32 @@ class GroupEpochs(Check):
         field = _PARTS[part][0]
 
         def see(row: EventRow, key: Any, value: Any) -> None:
-            place = (kind, part, key.group_id, getattr(key, "member_id", None))
+            epoch_key = (kind, part, key.group_id, getattr(key, "member_id", None))
             if value is None:
-                self._last.pop(place, None)
+                self._last.pop(epoch_key, None)
                 if part == "Metadata":
                     self._groups.pop((kind, key.group_id), None)
                 return
-            self._see(row, place, getattr(value, field))
+            self._see(row, epoch_key, getattr(value, field))
 
         return see
 
-    def _see(self, row: EventRow, place: EpochKey, epoch: int) -> None:
-        kind, part, group_id, member_id = place
-        _, decrease, what = _PARTS[part]
-        here = self.log.here(row)
-        before = self._last.get(place)
-        of = f"group {group_id}" if member_id is None else f"member {member_id} of group {group_id}"
+    def _see(self, row: EventRow, epoch_key: EpochKey, epoch: int) -> None:
+        kind, part, group_id, member_id = epoch_key
+        _, decrease, name = _PARTS[part]
+        current = self.log.evidence_of(row)
+        before = self._last.get(epoch_key)
+        owner = f"group {group_id}" if member_id is None else f"member {member_id} of group {group_id}"
         if before is not None and epoch < before.value and epoch != STATIC_LEAVE_EPOCH:
-            sentence = f"The {what} of {of} fell from {before.value} to {epoch}."
-            self.log.found(decrease, [before.evidence, here], sentence, group_id=group_id, member_id=member_id)
-        self._last[place] = Last(epoch, here)
+            sentence = f"The {name} of {owner} fell from {before.value} to {epoch}."
+            self.log.report(decrease, [before.evidence, current], sentence, group_id=group_id, member_id=member_id)
+        self._last[epoch_key] = Last(epoch, current)
         if part == "Metadata":
-            self._groups[kind, group_id] = Last(epoch, here)
+            self._groups[kind, group_id] = Last(epoch, current)
             return
         group = self._groups.get((kind, group_id))
         if part == "Topology" or group is None or epoch <= group.value:
             return
         ahead = "member-epoch-ahead" if member_id is not None else "assignment-epoch-ahead"
-        sentence = f"The {what} of {of} is {epoch}, above the group epoch {group.value}."
-        self.log.found(ahead, [group.evidence, here], sentence, group_id=group_id, member_id=member_id)
+        sentence = f"The {name} of {owner} is {epoch}, above the group epoch {group.value}."
+        self.log.report(ahead, [group.evidence, current], sentence, group_id=group_id, member_id=member_id)

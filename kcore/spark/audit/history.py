@@ -24,7 +24,7 @@ MAX_KEYS = 100_000
 
 
 class History:
-    """Tracks possible gaps of one log. It sees each row before the checks do.
+    """The possible gaps of one log. It gets each row before the checks do.
 
     Args:
         topic: the topic of the partition.

@@ -25,8 +25,8 @@ FAULT_KINDS: Final = {
 def of_part(part: Part) -> Iterator[Finding]:
     """Yields the findings on a log that need no reading of its rows."""
     if part.front is not None:
-        here = Evidence(part.topic, part.partition, part.log_start, -1)
-        yield finding("log-front-missing", [here], f"{part.topic}-{part.partition}: {part.front}.")
+        current = Evidence(part.topic, part.partition, part.log_start, -1)
+        yield finding("log-front-missing", [current], f"{part.topic}-{part.partition}: {part.front}.")
     if part.leftovers:
         first = Evidence(part.topic, part.partition, int(part.leftovers[0].partition(".")[0]), -1)
         more = f" and {len(part.leftovers) - SHOWN} more" if len(part.leftovers) > SHOWN else ""
@@ -35,64 +35,66 @@ def of_part(part: Part) -> Iterator[Finding]:
 
 
 class LogOrder(Check):
-    """Reports gaps, duplicates and unreadable parts.
+    """The check of a log for gaps, duplicates and unreadable parts.
 
     `PartitionAudit` calls its methods, because it tracks the offsets.
     """
 
-    __slots__ = ("_again", "_last")
+    __slots__ = ("_duplicates", "_last")
 
     def __init__(self, log: Log) -> None:
         super().__init__(log)
         self._last: EventRow | None = None
-        self._again: tuple[EventRow, EventRow] | None = None  # a run of duplicate rows
+        self._duplicates: tuple[EventRow, EventRow] | None = None  # a run of duplicate rows
 
     def missing(self, first: int, last: int, row: EventRow) -> None:
         """Reports a gap before a row that compaction cannot explain."""
         many = f"offset {first} is" if first == last else f"offsets {first} to {last} are"
         before = self._last
-        evidence = [self.log.here(row)] if before is None else [self.log.here(before), self.log.here(row)]
-        self.log.found("offset-gap", evidence, f"In {self.log.topic}-{self.log.partition} {many} missing.")
+        evidence = (
+            [self.log.evidence_of(row)] if before is None else [self.log.evidence_of(before), self.log.evidence_of(row)]
+        )
+        self.log.report("offset-gap", evidence, f"In {self.log.topic}-{self.log.partition} {many} missing.")
 
     def saw(self, row: EventRow) -> None:
         """Records a row in offset order."""
-        if self._again is not None and row.offset > self._again[1].offset + 1:
+        if self._duplicates is not None and row.offset > self._duplicates[1].offset + 1:
             self._twice()
         self._last = row
 
-    def again(self, row: EventRow) -> None:
+    def duplicate(self, row: EventRow) -> None:
         """Records a row whose offset is not above that of an earlier row."""
         last = self._last
         if last is not None and last.offset == row.offset and last != row:
-            here = self.log.here(row)
+            current = self.log.evidence_of(row)
             sentence = f"Two different records have offset {row.offset} in {row.topic}-{row.partition}."
-            self.log.found("offset-conflict", [here], sentence)
-        elif self._again is not None and row.offset <= self._again[1].offset + 1:
-            self._again = (self._again[0], max(self._again[1], row, key=lambda one: one.offset))
+            self.log.report("offset-conflict", [current], sentence)
+        elif self._duplicates is not None and row.offset <= self._duplicates[1].offset + 1:
+            self._duplicates = (self._duplicates[0], max(self._duplicates[1], row, key=lambda one: one.offset))
         else:
             self._twice()
-            self._again = (row, row)
+            self._duplicates = (row, row)
 
     def _twice(self) -> None:
-        if self._again is not None:
-            first, last = self._again
-            self._again = None
+        if self._duplicates is not None:
+            first, last = self._duplicates
+            self._duplicates = None
             many = (
                 f"Offset {first.offset} occurs" if first is last else f"Offsets {first.offset} to {last.offset} occur"
             )
-            evidence = [self.log.here(one) for one in ((first,) if first is last else (first, last))]
+            evidence = [self.log.evidence_of(one) for one in ((first,) if first is last else (first, last))]
             sentence = f"{many} twice in {self.log.topic}-{self.log.partition}."
-            self.log.found("duplicate-offset", evidence, sentence)
+            self.log.report("duplicate-offset", evidence, sentence)
 
     def fault(self, fault: LogFault) -> None:
         """Reports a fault of the reader."""
         kind = FAULT_KINDS.get(fault.kind, "corrupt-batch")
-        self.log.found(kind, [self.log.at(fault.offset)], f"{fault.topic}-{fault.partition}: {fault.detail}.")
+        self.log.report(kind, [self.log.at(fault.offset)], f"{fault.topic}-{fault.partition}: {fault.detail}.")
 
     def undecodable(self, row: EventRow, error: Exception) -> None:
         """Reports a record of a known type that cannot be decoded."""
         sentence = f"The record at offset {row.offset} of {row.topic}-{row.partition} cannot be decoded: {error}."
-        self.log.found("undecodable-record", [self.log.here(row)], sentence)
+        self.log.report("undecodable-record", [self.log.evidence_of(row)], sentence)
 
     def forget(self) -> None:
         """Implements `Check.forget`."""

@@ -22,7 +22,7 @@ OffsetKey = tuple[str, str, int]
 
 
 class OffsetsDecreased(Check):
-    """Reports decreasing offsets in log order, from non-transactional and transactional commits.
+    """The check for decreasing offsets in log order, of non-transactional and transactional commits.
 
     Args:
         log: the log.
@@ -65,20 +65,20 @@ class OffsetsDecreased(Check):
         if not commit or not partitions:
             return
         offsets = self._groups.offsets
-        for place, timestamp_ms in partitions.items():
-            before, after = offsets.get(*place), offsets.pending(row.producer_id, *place)
+        for key, timestamp_ms in partitions.items():
+            before, after = offsets.get(*key), offsets.pending(row.producer_id, *key)
             if before is None or after is None or after.record_offset < before.record_offset:
                 continue
             if after.committed_offset < before.committed_offset and _same_topic(before, after):
-                self._compare(place, before, after.committed_offset, after.record_offset, timestamp_ms)
+                self._compare(key, before, after.committed_offset, after.record_offset, timestamp_ms)
 
-    def _compare(self, place: OffsetKey, before: OffsetAndMetadata, offset: int, at: int, timestamp_ms: int) -> None:
-        group_id, topic, partition = place
+    def _compare(self, key: OffsetKey, before: OffsetAndMetadata, offset: int, at: int, timestamp_ms: int) -> None:
+        group_id, topic, partition = key
         group = self._groups.groups.get(group_id)
         if group is None or group.is_empty():
             return
         log = self.log
-        log.found(
+        log.report(
             "offset-decreased",
             [log.at(before.record_offset, before.commit_timestamp_ms), log.at(at, timestamp_ms)],
             f"The committed offset of group {group_id} in {topic}-{partition} fell from "

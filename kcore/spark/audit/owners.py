@@ -43,7 +43,7 @@ class _Group:
 
 
 class Owners(Check):
-    """Checks that consumer group partitions and streams group active tasks have one owner at any moment."""
+    """The check that each partition of a consumer group, and each active task of a streams group, has one owner."""
 
     __slots__ = ("_groups",)
 
@@ -64,16 +64,16 @@ class Owners(Check):
 
     def _handler(self, owned: Callable[[Any], Iterator[PartitionTuple]]) -> Handler:
         def see(row: EventRow, key: Any, value: Any) -> None:
-            place = (type(key), key.group_id)
+            group_key = (type(key), key.group_id)
             if value is None:
-                group = self._groups.get(place)
+                group = self._groups.get(group_key)
                 if group is not None:
                     self._release(group, key.member_id, frozenset())
                     group.members.pop(key.member_id, None)
                     if not group.members:
-                        del self._groups[place]
+                        del self._groups[group_key]
                 return
-            group = self._groups.setdefault(place, _Group())
+            group = self._groups.setdefault(group_key, _Group())
             self._claim(row, key.group_id, group, key.member_id, frozenset(owned(value)))
 
         return see
@@ -82,27 +82,27 @@ class Owners(Check):
     def _release(group: _Group, member_id: str, kept: frozenset[PartitionTuple]) -> frozenset[PartitionTuple]:
         """Releases a member's partitions except `kept`. Returns its previous partitions."""
         before, _ = group.members.get(member_id, (frozenset(), None))
-        for place in before - kept:
-            if group.owners.get(place) == member_id:
-                del group.owners[place]
+        for partition in before - kept:
+            if group.owners.get(partition) == member_id:
+                del group.owners[partition]
         return before
 
     def _claim(
         self, row: EventRow, group_id: str, group: _Group, member_id: str, owned: frozenset[PartitionTuple]
     ) -> None:
-        had = self._release(group, member_id, owned)
-        here = self.log.here(row)
+        previous = self._release(group, member_id, owned)
+        current = self.log.evidence_of(row)
         shared: dict[tuple[str, str], list[int]] = {}
-        for place in owned - had:
-            other = group.owners.get(place)
+        for partition in owned - previous:
+            other = group.owners.get(partition)
             if other is not None and other != member_id:
-                shared.setdefault((other, place[0]), []).append(place[1])
-            group.owners[place] = member_id
-        group.members[member_id] = (owned, here)
+                shared.setdefault((other, partition[0]), []).append(partition[1])
+            group.owners[partition] = member_id
+        group.members[member_id] = (owned, current)
         for (other, topic), partitions in sorted(shared.items()):
-            self.log.found(
+            self.log.report(
                 "two-owners",
-                [group.members[other][1], here],
+                [group.members[other][1], current],
                 f"In group {group_id}, {member_id} owns {named(topic, partitions)} while {other} still owns it.",
                 group_id=group_id,
                 member_id=member_id,

@@ -82,11 +82,11 @@ class PartitionAudit:
         self._newest_ms = -1
 
     def _handlers_of_checks(self) -> dict[type, list[Handler]]:
-        found: dict[type, list[Handler]] = {}
+        handlers: dict[type, list[Handler]] = {}
         for check in self._checks:
             for cls, handler in check.handlers().items():
-                found.setdefault(cls, []).append(handler)
-        return found
+                handlers.setdefault(cls, []).append(handler)
+        return handlers
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns the attributes for a pickle. Handlers follow from the checks."""
@@ -114,7 +114,7 @@ class PartitionAudit:
                 self._forget()
             return
         if row.offset <= self._last_offset:
-            self._order.again(row)
+            self._order.duplicate(row)
             return
         self._last_offset = row.offset
         self._newest_ms = max(self._newest_ms, row.timestamp_ms)
@@ -137,7 +137,7 @@ class PartitionAudit:
         if self._last_offset >= 0:
             since_ms = history.solid_ms if history.solid_from is not None else NEVER_MS
             sample = tuple(one for check in self._checks for one in check.sample)
-            log.say(
+            log.emit(
                 Observation("log", -1, log.topic, log.partition, since_ms, -1, log.topic, log.partition,
                             self._last_offset, end_ms=self._newest_ms, state=state, partitions=sample)
             )  # fmt: skip
@@ -198,9 +198,9 @@ class PartitionAudit:
             groups.replay(row.offset, row.producer_id if row.transactional else -1, key, value)
         except (ValueError, AssertionError) as error:
             if self._log.count == findings_before:
-                self._log.found(
+                self._log.report(
                     "unreplayable-record",
-                    [self._log.here(row)],
+                    [self._log.evidence_of(row)],
                     f"The record at offset {row.offset} of {row.topic}-{row.partition} contradicts earlier records: "
                     f"{error}.",
                     group_id=getattr(key, "group_id", None) or getattr(key, "group", None),

@@ -21,19 +21,22 @@ SWEEP_ROWS: Final = 100_000
 class _Producer:
     __slots__ = ("coordinator", "coordinator_epoch", "epoch", "fenced", "first", "group_id", "last_ms", "newest")
 
-    def __init__(self, epoch: int, here: Evidence) -> None:
+    def __init__(self, epoch: int, current: Evidence) -> None:
         self.epoch = epoch
-        self.newest = here  # the first row of its epoch
+        self.newest = current  # the first row of its epoch
         self.coordinator_epoch = -1
         self.coordinator: Evidence | None = None
-        self.last_ms = here.timestamp_ms
+        self.last_ms = current.timestamp_ms
         self.first: Evidence | None = None  # the start of its open transaction
         self.group_id: str | None = None
         self.fenced = -1  # an older epoch whose write was reported already
 
 
 class ProducerEpochs(Check):
-    """Checks producer epochs of data and markers, and coordinator epochs of markers; lists open transactions."""
+    """The check of the producer epochs of data and markers, and of the coordinator epochs of markers.
+
+    At the end it reports the open transactions.
+    """
 
     __slots__ = ("_producers", "_until_sweep")
 
@@ -48,57 +51,59 @@ class ProducerEpochs(Check):
 
     def producer_row(self, row: EventRow, group_id: str | None) -> None:
         """Implements `Check.producer_row`."""
-        here = self.log.here(row)
+        current = self.log.evidence_of(row)
         marker = marker_of(row) if row.control and not row.batch_only else None
         if row.control and marker is None and not row.batch_only:
             return  # a control record that is not a marker
         producer = self._producers.get(row.producer_id)
         if producer is None:
-            producer = self._producers[row.producer_id] = _Producer(row.producer_epoch, here)
-        elif row.producer_epoch < producer.epoch and here.timestamp_ms - producer.last_ms < FORGOTTEN_MS:
-            self._fenced(row, producer, here, group_id)
+            producer = self._producers[row.producer_id] = _Producer(row.producer_epoch, current)
+        elif row.producer_epoch < producer.epoch and current.timestamp_ms - producer.last_ms < FORGOTTEN_MS:
+            self._fenced(row, producer, current, group_id)
             return
         if row.producer_epoch != producer.epoch:
-            producer.epoch, producer.newest, producer.fenced = row.producer_epoch, here, -1
-        producer.last_ms = max(producer.last_ms, here.timestamp_ms)
+            producer.epoch, producer.newest, producer.fenced = row.producer_epoch, current, -1
+        producer.last_ms = max(producer.last_ms, current.timestamp_ms)
         if marker is not None:
-            self._marker(row, producer, here, *marker)
+            self._marker(row, producer, current, *marker)
         if row.control:
             producer.first = producer.group_id = None
         elif row.transactional and not row.batch_only and producer.first is None:
-            producer.first, producer.group_id = here, group_id
-        self._sweep(here.timestamp_ms)
+            producer.first, producer.group_id = current, group_id
+        self._sweep(current.timestamp_ms)
 
-    def _marker(self, row: EventRow, producer: _Producer, here: Evidence, commit: bool, coordinator_epoch: int) -> None:
+    def _marker(
+        self, row: EventRow, producer: _Producer, current: Evidence, commit: bool, coordinator_epoch: int
+    ) -> None:
         if coordinator_epoch < producer.coordinator_epoch and producer.coordinator is not None:
-            self.log.found(
+            self.log.report(
                 "coordinator-epoch-decreased",
-                [producer.coordinator, here],
+                [producer.coordinator, current],
                 f"A marker for producer {row.producer_id} has coordinator epoch {coordinator_epoch}, after a marker "
                 f"of epoch {producer.coordinator_epoch}.",
                 producer_id=row.producer_id,
             )
-        producer.coordinator_epoch, producer.coordinator = coordinator_epoch, here
+        producer.coordinator_epoch, producer.coordinator = coordinator_epoch, current
         topic, partition = self.log.topic, self.log.partition
-        self.log.say(
-            Observation("marker", row.producer_id, topic, partition, here.timestamp_ms, row.producer_epoch, *here[:3],
-                 commit=commit)
+        self.log.emit(
+            Observation("marker", row.producer_id, topic, partition, current.timestamp_ms, row.producer_epoch,
+                 *current[:3], commit=commit)
         )  # fmt: skip
 
-    def _fenced(self, row: EventRow, producer: _Producer, here: Evidence, group_id: str | None) -> None:
+    def _fenced(self, row: EventRow, producer: _Producer, current: Evidence, group_id: str | None) -> None:
         """Reports a write by an older epoch, once until a newer epoch writes."""
-        kind, what = "fenced-write", "data"
+        kind, written = "fenced-write", "data"
         if row.control:
-            kind, what = "fenced-marker", "a marker"
+            kind, written = "fenced-marker", "a marker"
         elif self.log.topic == CONSUMER_OFFSETS:
-            kind, what = "fenced-commit", f"an offset of group {group_id}"
+            kind, written = "fenced-commit", f"an offset of group {group_id}"
         if not row.control and producer.fenced == row.producer_epoch:
             return
         producer.fenced = row.producer_epoch
-        self.log.found(
+        self.log.report(
             kind,
-            [producer.newest, here],
-            f"Producer {row.producer_id} wrote {what} in epoch {row.producer_epoch}, after epoch {producer.epoch}.",
+            [producer.newest, current],
+            f"Producer {row.producer_id} wrote {written} in epoch {row.producer_epoch}, after epoch {producer.epoch}.",
             group_id=group_id,
             producer_id=row.producer_id,
         )
@@ -123,7 +128,7 @@ class ProducerEpochs(Check):
         for producer_id, producer in self._producers.items():
             first = producer.first
             if first is not None:
-                self.log.say(
+                self.log.emit(
                     Observation("open", producer_id, topic, partition, first.timestamp_ms, producer.epoch, *first[:3],
                          group_id=producer.group_id)
                 )  # fmt: skip

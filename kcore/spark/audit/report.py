@@ -30,8 +30,8 @@ def lines(findings: Iterable[Finding], total: int) -> list[str]:
         return []
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     shown = ["  ".join([*(row[i].ljust(widths[i]) for i in range(4)), row[4]]) for row in rows]
-    left = total - (len(rows) - 1)
-    return [*shown, f"and {left} more: see the table"] if left else shown
+    remaining = total - (len(rows) - 1)
+    return [*shown, f"and {remaining} more: see the table"] if remaining else shown
 
 
 def _sentence(text: str) -> str:
@@ -56,7 +56,7 @@ def summary(counts: Mapping[tuple[str, str], int]) -> list[str]:
     """
     if not counts:
         return ["Nothing was found."]
-    found = sorted(counts.items(), key=lambda item: (rank(item[0][0]), -item[1], item[0][1]))
+    ordered = sorted(counts.items(), key=lambda item: (rank(item[0][0]), -item[1], item[0][1]))
     by_severity = {name: sum(n for (severity, _), n in counts.items() if severity == name) for name in SEVERITIES}
     head = ", ".join(f"{name}: {number}" for name, number in by_severity.items() if number)
-    return [head, *(f"{number:8}  {severity:8} {kind}" for (severity, kind), number in found)]
+    return [head, *(f"{number:8}  {severity:8} {kind}" for (severity, kind), number in ordered)]

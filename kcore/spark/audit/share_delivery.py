@@ -29,7 +29,7 @@ UNCHANGED: Final = -1
 
 
 class ShareDelivery(Check):
-    """Checks that the delivery of records only advances."""
+    """The check that the delivery of records only advances."""
 
     __slots__ = ("_evidence", "_machine")
 
@@ -52,7 +52,7 @@ class ShareDelivery(Check):
         for state in self._machine.states.values():
             key = key_of(state)
             evidence = self._evidence[key]
-            self.log.say(
+            self.log.emit(
                 Observation(
                     "share-state",
                     group_number(key.group_id),
@@ -68,55 +68,62 @@ class ShareDelivery(Check):
             )
 
     def _snapshot(self, row: EventRow, key: ShareSnapshotKey, value: ShareSnapshotValue | None) -> None:
-        place = SharePartitionKey(key.group_id, key.topic_id, key.partition)
-        before = self._machine.states.get(place)
+        share_partition = SharePartitionKey(key.group_id, key.topic_id, key.partition)
+        before = self._machine.states.get(share_partition)
         if value is not None:
             batches = batches_of(value.state_batches)
             begins = value.leader_epoch == 0 and not batches  # an initialization
-            if self._check_batches(row, place, batches) and before is not None and not begins:
-                self._check_start(row, place, before, value.start_offset)
-                self._check_counts(row, place, before, batches, value.start_offset)
-                self._check_complete(row, place, before, batches)
-        self._replay(row, key, value, place)
+            if self._check_batches(row, share_partition, batches) and before is not None and not begins:
+                self._check_start(row, share_partition, before, value.start_offset)
+                self._check_counts(row, share_partition, before, batches, value.start_offset)
+                self._check_complete(row, share_partition, before, batches)
+        self._replay(row, key, value, share_partition)
 
     def _update(self, row: EventRow, key: ShareUpdateKey, value: ShareUpdateValue | None) -> None:
-        place = SharePartitionKey(key.group_id, key.topic_id, key.partition)
-        before = self._machine.states.get(place)
+        share_partition = SharePartitionKey(key.group_id, key.topic_id, key.partition)
+        before = self._machine.states.get(share_partition)
         if value is not None:
             batches = batches_of(value.state_batches)
-            if self._check_batches(row, place, batches) and before is not None:
+            if self._check_batches(row, share_partition, batches) and before is not None:
                 if value.start_offset != UNCHANGED:
-                    self._check_start(row, place, before, value.start_offset)
-                self._check_complete(row, place, before, batches)
-        self._replay(row, key, value, place)
+                    self._check_start(row, share_partition, before, value.start_offset)
+                self._check_complete(row, share_partition, before, batches)
+        self._replay(row, key, value, share_partition)
 
-    def _replay(self, row: EventRow, key: Any, value: Any, place: SharePartitionKey) -> None:
+    def _replay(self, row: EventRow, key: Any, value: Any, share_partition: SharePartitionKey) -> None:
         self._machine.replay(row.offset, -1, key, value)
-        if place in self._machine.states:
-            self._evidence[place] = self.log.here(row)
+        if share_partition in self._machine.states:
+            self._evidence[share_partition] = self.log.evidence_of(row)
         else:
-            self._evidence.pop(place, None)
+            self._evidence.pop(share_partition, None)
 
     # ---- the rules
 
-    def _check_batches(self, row: EventRow, place: SharePartitionKey, batches: Sequence[Batch]) -> bool:
+    def _check_batches(self, row: EventRow, share_partition: SharePartitionKey, batches: Sequence[Batch]) -> bool:
         """Checks that batches ascend without overlaps; the other rules need that."""
         end = -1
         for first, last, _, _ in batches:
             if first <= end or last < first:
                 sentence = f"a record lists offsets {first} to {last} after offset {end}"
-                self._found("share-batches-overlap", row, place, sentence)
+                self._report("share-batches-overlap", row, share_partition, sentence)
                 return False
             end = last
         return True
 
-    def _check_start(self, row: EventRow, place: SharePartitionKey, before: ShareState, start_offset: int) -> None:
+    def _check_start(
+        self, row: EventRow, share_partition: SharePartitionKey, before: ShareState, start_offset: int
+    ) -> None:
         if start_offset < before.start_offset:
             sentence = f"the start offset fell from {before.start_offset} to {start_offset}"
-            self._found("share-start-offset-decreased", row, place, sentence)
+            self._report("share-start-offset-decreased", row, share_partition, sentence)
 
     def _check_counts(
-        self, row: EventRow, place: SharePartitionKey, before: ShareState, batches: Sequence[Batch], start_offset: int
+        self,
+        row: EventRow,
+        share_partition: SharePartitionKey,
+        before: ShareState,
+        batches: Sequence[Batch],
+        start_offset: int,
     ) -> None:
         """Checks that a snapshot contains every delivery of the previous state."""
         for old, overlapping in _overlaps(before.batches, batches):
@@ -126,21 +133,21 @@ class ShareDelivery(Check):
                 if new[0] > first:
                     break
                 if new[3] < count and new[1] >= first:
-                    self._delivery_count_decreased(row, place, first, count, new[3])
+                    self._delivery_count_decreased(row, share_partition, first, count, new[3])
                     return
                 first = max(first, new[1] + 1)
             if first <= last:
-                self._delivery_count_decreased(row, place, first, count, 0)
+                self._delivery_count_decreased(row, share_partition, first, count, 0)
                 return
 
     def _delivery_count_decreased(
-        self, row: EventRow, place: SharePartitionKey, offset: int, was: int, now: int
+        self, row: EventRow, share_partition: SharePartitionKey, offset: int, was: int, now: int
     ) -> None:
         sentence = f"the delivery count of the record at offset {offset} fell from {was} to {now}"
-        self._found("delivery-count-decreased", row, place, sentence)
+        self._report("delivery-count-decreased", row, share_partition, sentence)
 
     def _check_complete(
-        self, row: EventRow, place: SharePartitionKey, before: ShareState, batches: Sequence[Batch]
+        self, row: EventRow, share_partition: SharePartitionKey, before: ShareState, batches: Sequence[Batch]
     ) -> None:
         """Checks that no record is delivered again after its delivery was complete."""
         for old, overlapping in _overlaps(before.batches, batches):
@@ -150,18 +157,18 @@ class ShareDelivery(Check):
                 if new[3] > old[3]:
                     first, was = max(old[0], new[0]), old[3]
                     sentence = f"the record at offset {first} was complete after {was} deliveries, but now has {new[3]}"
-                    self._found("record-acknowledged-twice", row, place, sentence)
+                    self._report("record-acknowledged-twice", row, share_partition, sentence)
                     return
 
-    def _found(self, kind: str, row: EventRow, place: SharePartitionKey, sentence: str) -> None:
-        evidence = [self._evidence[place]] if place in self._evidence else []
-        topic_id = place.topic_id.hex()
-        self.log.found(
+    def _report(self, kind: str, row: EventRow, share_partition: SharePartitionKey, sentence: str) -> None:
+        evidence = [self._evidence[share_partition]] if share_partition in self._evidence else []
+        topic_id = share_partition.topic_id.hex()
+        self.log.report(
             kind,
-            [*evidence, self.log.here(row)],
-            f"In {topic_id}-{place.partition} of share group {place.group_id}, {sentence}.",
-            group_id=place.group_id,
-            about=(topic_id, place.partition),
+            [*evidence, self.log.evidence_of(row)],
+            f"In {topic_id}-{share_partition.partition} of share group {share_partition.group_id}, {sentence}.",
+            group_id=share_partition.group_id,
+            about=(topic_id, share_partition.partition),
         )
 
 

@@ -1,8 +1,8 @@
 """Share groups across logs (KIP-932): compares the share partitions that groups list with the existing states.
 
-A group lists a share partition before the share coordinator creates its state, and until it has deleted it. A state
-that no group lists was therefore forgotten: no coordinator will ever delete it. A partition that stays on the
-initializing list is not assigned to members.
+A group lists a share partition before the share coordinator creates its state, and until the state is deleted. So no
+coordinator will ever delete a state that no group lists. A partition that stays on the initializing list is not
+assigned to members.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def group_number(group_id: str) -> int:
 
 
 class ShareLists(Check):
-    """Collects the share partitions that groups list."""
+    """The collection of the share partitions that groups list."""
 
     __slots__ = ("_lists",)
 
@@ -61,14 +61,14 @@ class ShareLists(Check):
         if value is None:
             self._lists.pop(key.group_id, None)
         else:
-            self._lists[key.group_id] = (value, self.log.here(row))
+            self._lists[key.group_id] = (value, self.log.evidence_of(row))
 
     def end(self) -> None:
         """Reports every listed topic, to be compared with the states."""
         for group_id, (value, evidence) in self._lists.items():
             for name in LISTS:
                 for topic in getattr(value, f"{name}_topics"):
-                    self.log.say(
+                    self.log.emit(
                         Observation(
                             "share-topic",
                             group_number(group_id),

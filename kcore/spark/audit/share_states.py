@@ -27,7 +27,7 @@ class _Epochs(NamedTuple):
 
 
 class ShareEpochs(Check):
-    """Checks snapshot, state and leader epochs of share partitions."""
+    """The check of the snapshot, state and leader epochs of share partitions."""
 
     __slots__ = ("_last",)
 
@@ -44,41 +44,45 @@ class ShareEpochs(Check):
         self._last.clear()
 
     def _snapshot(self, row: EventRow, key: ShareSnapshotKey, value: ShareSnapshotValue | None) -> None:
-        place = (key.group_id, bytes(key.topic_id).hex(), key.partition)
+        share_partition = (key.group_id, bytes(key.topic_id).hex(), key.partition)
         if value is None:
-            self._last.pop(place, None)
+            self._last.pop(share_partition, None)
             return
         begins = value.leader_epoch == 0 and not value.state_batches  # an initialization
         leader = UNCHANGED if begins else value.leader_epoch
-        self._see(row, place, value.snapshot_epoch, value.state_epoch, leader)
-        self._last[place] = _Epochs(value.snapshot_epoch, value.state_epoch, value.leader_epoch, self.log.here(row))
+        self._see(row, share_partition, value.snapshot_epoch, value.state_epoch, leader)
+        self._last[share_partition] = _Epochs(
+            value.snapshot_epoch, value.state_epoch, value.leader_epoch, self.log.evidence_of(row)
+        )
 
     def _update(self, row: EventRow, key: ShareUpdateKey, value: ShareUpdateValue | None) -> None:
         if value is None:
             return
-        place = (key.group_id, bytes(key.topic_id).hex(), key.partition)
-        self._see(row, place, value.snapshot_epoch, UNCHANGED, value.leader_epoch)
-        before = self._last.get(place)
+        share_partition = (key.group_id, bytes(key.topic_id).hex(), key.partition)
+        self._see(row, share_partition, value.snapshot_epoch, UNCHANGED, value.leader_epoch)
+        before = self._last.get(share_partition)
         leader, state = value.leader_epoch, UNCHANGED
         if before is not None:
             state = before.state
             leader = before.leader if leader == UNCHANGED else leader
-        self._last[place] = _Epochs(value.snapshot_epoch, state, leader, self.log.here(row))
+        self._last[share_partition] = _Epochs(value.snapshot_epoch, state, leader, self.log.evidence_of(row))
 
-    def _see(self, row: EventRow, place: tuple[str, str, int], snapshot: int, state: int, leader: int) -> None:
-        before = self._last.get(place)
+    def _see(
+        self, row: EventRow, share_partition: tuple[str, str, int], snapshot: int, state: int, leader: int
+    ) -> None:
+        before = self._last.get(share_partition)
         if before is None:
             return
-        group_id, topic_id, partition = place
+        group_id, topic_id, partition = share_partition
         for name, was, now in (
             ("snapshot", before.snapshot, snapshot),
             ("state", before.state, state),
             ("leader", before.leader, leader),
         ):
             if now != UNCHANGED and now < was:
-                self.log.found(
+                self.log.report(
                     f"{name}-epoch-decreased",
-                    [before.evidence, self.log.here(row)],
+                    [before.evidence, self.log.evidence_of(row)],
                     f"The {name} epoch of {topic_id}-{partition} in share group {group_id} fell from {was} to {now}.",
                     group_id=group_id,
                     about=(topic_id, partition),

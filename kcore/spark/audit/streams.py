@@ -37,7 +37,7 @@ class _Group:
 
 
 class StreamsTasks(Check):
-    """Checks that a process has a task once, in any role, and that a topology belongs to a group."""
+    """The check that a process has a task once, in any role, and that a topology belongs to a group."""
 
     __slots__ = ("_groups", "_removed", "_topologies")
 
@@ -70,7 +70,7 @@ class StreamsTasks(Check):
         """
         for group_id in sorted(self._removed & self._topologies.keys()):
             sentence = f"The topology of group {group_id} remains, but the group was removed."
-            self.log.found("topology-without-group", [self._topologies[group_id]], sentence, group_id=group_id)
+            self.log.report("topology-without-group", [self._topologies[group_id]], sentence, group_id=group_id)
 
     def _epoch(self, row: EventRow, key: Any, value: Any) -> None:
         if value is None and key.group_id in self._topologies:
@@ -83,7 +83,7 @@ class StreamsTasks(Check):
             self._topologies.pop(key.group_id, None)
             self._removed.discard(key.group_id)
         else:
-            self._topologies[key.group_id] = self.log.here(row)
+            self._topologies[key.group_id] = self.log.evidence_of(row)
             self._removed.discard(key.group_id)
 
     def _member(self, row: EventRow, key: Any, value: Any) -> None:
@@ -102,28 +102,28 @@ class StreamsTasks(Check):
         if value is None:
             group.members.pop(member_id, None)
             return
-        here = self.log.here(row)
+        current = self.log.evidence_of(row)
         listed = list(_tasks(value))
         tasks = frozenset(listed)
-        before = group.members.get(member_id, (frozenset[Task](), here))[0]
+        before = group.members.get(member_id, (frozenset[Task](), current))[0]
         if len(listed) > len(tasks):
             doubled = sorted({task for task in tasks if listed.count(task) > 1})
-            self._found(key.group_id, member_id, member_id, doubled, [here])
+            self._report(key.group_id, member_id, member_id, doubled, [current])
         process = group.processes.get(member_id)
         for other, (held, evidence) in sorted(group.members.items()):
             shared = sorted((tasks - before) & held)
             if other != member_id and shared and process is not None and group.processes.get(other) == process:
-                self._found(key.group_id, member_id, other, shared, [evidence, here])
-        group.members[member_id] = (tasks, here)
+                self._report(key.group_id, member_id, other, shared, [evidence, current])
+        group.members[member_id] = (tasks, current)
 
-    def _found(self, group_id: str, member_id: str, other: str, tasks: list[Task], evidence: list[Evidence]) -> None:
+    def _report(self, group_id: str, member_id: str, other: str, tasks: list[Task], evidence: list[Evidence]) -> None:
         by_part: dict[str, list[int]] = {}
         for part, partition in tasks:
             by_part.setdefault(part, []).append(partition)
         for part, partitions in by_part.items():
             holder = "it already has in another role" if other == member_id else f"{other} of the same process also has"
             sentence = f"In group {group_id}, {member_id} has task {named(part, partitions)}, which {holder}."
-            self.log.found(
+            self.log.report(
                 "task-twice-in-process",
                 evidence,
                 sentence,

@@ -33,7 +33,7 @@ class _Prepared(NamedTuple):
 
 
 class Transitions(Check):
-    """Checks every transition of every transactional id."""
+    """The check of every transition of every transactional id."""
 
     __slots__ = ("_ids", "sample")
 
@@ -62,51 +62,54 @@ class Transitions(Check):
 
     def _see(self, row: EventRow, key: TransactionLogKey, value: Transaction | None) -> None:
         transactional_id = key.transactional_id
-        here = self.log.here(row)
+        current = self.log.evidence_of(row)
         before = self._ids.get(transactional_id)
         if before is None and len(self.sample) < SAMPLE:
             self.sample.append(transactional_id)
         if value is None:
             if before is not None:
                 if before.transaction.state not in PREVIOUS[DEAD]:
-                    self._skipped(transactional_id, before, here, "was removed")
+                    self._skipped(transactional_id, before, current, "was removed")
                 if before.prepared is not None:
                     self._decided(transactional_id, before.prepared, None)
                 del self._ids[transactional_id]
             return
         if before is None:
             if self.log.history.is_whole and value.state is not EMPTY:
-                self._skipped(transactional_id, None, here, f"began as {NAMES[value.state]}")
+                self._skipped(transactional_id, None, current, f"began as {NAMES[value.state]}")
         elif before.transaction.state not in PREVIOUS[value.state]:
-            self._skipped(transactional_id, before, here, f"came to {NAMES[value.state]}")
+            self._skipped(transactional_id, before, current, f"came to {NAMES[value.state]}")
         else:
-            self._compare(transactional_id, before, value, here)
+            self._compare(transactional_id, before, value, current)
         prepared = None if before is None else before.prepared
         completes = COMPLETION.get(prepared.transaction.state) is value.state if prepared is not None else False
         if prepared is not None:
-            self._decided(transactional_id, prepared, here if completes else None)
+            self._decided(transactional_id, prepared, current if completes else None)
         elif value.state in COMPLETION.values():
-            self._unplaced(transactional_id, value, here)
-        prepared = _Prepared(value, here) if value.state in COMPLETION else None
-        self._ids[transactional_id] = _Id(value, here, prepared)
+            self._unplaced(transactional_id, value, current)
+        prepared = _Prepared(value, current) if value.state in COMPLETION else None
+        self._ids[transactional_id] = _Id(value, current, prepared)
 
-    def _skipped(self, transactional_id: str, before: _Id | None, here: Evidence, what: str) -> None:
-        evidence = [here] if before is None else [before.evidence, here]
+    def _skipped(self, transactional_id: str, before: _Id | None, current: Evidence, transition: str) -> None:
+        evidence = [current] if before is None else [before.evidence, current]
         since = "" if before is None else f" while it was in {NAMES[before.transaction.state]}"
-        self.log.found(
-            "illegal-transition", evidence, f"{transactional_id} {what}{since}.", transactional_id=transactional_id
+        self.log.report(
+            "illegal-transition",
+            evidence,
+            f"{transactional_id} {transition}{since}.",
+            transactional_id=transactional_id,
         )
 
-    def _compare(self, transactional_id: str, before: _Id, value: Transaction, here: Evidence) -> None:
+    def _compare(self, transactional_id: str, before: _Id, value: Transaction, current: Evidence) -> None:
         """Checks producer, epoch and partitions of a legal transition."""
         was = before.transaction
-        evidence = [before.evidence, here]
+        evidence = [before.evidence, current]
         if value.producer_id != was.producer_id:
             rotated = value.producer_id == was.next_producer_id or (
                 value.state is EMPTY and was.producer_epoch >= LAST_EPOCH
             )
             if not rotated:
-                self.log.found(
+                self.log.report(
                     "producer-id-changed",
                     evidence,
                     f"{transactional_id} changed from producer id {was.producer_id} in epoch {was.producer_epoch} to "
@@ -115,7 +118,7 @@ class Transitions(Check):
                     producer_id=value.producer_id,
                 )
         elif value.producer_epoch < was.producer_epoch:
-            self.log.found(
+            self.log.report(
                 "producer-epoch-decreased",
                 evidence,
                 f"The producer epoch of {transactional_id} fell from {was.producer_epoch} to {value.producer_epoch}.",
@@ -127,11 +130,11 @@ class Transitions(Check):
             wrong = had - has if value.state is ONGOING else had ^ has
             if wrong:
                 topic, partition = min(wrong)
-                what = "lost" if (topic, partition) in had else "gained"
-                self.log.found(
+                change = "lost" if (topic, partition) in had else "gained"
+                self.log.report(
                     "transaction-partitions-lost",
                     evidence,
-                    f"The transaction of {transactional_id} {what} {topic}-{partition} in its transition to "
+                    f"The transaction of {transactional_id} {change} {topic}-{partition} in its transition to "
                     f"{NAMES[value.state]}.",
                     transactional_id=transactional_id,
                     producer_id=value.producer_id,
@@ -143,7 +146,7 @@ class Transitions(Check):
     def _decided(self, transactional_id: str, prepared: _Prepared, end: Evidence | None) -> None:
         transaction, evidence = prepared
         for topic, partition in sorted(transaction.topic_partitions()):
-            self.log.say(
+            self.log.emit(
                 Observation(
                     "decision",
                     transaction.producer_id,
@@ -159,24 +162,24 @@ class Transitions(Check):
                 )
             )
 
-    def _unplaced(self, transactional_id: str, value: Transaction, here: Evidence) -> None:
+    def _unplaced(self, transactional_id: str, value: Transaction, current: Evidence) -> None:
         """Emits a completion whose decision was compacted: the partitions of the transaction are unknown."""
         commit = value.state is COMPLETION[PREPARE_COMMIT]
         epoch = value.producer_epoch
-        self.log.say(
-            Observation("decision", value.producer_id, None, -1, here.timestamp_ms, epoch, *here[:3],
-                 here.offset, here.timestamp_ms, transactional_id, commit=commit)
+        self.log.emit(
+            Observation("decision", value.producer_id, None, -1, current.timestamp_ms, epoch, *current[:3],
+                 current.offset, current.timestamp_ms, transactional_id, commit=commit)
         )  # fmt: skip
 
-    def _ended(self, transactional_id: str, value: Transaction, here: Evidence) -> None:
+    def _ended(self, transactional_id: str, value: Transaction, current: Evidence) -> None:
         partitions = tuple(f"{topic}-{partition}" for topic, partition in sorted(value.topic_partitions()))
-        observation = Observation("id", value.producer_id, None, -1, here.timestamp_ms, value.producer_epoch, *here[:3],
-                    end_ms=value.start_ms, transactional_id=transactional_id, state=NAMES[value.state],
+        observation = Observation("id", value.producer_id, None, -1, current.timestamp_ms, value.producer_epoch,
+                    *current[:3], end_ms=value.start_ms, transactional_id=transactional_id, state=NAMES[value.state],
                     timeout_ms=value.timeout_ms, partitions=partitions)  # fmt: skip
-        self.log.say(observation)
+        self.log.emit(observation)
         if value.previous_producer_id not in (value.producer_id, NO_PRODUCER_ID):
             # Any open transaction of the previous producer id has ended.
-            self.log.say(
+            self.log.emit(
                 observation._replace(
                     producer_id=value.previous_producer_id, producer_epoch=-1, state="Replaced", partitions=()
                 )

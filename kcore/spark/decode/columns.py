@@ -71,7 +71,7 @@ class Columns(NamedTuple):
 
 
 class Decoder(Protocol):
-    """Decodes batches for a fixed set of record types. Not thread-safe."""
+    """The interface of decoders of batches, for a fixed set of record types. Not thread-safe."""
 
     def decode(self, batch: pa.RecordBatch) -> tuple[list[pa.Array], list[pa.Array]]:
         """Returns the columns of `HEAD_DDL`, and a struct column per record type, with as many rows as the batch.

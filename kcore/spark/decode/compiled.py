@@ -21,7 +21,7 @@ _STATUS_TYPE, _DETAIL_TYPE, _RECORD_TYPE, _NAME_TYPE, _VERSION_TYPE = (field.typ
 
 
 class CompiledDecoder:
-    """Decodes without an object per row. Implements `kcore.spark.decode.columns.Decoder`."""
+    """The `Decoder` that creates no object per row (see `kcore.spark.decode.columns`)."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         topics = {

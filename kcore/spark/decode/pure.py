@@ -12,7 +12,7 @@ from kcore.spark.decode.record_types import HEAD_DDL, record_ddl
 
 
 class PureDecoder:
-    """Decodes with an object per value. Implements `kcore.spark.decode.columns.Decoder`."""
+    """The `Decoder` that creates an object per value (see `kcore.spark.decode.columns`)."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._kinds = {name: arrow_struct(record_ddl(name)) for name in names}

@@ -88,7 +88,7 @@ def rows_of(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
 
 
 class Gatherer(Protocol):
-    """Collects batches of one partition as Arrow."""
+    """The interface of collectors of one partition's batches as Arrow."""
 
     def add(self, batch: Any, first: int, stop: int | None) -> None:
         """Adds the rows of one whole batch whose CRC is correct, with offsets from `first` to before `stop`.
@@ -111,7 +111,7 @@ def gatherer(topic: str, partition: int) -> Gatherer:
 
 
 class CompiledGatherer:
-    """Copies rows from log bytes to Arrow buffers in compiled code."""
+    """The `Gatherer` that copies rows from log bytes to Arrow buffers in compiled code."""
 
     def __init__(self, topic: str, partition: int) -> None:
         self._place = (topic, partition)
@@ -135,7 +135,7 @@ class CompiledGatherer:
 
 
 class RowGatherer:
-    """Collects rows as objects, without the extension."""
+    """The `Gatherer` that collects rows as objects, without the extension."""
 
     def __init__(self, topic: str, partition: int) -> None:
         self._place = (topic, partition)

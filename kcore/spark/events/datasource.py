@@ -233,7 +233,7 @@ class KcoreDataSource(DataSource):
 
 
 class KcoreReader(DataSourceReader):
-    """Reads the current content of a folder."""
+    """The reader of the current content of a folder."""
 
     def __init__(self, path: str, wanted: Range, options: Any) -> None:
         self._path = path

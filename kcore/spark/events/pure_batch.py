@@ -149,15 +149,15 @@ def _record(data: bytes, at: int) -> tuple[int, int, bytes | None, bytes | None,
 
 
 def _headers(data: bytes, at: int, end: int, count: int) -> tuple[Headers, int]:
-    found = []
+    headers = []
     wrong = "the key of a header is null or does not fit in its record"
     for _ in range(count):
         name, at = _field(data, at, end, wrong)
         if name is None:
             raise _BrokenError(wrong)
         value, at = _field(data, at, end, "the value of a header does not fit in its record")
-        found.append((name.decode("utf-8", "replace"), value))
-    return tuple(found), at
+        headers.append((name.decode("utf-8", "replace"), value))
+    return tuple(headers), at
 
 
 def _field(data: bytes, at: int, end: int, wrong: str) -> tuple[bytes | None, int]:

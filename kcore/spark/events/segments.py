@@ -94,7 +94,7 @@ def partitions_of(folders: Mapping[str, Iterable[str]], checkpoint: str = "") ->
         folders: path of a folder -> the names of its files.
         checkpoint: the content of the cleaner's checkpoint file.
     """
-    checkpoints, found = _checkpoint(checkpoint), []
+    checkpoints, partitions = _checkpoint(checkpoint), []
     for folder, listed in folders.items():
         match = _FOLDER.fullmatch(folder.rpartition("/")[2])
         names = sorted(listed)
@@ -103,8 +103,8 @@ def partitions_of(folders: Mapping[str, Iterable[str]], checkpoint: str = "") ->
             topic, partition = match["topic"], int(match["partition"])
             paths = tuple(f"{folder}/{name}" for name in segments)
             rest = (checkpoints.get((topic, partition)), _missing(names, leftovers), tuple(leftovers))
-            found.append(SegmentPartition(topic, partition, paths, *rest))
-    return sorted(found)
+            partitions.append(SegmentPartition(topic, partition, paths, *rest))
+    return sorted(partitions)
 
 
 def _missing(listed: list[str], leftovers: list[str]) -> tuple[tuple[int, str], ...]:
@@ -118,8 +118,8 @@ def _missing(listed: list[str], leftovers: list[str]) -> tuple[tuple[int, str], 
     signs = [name for name in leftovers if name.endswith(".swap") or not names]
     named = {name[:_BASE_DIGITS] for name in leftovers}
     signs += [name for name in _named(listed, _INDEX) if name[:_BASE_DIGITS] not in named]
-    found = {int(name[:_BASE_DIGITS]): name for name in reversed(signs) if name[:_BASE_DIGITS] not in names}
-    return tuple(sorted(found.items()))
+    files = {int(name[:_BASE_DIGITS]): name for name in reversed(signs) if name[:_BASE_DIGITS] not in names}
+    return tuple(sorted(files.items()))
 
 
 def _named(names: Iterable[str], pattern: re.Pattern[str]) -> list[str]:
@@ -199,14 +199,14 @@ def _batches(
         missing.before(bases[index])
         if index + 1 < len(bases) and bases[index + 1] <= start:
             continue
-        for found in _segment_batches((part, path, read), next_offset, stop, on_fault, start):
-            yield found
-            next_offset = found[1].last_offset + 1
+        for batch in _segment_batches((part, path, read), next_offset, stop, on_fault, start):
+            yield batch
+            next_offset = batch[1].last_offset + 1
     missing.before(stop)
 
 
 class _Missing:
-    """Reports missing segments in the order of reading."""
+    """The missing segments of a partition, reported in the order of reading."""
 
     def __init__(self, part: SegmentPartition, start: int, on_fault: Callable[[LogFault], None]) -> None:
         self._part = part

@@ -19,7 +19,7 @@ try:
 except ImportError:  # an older Spark; it reads everything in one micro-batch
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Stands in for the missing base class."""
+        """The replacement of the missing base class."""
 
 
 Offsets = dict[str, int]
@@ -32,7 +32,7 @@ def name_of(part: Part) -> str:
 
 
 class KcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the rows added to a folder since the last micro-batch."""
+    """The reader of the rows added to a folder since the last micro-batch."""
 
     def __init__(self, path: str, wanted: Range, options: Any) -> None:
         self._path = path

@@ -185,7 +185,7 @@ def _files(
 
 
 class _Pieces:
-    """Splits the rows of batches into pieces of any size."""
+    """The rows of batches, divided into pieces of any size."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
@@ -311,14 +311,14 @@ class ExportSource(Source):
         exported = self._manifest.partitions[span.part[:2]]
         first = exported.files[0].first_offset if exported.files else exported.next_offset
         reaches_end = span.stop is None or span.stop >= exported.next_offset
-        found = [
+        faults = [
             (fault.offset, fault.kind, fault.detail)
             for fault in exported.faults
             if span.has(fault.offset)
             or (fault.offset < first and span.start <= first)
             or (fault.offset >= exported.next_offset and reaches_end)
         ]
-        return deque(sorted(found, key=lambda fault: fault[0]))
+        return deque(sorted(faults, key=lambda fault: fault[0]))
 
     def _rows_of_files(self, span: Span) -> Iterator[pa.RecordBatch]:
         columns, stop = span.columns, span.stop
@@ -333,9 +333,9 @@ class ExportSource(Source):
             try:
                 inside = span.has(one.first_offset) and span.has(one.last_offset)
                 for batch in self._file_batches(one.path, report, names):
-                    found = batch if inside else in_range(batch, span.start, stop)
-                    if found.num_rows:
-                        yield found
+                    rows = batch if inside else in_range(batch, span.start, stop)
+                    if rows.num_rows:
+                        yield rows
             except (OSError, ValueError, KeyError, TypeError) as error:  # includes pyarrow's errors
                 report(error)
 

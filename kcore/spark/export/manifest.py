@@ -193,8 +193,8 @@ class Manifest:
             if manifest.form not in FORMATS:
                 raise ValueError(f"format {manifest.form!r} is none of {', '.join(FORMATS)}")
             for part in document["partitions"]:
-                found = _partition(part)
-                manifest.partitions[found.topic, found.partition] = found
+                partition = _partition(part)
+                manifest.partitions[partition.topic, partition.partition] = partition
             manifest._take_journal(storage)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise KcoreError(f"{storage.uri}: the manifest cannot be read: {error}") from error

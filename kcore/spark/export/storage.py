@@ -149,8 +149,8 @@ class LocalStorage(Storage):
 
     def sizes(self) -> dict[str, int]:
         """Implements `Storage.sizes`."""
-        found = (path for path in self.path.rglob("*") if path.is_file())
-        return {path.relative_to(self.path).as_posix(): path.stat().st_size for path in found}
+        files = (path for path in self.path.rglob("*") if path.is_file())
+        return {path.relative_to(self.path).as_posix(): path.stat().st_size for path in files}
 
     def open(self, name: str) -> Any:
         """Implements `Storage.open`."""
@@ -232,8 +232,8 @@ class ArrowStorage(Storage):
     def sizes(self) -> dict[str, int]:
         """Implements `Storage.sizes`."""
         selector = self._selector(self._root, allow_not_found=True, recursive=True)
-        found = (one for one in self._files.get_file_info(selector) if one.type == self._file_type.File)
-        return {one.path[len(self._root) + 1 :]: one.size for one in found}
+        files = (one for one in self._files.get_file_info(selector) if one.type == self._file_type.File)
+        return {one.path[len(self._root) + 1 :]: one.size for one in files}
 
     def open(self, name: str) -> Any:
         """Implements `Storage.open`."""
@@ -274,7 +274,7 @@ def storage_of(place: str | Path | Storage) -> Storage:
     """Returns the storage at a path or URI.
 
     Raises:
-        ConfigError: pyarrow does not know the scheme, or the URI is malformed.
+        ConfigError: pyarrow does not support the scheme, or the URI is malformed.
     """
     if isinstance(place, Storage):
         return place
@@ -309,8 +309,8 @@ def sync_folder(path: Path) -> None:
 
 def digest(storage: Storage, name: str) -> str:
     """Returns the SHA-256 of a file in hexadecimal digits."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     with storage.open(name) as file:
         while chunk := file.read(CHUNK_BYTES):
-            found.update(chunk)
-    return found.hexdigest()
+            sha256.update(chunk)
+    return sha256.hexdigest()

@@ -105,8 +105,8 @@ def folder_checkpoints(
         checkpoint: False to return the state only, as rows of `STATE_DDL`.
     """
     moment = (offsets, timestamp_ms)
-    what = (_checkpointed, CHECKPOINTED_DDL) if checkpoint else (_tables, STATE_DDL)
-    return _replayed(spark, logs, (COORDINATOR_TOPICS, None), moment, what, previous, checkpoint)
+    output = (_checkpointed, CHECKPOINTED_DDL) if checkpoint else (_tables, STATE_DDL)
+    return _replayed(spark, logs, (COORDINATOR_TOPICS, None), moment, output, previous, checkpoint)
 
 
 def folder_living(
@@ -130,15 +130,15 @@ def folder_living(
 def _replayed(
     spark: SparkSession,
     path: Place | EventLogs,
-    wanted: tuple[Iterable[str], Iterable[int] | None],
+    selection: tuple[Iterable[str], Iterable[int] | None],
     moment: tuple[Mapping[tuple[str, int], int] | None, int | None],
-    what: tuple[Give, str],
+    output: tuple[Give, str],
     beside: Beside | None = None,
     with_records: bool = False,
 ) -> DataFrame:
     from kcore.spark.state.rebuild import AsOf  # noqa: PLC0415
 
-    (topics, partitions), (offsets, timestamp_ms), (give, ddl) = wanted, moment, what
+    (topics, partitions), (offsets, timestamp_ms), (give, ddl) = selection, moment, output
     names, numbers = frozenset(topics), None if partitions is None else frozenset(partitions)
     moments = {place: AsOf(offset, timestamp_ms) for place, offset in (offsets or {}).items()}
     otherwise = AsOf(None, timestamp_ms)

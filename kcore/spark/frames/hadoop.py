@@ -1,4 +1,4 @@
-"""Whole files on the file systems of a session: HDFS, S3, Azure and all others that its Hadoop knows.
+"""Whole files on the file systems of a session: HDFS, S3, Azure and all others that its Hadoop supports.
 
 The driver reads manifests and lists folders with it. Data passes through Spark's readers and writers only.
 """
@@ -42,7 +42,7 @@ class HadoopFiles(Files):
         uri: the folder, with scheme and host.
 
     Raises:
-        KcoreError: the session does not know the file system, or cannot reach it.
+        KcoreError: the session does not support the file system, or cannot reach it.
     """
 
     def __init__(self, spark: SparkSession, place: str | Path) -> None:
@@ -120,11 +120,11 @@ class HadoopFiles(Files):
                 self._files.listFiles(root, True)
             )
             # Gets all files in one string, because each call of a Java method costs a millisecond.
-            text = str(statuses.toString())
-            found = [(match[1], int(match[2])) for match in STATUS.finditer(text)]
-            if not len(found) == text.count(IS_DIRECTORY) == statuses.size():  # a name has delimiters
-                found = [(str(status.getPath().toString()), int(status.getLen())) for status in statuses]
-        return {path[len(self.uri) + 1 :]: size for path, size in found}
+            listing = str(statuses.toString())
+            sizes = [(match[1], int(match[2])) for match in STATUS.finditer(listing)]
+            if not len(sizes) == listing.count(IS_DIRECTORY) == statuses.size():  # a name has delimiters
+                sizes = [(str(status.getPath().toString()), int(status.getLen())) for status in statuses]
+        return {path[len(self.uri) + 1 :]: size for path, size in sizes}
 
 
 def cause_of(error: Any) -> str:

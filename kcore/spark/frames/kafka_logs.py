@@ -142,8 +142,8 @@ def cluster_parts(spark: SparkSession, cluster: KafkaCluster, topics: Sequence[s
     if jvm is None:
         raise KcoreError(f"{cluster}: jobs need a session with a JVM of its own, and Spark Connect has none")
     settings = jvm.java.util.Properties()
-    given = {"default.api.timeout.ms": ADMIN_TIMEOUT_MS, **cluster.options, "bootstrap.servers": cluster.bootstrap}
-    for name, value in given.items():
+    options = {"default.api.timeout.ms": ADMIN_TIMEOUT_MS, **cluster.options, "bootstrap.servers": cluster.bootstrap}
+    for name, value in options.items():
         settings.setProperty(name, value)
     try:
         admin = jvm.org.apache.kafka.clients.admin.Admin.create(settings)
@@ -153,37 +153,41 @@ def cluster_parts(spark: SparkSession, cluster: KafkaCluster, topics: Sequence[s
         raise KcoreError(f"{cluster}: the session lacks Spark's Kafka source; add {PACKAGE}") from error
     try:
         present = set(admin.listTopics(_with_internal(jvm)).names().get())
-        wanted = jvm.java.util.ArrayList()
+        existing_topics = jvm.java.util.ArrayList()
         for topic in topics:
             if topic in present:
-                wanted.add(topic)
-        places = [
+                existing_topics.add(topic)
+        topic_partitions = [
             (str(topic), int(one.partition()))
-            for topic, description in admin.describeTopics(wanted).allTopicNames().get().items()
+            for topic, description in admin.describeTopics(existing_topics).allTopicNames().get().items()
             for one in description.partitions()
         ]
-        starts, ends = (_offsets(jvm, admin, places, name) for name in ("earliest", "latest"))
+        starts, ends = (_offsets(jvm, admin, topic_partitions, name) for name in ("earliest", "latest"))
     except Py4JJavaError as error:
         raise KcoreError(f"{cluster}: {cause_of(error)}") from error
     finally:
         admin.close()
-    for place in places:
-        yield Part(*place, starts[place], ends[place], log_start=starts[place])
+    for topic_partition in topic_partitions:
+        yield Part(*topic_partition, starts[topic_partition], ends[topic_partition], log_start=starts[topic_partition])
 
 
 def _with_internal(jvm: Any) -> Any:
     return jvm.org.apache.kafka.clients.admin.ListTopicsOptions().listInternal(True)
 
 
-def _offsets(jvm: Any, admin: Any, places: Sequence[tuple[str, int]], which: str) -> dict[tuple[str, int], int]:
+def _offsets(
+    jvm: Any, admin: Any, topic_partitions: Sequence[tuple[str, int]], which: str
+) -> dict[tuple[str, int], int]:
     requested, partitions = jvm.java.util.HashMap(), {}
-    for topic, partition in places:
+    for topic, partition in topic_partitions:
         partitions[topic, partition] = jvm.org.apache.kafka.common.TopicPartition(topic, partition)
         spec = jvm.org.apache.kafka.clients.admin.OffsetSpec
         requested.put(partitions[topic, partition], spec.earliest() if which == "earliest" else spec.latest())
     level = jvm.org.apache.kafka.common.IsolationLevel.READ_COMMITTED
-    found = admin.listOffsets(requested, jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(level))
-    return {place: int(found.partitionResult(one).get().offset()) for place, one in partitions.items()}
+    results = admin.listOffsets(requested, jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(level))
+    return {
+        topic_partition: int(results.partitionResult(one).get().offset()) for topic_partition, one in partitions.items()
+    }
 
 
 # ---- what runs on executors

@@ -1,7 +1,7 @@
 """The event logs of a job: local folders, folders at URIs, and live clusters.
 
 Each runs a function on every partition, in one task per partition and in offset order, and returns a frame of its
-results. Local folders are read by the tasks themselves. All others pass Spark's own readers.
+results. The tasks themselves read local folders; Spark's own readers read all other logs.
 """
 
 from __future__ import annotations

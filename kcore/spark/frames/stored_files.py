@@ -88,7 +88,7 @@ def _export(files: Files) -> StoredLog:
 
 
 class _Segments(NamedTuple):
-    """Opens the segment files of a broker."""
+    """The opener of a broker's segment files."""
 
     uri: str
     partitions: tuple[SegmentPartition, ...]
@@ -104,7 +104,7 @@ class _Segments(NamedTuple):
 
 
 class _Export(NamedTuple):
-    """Opens an export."""
+    """The opener of an export."""
 
     uri: str
     manifest: Manifest

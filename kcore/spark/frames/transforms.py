@@ -113,17 +113,17 @@ def _rebuilt(
 ) -> Iterator[Rebuilt]:
     from kcore.spark.state.batch_replay import BatchReplay  # noqa: PLC0415
 
-    place: tuple[str, int] | None = None
+    current: tuple[str, int] | None = None
     replay: BatchReplay | None = None
-    for found, piece in chain.from_iterable(map(_pieces, batches)):
-        if found != place or replay is None:
-            if replay is not None and place is not None:
-                yield replay.end(properties.active_offset.get(place))
-            place = found
-            replay = BatchReplay(*place, moments.get(place, otherwise), properties.cleaned_to.get(place))
+    for topic_partition, piece in chain.from_iterable(map(_pieces, batches)):
+        if topic_partition != current or replay is None:
+            if replay is not None and current is not None:
+                yield replay.end(properties.active_offset.get(current))
+            current = topic_partition
+            replay = BatchReplay(*current, moments.get(current, otherwise), properties.cleaned_to.get(current))
         replay.add(piece)
-    if replay is not None and place is not None:
-        yield replay.end(properties.active_offset.get(place))
+    if replay is not None and current is not None:
+        yield replay.end(properties.active_offset.get(current))
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, int], pa.RecordBatch]]:

@@ -113,9 +113,9 @@ def register_views(
         if state is not None:
             views["lag"] = lag(views["current_offsets"][0], views["log_ends"][0]), VIEWS["lag"]
     if timeline is not None:
-        found = {name: table(timeline, name, TIMELINE_TABLES[name]) for name in TIMELINE_TABLES}
-        views.update({f"timeline_{name}": (frame, TIMELINE_TABLES[name]) for name, frame in found.items()})
-        views["owners"] = owners(found["moves"], found["rebalances"]), VIEWS["owners"]
+        frames = {name: table(timeline, name, TIMELINE_TABLES[name]) for name in TIMELINE_TABLES}
+        views.update({f"timeline_{name}": (frame, TIMELINE_TABLES[name]) for name, frame in frames.items()})
+        views["owners"] = owners(frames["moves"], frames["rebalances"]), VIEWS["owners"]
     for name, (frame, columns) in views.items():
         commented(frame, columns).createOrReplaceTempView(f"{prefix}{name}")
     return [f"{prefix}{name}" for name in views]
@@ -148,8 +148,8 @@ def lag(current: DataFrame, ends: DataFrame) -> DataFrame:
 
 def commits(events: DataFrame) -> DataFrame:
     """Returns the records of committed offsets as rows, in any order, including those of aborted transactions."""
-    found = decode(coordinator_events(events), ["OffsetCommit"]).where("OffsetCommit is not null")
-    return found.selectExpr(
+    decoded = decode(coordinator_events(events), ["OffsetCommit"]).where("OffsetCommit is not null")
+    return decoded.selectExpr(
         "OffsetCommit.key.group as group_id",
         "OffsetCommit.key.topic as topic",
         "OffsetCommit.key.partition as partition",

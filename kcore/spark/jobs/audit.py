@@ -49,7 +49,9 @@ class Audited(NamedTuple):
 
     def at_least(self, severity: str) -> int:
         """Returns the number of findings of a severity or worse."""
-        return sum(number for (found, _), number in self.counts.items() if rank(found) <= rank(severity))
+        return sum(
+            number for (kind_severity, _), number in self.counts.items() if rank(kind_severity) <= rank(severity)
+        )
 
 
 def audit(
@@ -91,11 +93,11 @@ def audit(
     # More tasks than logs would have little to do, and each costs a round trip to a Python worker.
     tasks = min(len(parts), 4 * spark.sparkContext.defaultParallelism)
     try:
-        found = audit_logs(results, logs_of(results, parts, now_ms=now_ms, grace_ms=grace_ms), tasks)
-        found = found.unionByName(frame_of(spark, _absent(parts)))
+        findings = audit_logs(results, logs_of(results, parts, now_ms=now_ms, grace_ms=grace_ms), tasks)
+        findings = findings.unionByName(frame_of(spark, _absent(parts)))
         worst = f.array_position(f.array(*map(f.lit, SEVERITIES)), f.col("severity"))
         order = (worst, "kind", "topic", "partition", "offset")
-        table = target.write(TABLE, found.repartition(1).sortWithinPartitions(*order))
+        table = target.write(TABLE, findings.repartition(1).sortWithinPartitions(*order))
     finally:
         results.unpersist()
     counts = {(row[0], row[1]): int(row[2]) for row in table.groupBy("severity", "kind").count().collect()}
@@ -152,7 +154,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Runs the job in its own session; returns 1 if a finding has the severity `--fail-on` or a worse one."""
     with session(options, "audit") as spark:
-        found = audit(
+        audited = audit(
             spark,
             source_of(options),
             Output(spark, options.out, options.format, options.mode),
@@ -161,8 +163,8 @@ def run(options: argparse.Namespace) -> int:
             grace_ms=options.grace_ms,
             shown=max(options.limit, 0),
         )
-    for line in lines(found.worst, sum(found.counts.values())):
+    for line in lines(audited.worst, sum(audited.counts.values())):
         print(clean(line))
-    for line in summary(found.counts):
+    for line in summary(audited.counts):
         print(clean(line))
-    return 1 if found.at_least(options.fail_on) else 0
+    return 1 if audited.at_least(options.fail_on) else 0

@@ -182,13 +182,13 @@ def _written_by_spark(
         counts = {**dict.fromkeys(TABLES, 0), **{row[0]: row[1] for row in state.groupBy("table").count().collect()}}
         absent = absent_partitions(_present(logs), placed_ids_of(state, counts), partitions)
         # Most logs leave many tables empty, and a scan of the state costs more than writing an empty table.
-        found = {
+        frames = {
             name: table_of(state, name) if counts[name] else spark.createDataFrame([], table_ddl(name))
             for name in TABLES
         }
         for name in ("partitions", "faults"):
             counts[name] += sum(len(one.partitions) for one in absent)
-        written = {name: target.write(name, with_absent(spark, found[name], name, absent)) for name in TABLES}
+        written = {name: target.write(name, with_absent(spark, frames[name], name, absent)) for name in TABLES}
         count, doubts = doubts_of_frames(written["partitions"], written["faults"] if counts["faults"] else None)
         if count != counts["partitions"]:
             raise KcoreError(
@@ -205,17 +205,17 @@ def _written_by_spark(
 
 def _present(logs: EventLogs) -> dict[str, set[int]]:
     """Returns internal topic -> its partitions."""
-    found: dict[str, set[int]] = {}
+    numbers: dict[str, set[int]] = {}
     for part in logs.parts():
         if part.topic in COORDINATOR_TOPICS:
-            found.setdefault(part.topic, set()).add(part.partition)
-    return found
+            numbers.setdefault(part.topic, set()).add(part.partition)
+    return numbers
 
 
 def partition_counts(logs: EventLogs, given: Mapping[str, int] | None = None) -> dict[str, int]:
     """Returns the partition count of each internal topic, as given or else inferred from the logs."""
-    found = {topic: max(numbers) + 1 for topic, numbers in _present(logs).items()}
-    return {**LEAST_PARTITIONS, **found, **(given or {})}
+    inferred = {topic: max(numbers) + 1 for topic, numbers in _present(logs).items()}
+    return {**LEAST_PARTITIONS, **inferred, **(given or {})}
 
 
 def rebuild_folder(
@@ -309,7 +309,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Runs the job in its own session; returns 1 if a partition is incomplete or a record was not applied."""
     offsets = parse_offsets(options.as_of_offset)
-    given = parse_partitions(options.topic_partitions)
+    topic_counts = parse_partitions(options.topic_partitions)
     written: WrittenFolder | None = None
     if options.data_folder is not None:
         check_empty(Path(options.data_folder))
@@ -321,7 +321,7 @@ def run(options: argparse.Namespace) -> int:
             logs,
             target,
             Moment(offsets, options.as_of_ms),
-            partitions=given,
+            partitions=topic_counts,
             checkpoint=options.checkpoint,
             since=options.since,
         )
@@ -332,7 +332,7 @@ def run(options: argparse.Namespace) -> int:
                 options.data_folder,
                 offsets=offsets,
                 timestamp_ms=options.as_of_ms,
-                partitions=given,
+                partitions=topic_counts,
             )
     for name, count in counts.items():
         print(f"{name:14} {count}")
@@ -345,10 +345,10 @@ def run(options: argparse.Namespace) -> int:
 
 def parse_partitions(texts: Sequence[str]) -> dict[str, int]:
     """Parses `TOPIC=N` entries to a mapping. Raises KcoreError for other texts and for topics that are not internal."""
-    found = {}
+    counts = {}
     for text in texts:
         topic, _, count = text.partition("=")
         if topic not in COORDINATOR_TOPICS or not count.isdigit() or not int(count):
             raise KcoreError(f"{text!r} is not TOPIC=N with one of the topics {', '.join(COORDINATOR_TOPICS)}")
-        found[topic] = int(count)
-    return found
+        counts[topic] = int(count)
+    return counts

@@ -60,13 +60,13 @@ def committed_as_of(
     topics = (CONSUMER_OFFSETS,)
     logs = logs_at(spark, path)
     state = folder_state(spark, logs, topics=topics, offsets=offsets, timestamp_ms=timestamp_ms)
-    found, incomplete, ids = _offsets(state, groups)
+    by_key, incomplete, ids = _offsets(state, groups)
     if incomplete:
         at_end, _, _ = _offsets(folder_state(spark, logs, topics=topics, partitions=incomplete), groups, incomplete)
-        for key in at_end.keys() - found.keys():
-            found[key] = CommittedAsOf(*key, None, history=at_end[key].history)
+        for key in at_end.keys() - by_key.keys():
+            by_key[key] = CommittedAsOf(*key, None, history=at_end[key].history)
     # In a whole history, an offset that existed only in an open transaction was not committed.
-    committed = [one for _, one in sorted(found.items()) if one.offset is not None or one.history != WHOLE]
+    committed = [one for _, one in sorted(by_key.items()) if one.offset is not None or one.history != WHOLE]
     present = {part.partition for part in logs.parts() if part.topic == CONSUMER_OFFSETS}
     for absent in absent_partitions({CONSUMER_OFFSETS: present}, ids):
         incomplete |= dict.fromkeys(absent.partitions, DAMAGED)
@@ -85,17 +85,17 @@ def _offsets(
         groups: the groups; empty: all.
         histories: the histories to use; None: those of the state itself.
     """
-    wanted = state["table"] == "offsets"
+    of_groups = state["table"] == "offsets"
     if groups:
-        wanted &= state["offsets.group_id"].isin(*groups)
-    rows = state.where(wanted | (state["table"] == "partitions")).select("table", "offsets", "partitions").collect()
+        of_groups &= state["offsets.group_id"].isin(*groups)
+    rows = state.where(of_groups | (state["table"] == "partitions")).select("table", "offsets", "partitions").collect()
     incomplete = {
         row["coordinator_partition"]: DAMAGED if row["lost"] else COMPACTED
         for row in (row["partitions"] for row in rows if row["table"] == "partitions")
         if not row["complete"]
     }
     known = incomplete if histories is None else histories
-    found: dict[Key, CommittedAsOf] = {}
+    by_key: dict[Key, CommittedAsOf] = {}
     pending: set[Key] = set()
     ids: set[PlacedId] = set()
     for row in (row["offsets"] for row in rows if row["table"] == "offsets"):
@@ -104,10 +104,10 @@ def _offsets(
         history = known.get(row["coordinator_partition"], WHOLE)
         if row["pending"]:
             pending.add(key)
-            found.setdefault(key, CommittedAsOf(*key, None, history=history))
+            by_key.setdefault(key, CommittedAsOf(*key, None, history=history))
         else:
-            found[key] = CommittedAsOf(*key, row["offset"], row["metadata"] or "", row["topic_id"] or "", history)
-    return {key: one._replace(pending=key in pending) for key, one in found.items()}, incomplete, ids
+            by_key[key] = CommittedAsOf(*key, row["offset"], row["metadata"] or "", row["topic_id"] or "", history)
+    return {key: one._replace(pending=key in pending) for key, one in by_key.items()}, incomplete, ids
 
 
 def plan_restore(committed: list[CommittedAsOf], node: Node | None, where: str, *, include_same: bool = False) -> Plan:
@@ -206,8 +206,8 @@ def run(options: argparse.Namespace) -> int:
     )
     options.out.parent.mkdir(parents=True, exist_ok=True)
     plan.save(options.out)
-    found: Mapping[str, Any] = counts(plan.rows)
-    for action, count in found.items():
+    action_counts: Mapping[str, Any] = counts(plan.rows)
+    for action, count in action_counts.items():
         print(f"{action:10} {count}")
     for of_kind, remark in ((compacted, COMPACTED_REMARK), (damaged, DAMAGED_REMARK)):
         if of_kind:
@@ -215,4 +215,4 @@ def run(options: argparse.Namespace) -> int:
     unknown_groups = sorted(set(options.group) - {row.group for row in plan.rows})
     for group in unknown_groups:
         print(f"group {group!r} had no offsets at that time")
-    return 1 if found[REFUSE] or unknown_groups else 0
+    return 1 if action_counts[REFUSE] or unknown_groups else 0

@@ -42,8 +42,8 @@ def source_of(options: argparse.Namespace) -> Place:
         raise ConfigError("name a folder, or --kafka HOST:PORT of a running cluster")
     if options.kafka is None:
         return str(options.path)
-    found = {} if options.kafka_config is None else read_properties(Path(options.kafka_config))
-    return KafkaCluster(options.kafka, {name: value for name, (value, _) in found.items()})
+    properties = {} if options.kafka_config is None else read_properties(Path(options.kafka_config))
+    return KafkaCluster(options.kafka, {name: value for name, (value, _) in properties.items()})
 
 
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
@@ -136,22 +136,22 @@ def settings_of(job: str, texts: Sequence[str]) -> dict[str, str]:
 
 def parse_settings(texts: Sequence[str]) -> dict[str, str]:
     """Parses `NAME=VALUE` entries to a mapping. Raises ConfigError for anything else."""
-    found = {}
+    settings = {}
     for text in texts:
         name, separator, value = text.partition("=")
         if not separator or not name:
             raise ConfigError(f"{text!r} is not NAME=VALUE")
-        found[name] = value
-    return found
+        settings[name] = value
+    return settings
 
 
 def parse_offsets(texts: Sequence[str]) -> dict[tuple[str, int], int]:
     """Parses `TOPIC-PARTITION:OFFSET` entries to a mapping. Raises KcoreError for anything else."""
-    found = {}
+    offsets = {}
     for text in texts:
-        place, _, offset = text.rpartition(":")
-        topic, _, partition = place.rpartition("-")
+        topic_partition, _, offset = text.rpartition(":")
+        topic, _, partition = topic_partition.rpartition("-")
         if not topic or not partition.isdigit() or not offset.isdigit():
             raise KcoreError(f"{text!r} is not TOPIC-PARTITION:OFFSET")
-        found[topic, int(partition)] = int(offset)
-    return found
+        offsets[topic, int(partition)] = int(offset)
+    return offsets

@@ -112,14 +112,14 @@ def options_of(options: argparse.Namespace) -> WatchOptions:
     )
 
 
-def prepare(spark: SparkSession, given: set[str]) -> None:
+def prepare(spark: SparkSession, configured: set[str]) -> None:
     """Replaces expensive defaults of Spark, except for the settings in `given`.
 
     Each micro-batch runs a task per shuffle partition. The first run of a stream fixes their number.
     """
-    if SHUFFLE not in given:
+    if SHUFFLE not in configured:
         spark.conf.set(SHUFFLE, str(max(1, spark.sparkContext.defaultParallelism)))
-    if RETAINED not in given:
+    if RETAINED not in configured:
         spark.conf.set(RETAINED, RETAINED_BATCHES)
 
 
@@ -133,15 +133,15 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         KcoreError: a query failed.
     """
-    source, wanted = source_of(options), options_of(options)
+    source, watch_options = source_of(options), options_of(options)
     with session(options, "watch") as spark:
         prepare(spark, set(parse_settings(options.conf)))
-        watch = Watch(spark, source, options.out, wanted)
+        watch = Watch(spark, source, options.out, watch_options)
         queries, failures = watch.start(), 0
         try:
             while True:
                 try:
-                    running = wait(queries, None if wanted.once else wanted.trigger_ms / 1000)
+                    running = wait(queries, None if watch_options.once else watch_options.trigger_ms / 1000)
                 except WorkerStartError as error:
                     failures += 1
                     if failures > RESTARTS:

@@ -78,14 +78,14 @@ def apply(plan: Plan, node: Node, *, dry_run: bool = False, partial: bool = Fals
         KcoreError: the plan was made for another cluster, or the target cannot be reached.
         KafkaError: the target refuses to be read.
     """
-    wanted = [row for row in plan.rows if row.action == SET]
-    target = look(node, by_group((row.group, row.place) for row in wanted))
-    if wanted and plan.target is not None and plan.target.cluster_id != target.cluster_id:
+    to_set = [row for row in plan.rows if row.action == SET]
+    target = look(node, by_group((row.group, row.place) for row in to_set))
+    if to_set and plan.target is not None and plan.target.cluster_id != target.cluster_id:
         raise KcoreError(
             f"the plan was made for cluster {plan.target.cluster_id}, but the target is cluster {target.cluster_id}"
         )
     results = {_key(one.row): one for one in map(_as_planned, plan.rows) if one is not None}
-    checked = [_verified(row, target) for row in wanted]
+    checked = [_verified(row, target) for row in to_set]
     changed = any(one.result == REFUSED for one in checked)
     for one in checked:
         if one.result == WOULD and changed and not partial and not dry_run:
@@ -93,7 +93,7 @@ def apply(plan: Plan, node: Node, *, dry_run: bool = False, partial: bool = Fals
         results[_key(one.row)] = one
     if not dry_run:
         to_write: dict[str, list[PlanRow]] = defaultdict(list)
-        for row in wanted:
+        for row in to_set:
             if results[_key(row)].result == WOULD:
                 to_write[row.group].append(row)
         for group, rows in to_write.items():
@@ -164,10 +164,10 @@ def _write_group(node: Node, group: str, rows: Sequence[PlanRow]) -> Iterable[Ap
         except _FAILURES as error:  # reading back shows whether it was written
             codes.update({row.place: str(error) or type(error).__name__ for row in some})
     try:
-        found = committed_offsets(node, group, ())
+        stored = committed_offsets(node, group, ())
     except _FAILURES as error:
         return [Applied(row, FAILED, f"cannot be read back: {error}") for row in rows]
-    return [_judged(row, codes.get(row.place), found.get(row.place, Committed(None))) for row in rows]
+    return [_judged(row, codes.get(row.place), stored.get(row.place, Committed(None))) for row in rows]
 
 
 def _judged(row: PlanRow, fault: str | None, now: Committed) -> Applied:

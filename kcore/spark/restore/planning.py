@@ -156,7 +156,7 @@ def moved(now: Committed, to: int) -> str:
 
 def counts(rows: Iterable[PlanRow]) -> Mapping[str, int]:
     """Returns the number of rows of each action."""
-    found = dict.fromkeys((SET, SKIP, REFUSE, UNCHECKED), 0)
+    totals = dict.fromkeys((SET, SKIP, REFUSE, UNCHECKED), 0)
     for row in rows:
-        found[row.action] += 1
-    return found
+        totals[row.action] += 1
+    return totals

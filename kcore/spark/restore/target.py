@@ -104,10 +104,10 @@ def look(node: Node, partitions_by_group: Mapping[str, Collection[tuple[str, int
 
 def by_group(partitions: Iterable[tuple[str, TopicPartition]]) -> dict[str, set[TopicPartition]]:
     """Groups (group, partition) pairs by group."""
-    found: dict[str, set[TopicPartition]] = defaultdict(set)
-    for group, place in partitions:
-        found[group].add(place)
-    return dict(found)
+    partitions_by_group: dict[str, set[TopicPartition]] = defaultdict(set)
+    for group, topic_partition in partitions:
+        partitions_by_group[group].add(topic_partition)
+    return dict(partitions_by_group)
 
 
 def committed_offsets(
@@ -131,23 +131,23 @@ def committed_offsets(
         if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
         return {}
-    found = {place: Committed(value.offset, value.metadata) for place, value in committed.items()}
-    for place in pending:
-        found[place] = found.get(place, Committed(None))._replace(pending=True)
-    return found
+    offsets = {topic_partition: Committed(value.offset, value.metadata) for topic_partition, value in committed.items()}
+    for topic_partition in pending:
+        offsets[topic_partition] = offsets.get(topic_partition, Committed(None))._replace(pending=True)
+    return offsets
 
 
 def refused_groups(node: Node, groups: Collection[str]) -> dict[str, str]:
     """Returns the groups whose offsets must not be changed, with the reason: members, or a type without offsets."""
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for group_id, group in node.groups.describe(sorted(groups)).items():
         if isinstance(group, KafkaError):
             if group.code != ErrorCode.GROUP_ID_NOT_FOUND:
-                found[group_id] = f"the group cannot be described: {group.code.name}"
+                reasons[group_id] = f"the group cannot be described: {group.code.name}"
         elif group.type == SHARE:
-            found[group_id] = "a share group has no committed offsets"
+            reasons[group_id] = "a share group has no committed offsets"
         elif group.members:
-            found[group_id] = f"the group has {len(group.members)} members ({group.state})"
+            reasons[group_id] = f"the group has {len(group.members)} members ({group.state})"
         elif group.state not in ("Empty", "Dead", ""):
-            found[group_id] = f"the group is {group.state}"
-    return found
+            reasons[group_id] = f"the group is {group.state}"
+    return reasons

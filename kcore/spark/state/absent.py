@@ -69,12 +69,12 @@ def absent_partitions(
     for topic, numbers in present.items():
         if numbers and topic not in counts:
             counts[topic] = least_count(max(numbers) + 1, placed.get(topic, ()))
-    found = []
+    absent = []
     for topic, count in sorted(counts.items()):
         missing = tuple(sorted(set(range(count)) - set(present.get(topic, ()))))
         if missing:
-            found.append(Absent(topic, count, topic not in (given or {}), missing))
-    return found
+            absent.append(Absent(topic, count, topic not in (given or {}), missing))
+    return absent
 
 
 def least_count(at_least: int, ids: Collection[PlacedId]) -> int:

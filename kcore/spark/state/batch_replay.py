@@ -41,7 +41,7 @@ REPLAYED: Final = (
 
 
 class BatchReplay:
-    """Replays one partition, batch by batch.
+    """The replay of one partition, batch by batch.
 
     Args:
         topic: the internal topic.

@@ -19,7 +19,7 @@ from kcore.spark.events.event import EventRow
 
 
 class Completeness:
-    """Tracks a log as it is read, beyond the cut and to its end.
+    """The completeness of a log as it is read, beyond the cut and to its end.
 
     Args:
         topic: the topic of the partition; `__share_group_state` is not compacted but truncated at the front
@@ -72,7 +72,7 @@ class Completeness:
                 self._keys.add(row.key)
 
     def was_seen(self, first_offset: int, gaps: bool, last_gap: int, repeated_at: int | None) -> None:
-        """Takes over the results of another reader of the log: first offset, gaps, and the first repeated key."""
+        """Adds the results of another reader of the log: first offset, gaps, and the first repeated key."""
         self.first_offset, self.gaps, self.last_gap = first_offset, gaps, last_gap
         if self.cleaned_to is None:
             self.cleaned_to = repeated_at

@@ -41,7 +41,7 @@ TYPE_BYTES: Final = 2
 
 
 class LiveRecords:
-    """Collects the live records of one partition.
+    """The live records of one partition.
 
     Args:
         state: the partition's state, which has applied each row before it is collected here.

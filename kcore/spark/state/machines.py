@@ -79,7 +79,7 @@ def _no_pruning(index: int, before_offset: int) -> None:
 
 
 class _NoMarkers:
-    """Refuses to write markers: they are in the log."""
+    """A `MarkerWriter` that refuses to write markers: they are in the log."""
 
     __slots__ = ()
 

@@ -385,13 +385,13 @@ def transaction_rows(shard: TransactionShard) -> Iterator[TableRow]:
 
 def merged(batches: Batches) -> list[Batch]:
     """Returns state batches with equal neighbours merged: the share coordinator merges them only in later writes."""
-    found: list[Batch] = []
+    merged_batches: list[Batch] = []
     for batch in batches:
-        if found and found[-1][1] + 1 == batch[0] and found[-1][2:] == batch[2:]:
-            found[-1] = (found[-1][0], *batch[1:])
+        if merged_batches and merged_batches[-1][1] + 1 == batch[0] and merged_batches[-1][2:] == batch[2:]:
+            merged_batches[-1] = (merged_batches[-1][0], *batch[1:])
         else:
-            found.append(batch)
-    return found
+            merged_batches.append(batch)
+    return merged_batches
 
 
 def share_state_rows(shard: ShareShard) -> Iterator[TableRow]:
@@ -434,11 +434,11 @@ def _producer_rows(state: PartitionState) -> Iterator[TableRow]:
 
 
 def _log_rows(state: PartitionState, cut: bool) -> Iterator[TableRow]:
-    place = {"coordinator_partition": state.partition, "topic": state.topic}
+    partition_columns = {"coordinator_partition": state.partition, "topic": state.topic}
     yield (
         "partitions",
         {
-            **place,
+            **partition_columns,
             "first_offset": state.first_offset,
             "next_offset": state.next_offset,
             "last_stable_offset": state.last_stable_offset,
@@ -453,4 +453,4 @@ def _log_rows(state: PartitionState, cut: bool) -> Iterator[TableRow]:
         },
     )
     for fault in state.faults:
-        yield "faults", {**place, "offset": fault.offset, "kind": fault.kind, "detail": fault.detail}
+        yield "faults", {**partition_columns, "offset": fault.offset, "kind": fault.kind, "detail": fault.detail}

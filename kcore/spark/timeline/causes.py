@@ -25,7 +25,7 @@ CAUSES: Final[dict[str, str]] = {
     JOINED: "a new member joined",
     TIMED_OUT: "a static member did not return in time, or a member did not revoke partitions within its rebalance "
     "timeout",
-    LEFT: "a member left: its last sign of life is too recent for a timeout. The log does not show whether an "
+    LEFT: "a member left: its last commit or heartbeat is too recent for a timeout. The log does not show whether an "
     "administrator removed it",
     GONE: "a member left or timed out; both write the same records",
     REPLACED: "a new process took over the name of a static member (KIP-345)",

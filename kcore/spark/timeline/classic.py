@@ -40,17 +40,17 @@ class Generation(NamedTuple):
     leader: str | None
     state_ms: int
     members: dict[str, Member]
-    place: LogPosition
+    position: LogPosition
 
     @property
     def parts(self) -> dict[str, TopicPartitions] | None:
         """The partitions of every member by identity; None if an assignment is opaque."""
-        found = {}
+        partitions = {}
         for identity, member in self.members.items():
             if member.parts is None:
                 return None
-            found[identity] = member.parts
-        return found
+            partitions[identity] = member.parts
+        return partitions
 
 
 class ClassicGroup:
@@ -70,7 +70,7 @@ class ClassicGroup:
         self.released: set[PartitionTuple] = set()
 
 
-def read_generation(value: Any, place: LogPosition) -> Generation:
+def read_generation(value: Any, position: LogPosition) -> Generation:
     """Reads a generation from a GroupMetadata value."""
     readable = value.protocol_type == CONSUMER
     members = {}
@@ -84,7 +84,7 @@ def read_generation(value: Any, place: LogPosition) -> Generation:
             timeout_ms,
             entry.session_timeout,
         )
-    return Generation(value.generation, value.protocol, value.leader, value.current_state_timestamp, members, place)
+    return Generation(value.generation, value.protocol, value.leader, value.current_state_timestamp, members, position)
 
 
 def first_generation(group_id: str, now: Generation, whole: bool, inherited: frozenset[str] | None) -> Rebalance | None:
@@ -98,7 +98,7 @@ def first_generation(group_id: str, now: Generation, whole: bool, inherited: fro
     """
     if not now.members and not now.number:
         return None
-    change = Rebalance(group_id, CLASSIC, now.place, now.number, None, whole)
+    change = Rebalance(group_id, CLASSIC, now.position, now.number, None, whole)
     if inherited is not None:
         change.causes.add(causes.MIGRATED)
         change.joined.extend(now.members.keys() - inherited)
@@ -118,7 +118,7 @@ def first_generation(group_id: str, now: Generation, whole: bool, inherited: fro
 def next_generation(group_id: str, group: ClassicGroup, now: Generation, whole: bool) -> Rebalance | None:
     """Returns the rebalance between a group's last record and the next one; None if they do not differ."""
     was = group.last
-    change = Rebalance(group_id, CLASSIC, now.place, now.number, was.number, whole)
+    change = Rebalance(group_id, CLASSIC, now.position, now.number, was.number, whole)
     change.joined.extend(now.members.keys() - was.members.keys())
     change.left.extend(was.members.keys() - now.members.keys())
     replaced = sorted(
@@ -185,7 +185,7 @@ def gone(was: Generation, member: Member, now: Generation, signs: Signs) -> tupl
     lived_ms = now.state_ms - was.state_ms
     if lived_ms < min(member.session_timeout_ms, longest_timeout_ms):
         return causes.LEFT, f"{name} was a member for {lived_ms} ms (session timeout {member.session_timeout_ms} ms)"
-    seen_ms = None if member.parts is None else signs.newest(member.parts, was.place.timestamp_ms)
+    seen_ms = None if member.parts is None else signs.newest(member.parts, was.position.timestamp_ms)
     if seen_ms is not None and now.state_ms - seen_ms < min(member.session_timeout_ms, longest_timeout_ms):
         return causes.LEFT, f"{name} committed {max(0, now.state_ms - seen_ms)} ms before"
     return causes.GONE, f"{name}: no sign of life within its session timeout of {member.session_timeout_ms} ms"
@@ -203,13 +203,15 @@ def generation_events(
     if was is not None:
         labels = {identity: member.label for identity, member in was.members.items()} | labels
     if was is not None and was.number == now.number and change.causes == {causes.REPLACED}:
-        yield from change.events(partition, now.place, "replaced", "none", len(now.members), moves, labels)
+        yield from change.events(partition, now.position, "replaced", "none", len(now.members), moves, labels)
         return
     # A generation with members is written at its assignment and contains the end of its join phase.
-    known = bool(now.members) and 0 <= now.state_ms <= now.place.timestamp_ms and causes.MIGRATED not in change.causes
+    known = (
+        bool(now.members) and 0 <= now.state_ms <= now.position.timestamp_ms and causes.MIGRATED not in change.causes
+    )
     yield from change.events(
         partition,
-        now.place,
+        now.position,
         "completed" if now.members else "emptied",
         "sync" if known else "none",
         len(now.members),

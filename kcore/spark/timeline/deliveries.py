@@ -54,14 +54,14 @@ class Deliveries:
         self._groups = groups
         self._machine = share_machine()
 
-    def replay(self, key: Any, value: Any, place: LogPosition, whole: bool) -> Iterator[TimelineEvent]:
+    def replay(self, key: Any, value: Any, position: LogPosition, whole: bool) -> Iterator[TimelineEvent]:
         """Applies one record; yields its event, unless it only repeats the state."""
         if self._groups is not None and key.group_id not in self._groups:
             return
         identity = SharePartitionKey(key.group_id, key.topic_id, key.partition)
         state = self._machine.states.get(identity)
         before = None if state is None else (state.batches, state.start_offset, state.delivery_complete_count)
-        self._machine.replay(place.offset, -1, key, value)
+        self._machine.replay(position.offset, -1, key, value)
         state = self._machine.states.get(identity)
         if state is None or before == (state.batches, state.start_offset, state.delivery_complete_count):
             return
@@ -70,8 +70,8 @@ class Deliveries:
             key.group_id,
             key.topic_id.hex(),
             key.partition,
-            place.offset,
-            place.timestamp_ms,
+            position.offset,
+            position.timestamp_ms,
             state.start_offset,
             state.delivery_complete_count,
             *progress(() if before is None else before[0], state.batches),

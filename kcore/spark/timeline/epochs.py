@@ -143,7 +143,7 @@ class EpochGroup:
 
     # ---- processing of a record
 
-    def replay(self, part: str, key: Any, value: Any, place: LogPosition, whole: bool) -> Iterator[TimelineEvent]:
+    def replay(self, part: str, key: Any, value: Any, position: LogPosition, whole: bool) -> Iterator[TimelineEvent]:
         """Applies one record.
 
         Args:
@@ -157,17 +157,17 @@ class EpochGroup:
             The events that the record completes.
         """
         step = self.step
-        if step is None or step.last_offset + 1 != place.offset or step.start.timestamp_ms != place.timestamp_ms:
+        if step is None or step.last_offset + 1 != position.offset or step.start.timestamp_ms != position.timestamp_ms:
             yield from self.end_step(whole)
-            step = self.step = Step(place, place.offset)
-        step.last_offset = place.offset
+            step = self.step = Step(position, position.offset)
+        step.last_offset = position.offset
         if part == "Metadata":
-            yield from self._epoch(value, place, whole)
+            yield from self._epoch(value, position, whole)
         else:
             handler = self.HANDLERS.get(part)
             if handler is not None:
-                handler(self, step, key, value, place)
-            yield from self._complete_if_stable(place)
+                handler(self, step, key, value, position)
+            yield from self._complete_if_stable(position)
 
     def end_step(self, whole: bool) -> Iterator[TimelineEvent]:
         """Ends a step that needed no new epoch; yields the replacement of static members."""
@@ -206,14 +206,14 @@ class EpochGroup:
 
     # ---- epochs
 
-    def _epoch(self, value: Any, place: LogPosition, whole: bool) -> Iterator[TimelineEvent]:
+    def _epoch(self, value: Any, position: LogPosition, whole: bool) -> Iterator[TimelineEvent]:
         step = self.step
         assert step is not None
         self.step = None
         if value is None:
-            yield from self.end("deleted", place)
+            yield from self.end("deleted", position)
             return
-        yield from self.end("superseded", place)
+        yield from self.end("superseded", position)
         change = Rebalance(self.group_id, self.kind, step.start, value.epoch, self.epoch, whole)
         self._set_causes(change, step, value, whole)
         change.before.update(step.before)
@@ -224,7 +224,7 @@ class EpochGroup:
         self.share_ready = False
         self.rested.clear()
         if not self.members:
-            yield from self.end("emptied", place)
+            yield from self.end("emptied", position)
 
     def _set_causes(self, change: Rebalance, step: Step, value: Any, whole: bool) -> None:
         replaced = step.replaced
@@ -264,21 +264,21 @@ class EpochGroup:
         elif self.epoch is not None and value.epoch > self.epoch + 1:
             change.detail.append(f"epochs {self.epoch + 1} to {value.epoch - 1} are not in the log")
 
-    def _complete_if_stable(self, place: LogPosition) -> Iterator[TimelineEvent]:
+    def _complete_if_stable(self, position: LogPosition) -> Iterator[TimelineEvent]:
         change = self.open
         if change is None or self.assignment_epoch < change.epoch or len(self.rested) < len(self.members):
             return
         if self.members and self.rested >= self.members.keys():
-            yield from self.end("completed", place)
+            yield from self.end("completed", position)
 
     # ---- handlers of records, each named after its key class
 
-    def _member(self, step: Step, key: Any, value: Any, place: LogPosition) -> None:
+    def _member(self, step: Step, key: Any, value: Any, position: LogPosition) -> None:
         member_id = key.member_id
         was = self.members.get(member_id)
         if value is None:
             if was is not None:
-                self._gone(step, member_id, was, place)
+                self._gone(step, member_id, was, position)
             return
         now = _described(self.kind, member_id, value)
         self.members[member_id] = now
@@ -293,24 +293,24 @@ class EpochGroup:
             step.causes.add(causes.ASSIGNOR)
             step.detail.append(f"{now.label.identity} requests {now.assignor or 'the default'}")
 
-    def _gone(self, step: Step, member_id: str, was: Described, place: LogPosition) -> None:
+    def _gone(self, step: Step, member_id: str, was: Described, position: LogPosition) -> None:
         identity = was.label.identity
         standing = self.standing.pop(member_id, None)
         target = self.targets.pop(member_id, None)
         if target:
             step.before.setdefault(identity, target)
-        step.left[identity] = self._departure_cause(was, standing, step.before.get(identity, NOTHING), place)
+        step.left[identity] = self._departure_cause(was, standing, step.before.get(identity, NOTHING), position)
         del self.members[member_id]
         self.rested.discard(member_id)
         self._named[identity] = was.label
 
     def _departure_cause(
-        self, was: Described, standing: MemberStanding | None, parts: TopicPartitions, place: LogPosition
+        self, was: Described, standing: MemberStanding | None, parts: TopicPartitions, position: LogPosition
     ) -> tuple[str, str]:
         name = was.label.identity
         if standing is None:
             return causes.GONE, f"{name}: the log has no assignment of it"
-        for_ms = place.timestamp_ms - standing.since_ms
+        for_ms = position.timestamp_ms - standing.since_ms
         if standing.epoch == STATIC_LEAVE_EPOCH:
             return causes.TIMED_OUT, f"{name} was away for {for_ms} ms and did not return"
         if standing.state == UNREVOKED.get(self.kind) and 0 < was.rebalance_timeout_ms <= for_ms:
@@ -318,16 +318,16 @@ class EpochGroup:
             return causes.TIMED_OUT, f"{name} did not revoke {revoked} within {was.rebalance_timeout_ms} ms"
         if self.kind == CONSUMER and self._session_timeout_ms is not None:
             session_ms = min(self._session_timeout_ms, was.session_timeout_ms or self._session_timeout_ms)
-            silent_ms = place.timestamp_ms - standing.beat_ms
+            silent_ms = position.timestamp_ms - standing.beat_ms
             if silent_ms < session_ms:
                 return causes.LEFT, f"{name} sent a heartbeat {silent_ms} ms before"
             # A commit does not renew the session, but its client sends at least two heartbeats per session.
             committed_ms = self.signs.newest(parts, standing.beat_ms)
-            if committed_ms is not None and place.timestamp_ms - committed_ms < session_ms // 2:
-                return causes.LEFT, f"{name} committed {place.timestamp_ms - committed_ms} ms before"
+            if committed_ms is not None and position.timestamp_ms - committed_ms < session_ms // 2:
+                return causes.LEFT, f"{name} committed {position.timestamp_ms - committed_ms} ms before"
         return causes.GONE, f"{name}: leaving and timing out write the same records"
 
-    def _target(self, step: Step, key: Any, value: Any, place: LogPosition) -> None:
+    def _target(self, step: Step, key: Any, value: Any, position: LogPosition) -> None:
         member_id = key.member_id
         described = self.members.get(member_id)
         identity = member_id if described is None else described.label.identity
@@ -342,10 +342,10 @@ class EpochGroup:
         else:
             self.targets[member_id] = _parts(self.kind, value)
 
-    def _assignment_epoch(self, _step: Step, _key: Any, value: Any, _place: LogPosition) -> None:
+    def _assignment_epoch(self, _step: Step, _key: Any, value: Any, _position: LogPosition) -> None:
         self.assignment_epoch = -1 if value is None else value.assignment_epoch
 
-    def _current(self, _step: Step, key: Any, value: Any, place: LogPosition) -> None:
+    def _current(self, _step: Step, key: Any, value: Any, position: LogPosition) -> None:
         member_id = key.member_id
         if value is None:
             # the member's position is kept in `standing`, which shows the cause of its departure
@@ -354,9 +354,9 @@ class EpochGroup:
         pending = _pending(self.kind, value)
         was = self.standing.get(member_id)
         same = was is not None and was[:3] == (value.member_epoch, value.state, pending)
-        since_ms = was.since_ms if was is not None and same else place.timestamp_ms
+        since_ms = was.since_ms if was is not None and same else position.timestamp_ms
         self.standing[member_id] = MemberStanding(
-            value.member_epoch, value.state, pending, since_ms, place.timestamp_ms
+            value.member_epoch, value.state, pending, since_ms, position.timestamp_ms
         )
         stable = STREAMS_STABLE if self.kind == STREAMS else MemberState.STABLE
         if value.member_epoch == self.epoch and value.state == stable and not pending:
@@ -364,7 +364,7 @@ class EpochGroup:
         else:
             self.rested.discard(member_id)
 
-    def _pattern(self, step: Step, key: Any, value: Any, _place: LogPosition) -> None:
+    def _pattern(self, step: Step, key: Any, value: Any, _position: LogPosition) -> None:
         regex = key.regular_expression
         if value is None:
             self.patterns.pop(regex, None)
@@ -375,13 +375,13 @@ class EpochGroup:
             step.detail.append(f"the pattern {regex} matches {len(topics)} topics")
         self.patterns[regex] = topics
 
-    def _topology(self, step: Step, _key: Any, value: Any, _place: LogPosition) -> None:
+    def _topology(self, step: Step, _key: Any, value: Any, _position: LogPosition) -> None:
         epoch = -1 if value is None else value.epoch
         if self.topology_epoch >= 0 and epoch != self.topology_epoch:
             step.causes.add(causes.TOPOLOGY)
         self.topology_epoch = epoch
 
-    def _share_state(self, _step: Step, _key: Any, value: Any, _place: LogPosition) -> None:
+    def _share_state(self, _step: Step, _key: Any, value: Any, _position: LogPosition) -> None:
         self.share_ready = value is not None
 
     HANDLERS: Final[dict[str, Callable[[EpochGroup, Step, Any, Any, LogPosition], None]]] = {
@@ -429,10 +429,10 @@ def _parts(kind: str, value: Any) -> TopicPartitions:
             for task in getattr(value, name)
             for index in task.partitions
         )
-    found: set[PartitionTuple] = set()
+    parts: set[PartitionTuple] = set()
     for topic in value.topic_partitions:
-        found.update((topic.topic_id.hex(), index) for index in topic.partitions)
-    return frozenset(found)
+        parts.update((topic.topic_id.hex(), index) for index in topic.partitions)
+    return frozenset(parts)
 
 
 def _pending(kind: str, value: Any) -> bool:

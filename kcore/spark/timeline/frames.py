@@ -169,12 +169,12 @@ def timeline_tables(
             are not written.
         ends: the result of `log_ends`, for the lag of share groups; None: the lag is unknown.
     """
-    found: dict[str, DataFrame] = {}
+    tables: dict[str, DataFrame] = {}
 
     def keep(name: str, table: DataFrame) -> DataFrame:
         table = table.select(*(column for column, _, _ in TABLES[name]))
-        found[name] = table if stored is None else stored(name, table)
-        return found[name]
+        tables[name] = table if stored is None else stored(name, table)
+        return tables[name]
 
     logs = keep("logs", events_of_kind(derived, "logs"))
     commits = events_of_kind(derived, "commits").where(_within("timestamp_ms", "timestamp_ms", bounds))
@@ -194,7 +194,7 @@ def timeline_tables(
     )
     keep("share_windows", share_windows(deliveries, events_of_kind(derived, "share_topics"), ends, bounds.window_ms))
     keep("groups", groups(rebalances, commits, gaps, storm_rows))
-    return found
+    return tables
 
 
 def _within(start: str, end: str, bounds: Bounds) -> str:

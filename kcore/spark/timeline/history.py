@@ -63,7 +63,7 @@ class Gone(NamedTuple):
 
 
 class History:
-    """Reads one partition of an internal topic and yields its events.
+    """The history of one partition of an internal topic: reads its log and yields its events.
 
     Args:
         topic: the internal topic.
@@ -161,25 +161,25 @@ class History:
         if typed is None:  # the fast decoder does not handle these bytes
             key_fields: Any = decode_key(CONSUMER_OFFSETS, key)
             typed = key_fields, decode_value(key_fields, row.value)
-        place: Any = typed[0]
+        position: Any = typed[0]
         value: Any = typed[1]
-        group_id = place.group
+        group_id = position.group
         if self._wanted.groups is not None and group_id not in self._wanted.groups:
             return
         group = self._epochs.get(group_id) or self._classic.get(group_id)
         if value is None:
             if group is not None:
-                group.signs.deleted(place.topic, place.partition)
+                group.signs.deleted(position.topic, position.partition)
             return
         committed = value.committed_offset if hasattr(value, "committed_offset") else value.offset
-        at = (self.partition, group_id, place.topic, place.partition, row.offset, row.timestamp_ms, committed)
+        at = (self.partition, group_id, position.topic, position.partition, row.offset, row.timestamp_ms, committed)
         if row.transactional:
             self._pending.setdefault(row.producer_id, []).append((*at, whole))
             return
         if group is not None:
             topic_id = getattr(value, "topic_id", ZERO_UUID)
             known = None if topic_id == ZERO_UUID else topic_id.hex()
-            group.signs.committed(place.topic, known, place.partition, row.timestamp_ms)
+            group.signs.committed(position.topic, known, position.partition, row.timestamp_ms)
         yield "commits", (*at, "plain", whole)
 
     def _marker(self, row: EventRow) -> Iterator[TimelineEvent]:
@@ -202,13 +202,13 @@ class History:
         if self._wanted.groups is not None and group_id not in self._wanted.groups:
             return
         value = decode_value(typed, row.value)
-        place = LogPosition(row.offset, row.timestamp_ms)
+        position = LogPosition(row.offset, row.timestamp_ms)
         if known is None:
-            yield from self._generation(group_id, value, place, whole)
+            yield from self._generation(group_id, value, position, whole)
         else:
             if isinstance(typed, ShareGroupStatePartitionMetadataKey):
                 yield from self._listed(group_id, value)
-            yield from self._epoch_record(group_id, *known, typed, value, place, whole)
+            yield from self._epoch_record(group_id, *known, typed, value, position, whole)
 
     def _listed(self, group_id: str, value: Any) -> Iterator[TimelineEvent]:
         """Yields the name of each topic once that a share group lists."""
@@ -217,23 +217,23 @@ class History:
                 self._share_topics.add((group_id, topic.topic_id))
                 yield "share_topics", (self.partition, group_id, topic.topic_id.hex(), topic.topic_name)
 
-    def _inherited(self, group_id: str, kind: str, place: LogPosition) -> frozenset[str] | None:
+    def _inherited(self, group_id: str, kind: str, position: LogPosition) -> frozenset[str] | None:
         """Returns the members of a group of another kind that the previous record deleted, None if there was none."""
         gone, self._gone = self._gone, None
-        if gone is None or gone.group_id != group_id or gone.kind == kind or gone.offset + 1 != place.offset:
+        if gone is None or gone.group_id != group_id or gone.kind == kind or gone.offset + 1 != position.offset:
             return None
         return gone.members
 
-    def _generation(self, group_id: str, value: Any, place: LogPosition, whole: bool) -> Iterator[TimelineEvent]:
+    def _generation(self, group_id: str, value: Any, position: LogPosition, whole: bool) -> Iterator[TimelineEvent]:
         group = self._classic.get(group_id)
         if value is None:
             if group is not None:
                 del self._classic[group_id]
-                self._gone = Gone(group_id, CLASSIC, place.offset, frozenset(group.last.members))
+                self._gone = Gone(group_id, CLASSIC, position.offset, frozenset(group.last.members))
             return
-        now = read_generation(value, place)
+        now = read_generation(value, position)
         if group is None:
-            change = first_generation(group_id, now, whole, self._inherited(group_id, CLASSIC, place))
+            change = first_generation(group_id, now, whole, self._inherited(group_id, CLASSIC, position))
         else:
             change = next_generation(group_id, group, now, whole)
         if change is not None:
@@ -245,22 +245,22 @@ class History:
             group.last = now
 
     def _epoch_record(
-        self, group_id: str, kind: str, part: str, key: Any, value: Any, place: LogPosition, whole: bool
+        self, group_id: str, kind: str, part: str, key: Any, value: Any, position: LogPosition, whole: bool
     ) -> Iterator[TimelineEvent]:
         group = self._epochs.get(group_id)
         if group is None or group.kind != kind:
             if value is None:
                 return  # deletes records that are not in the log
             if group is not None:
-                yield from group.end("deleted", place)
-            inherited = self._inherited(group_id, kind, place)
+                yield from group.end("deleted", position)
+            inherited = self._inherited(group_id, kind, position)
             group = EpochGroup(group_id, kind, self.partition, self._wanted.session_timeout_ms, inherited)
             self._epochs[group_id] = group
         if part == "Metadata" and value is None:
             members = frozenset() if group.step is None else frozenset(group.step.left)
-            self._gone = Gone(group_id, kind, place.offset, members)
+            self._gone = Gone(group_id, kind, position.offset, members)
             del self._epochs[group_id]
-        yield from group.replay(part, key, value, place, whole)
+        yield from group.replay(part, key, value, position, whole)
 
     # ---- the end
 

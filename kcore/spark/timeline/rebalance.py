@@ -45,12 +45,12 @@ class Move(NamedTuple):
 
 def moves_between(before: Mapping[str, TopicPartitions], after: Mapping[str, TopicPartitions]) -> list[Move]:
     """Returns the gains and losses of members by identity; unchanged members are left out."""
-    found = []
+    moves = []
     for identity in sorted(before.keys() | after.keys()):
         had, has = before.get(identity, NOTHING), after.get(identity, NOTHING)
         if had != has:
-            found.append(Move(identity, has - had, had - has))
-    return found
+            moves.append(Move(identity, has - had, had - has))
+    return moves
 
 
 @dataclass(slots=True)

@@ -294,9 +294,9 @@ def _storms(summary: Summary) -> str:
         ("causes", lambda row: ", ".join(f"{name} ×{count}" for name, count in sorted(row["causes"].items())), False),
         ("", _partial, False),
     ]
-    found = summary["storms"]
+    storms = summary["storms"]
     caption = f"Storms (at most {TOP_ROWS} of {number(summary['totals']['storms'])})"
-    return _section("Rebalance storms", [_table(caption, columns, found)] if found else [], note)
+    return _section("Rebalance storms", [_table(caption, columns, storms)] if storms else [], note)
 
 
 def _commits(summary: Summary, plots: Plots) -> str:

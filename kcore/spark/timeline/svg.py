@@ -54,7 +54,7 @@ class Axis(NamedTuple):
 
 
 class Plots:
-    """Renders plots; each gets a unique id on the page."""
+    """The renderer of plots, which gives each a unique id on the page."""
 
     def __init__(self) -> None:
         self._ids = count(1)
@@ -93,13 +93,13 @@ class Plots:
             x = axis.x(at_ms, LEFT, WIDTH - RIGHT)
             width = max(1.0, axis.x(at_ms + axis.step_ms, LEFT, WIDTH - RIGHT) - x - 0.8)
             y = float(floor)
-            for place, name in enumerate(series):
+            for index, name in enumerate(series):
                 value = values.get(name, 0)
                 if value:
                     tall = (floor - 8) * value / scale
                     y -= tall
                     tip = f"{utc(at_ms)}: {number(value)} {name}{unit}"
-                    parts.append(_rect(f"s{place % SERIES}", x, y, width, tall, tip))
+                    parts.append(_rect(f"s{index % SERIES}", x, y, width, tall, tip))
         parts.append(_time_axis(axis, LEFT, WIDTH - RIGHT, floor))
         totals = {name: sum(values.get(name, 0) for values in steps.values()) for name in series}
         words = ", ".join(f"{number(value)} {name}" for name, value in totals.items()) or "nothing"
@@ -112,8 +112,8 @@ class Plots:
         height = ROW * len(rows) + FOOT + 4
         highest = max((value for row in steps.values() for value in row.values()), default=1)
         parts = [_hatch(axis, LABEL_WIDTH, WIDTH - RIGHT, 2, ROW * len(rows))]
-        for place, name in enumerate(rows):
-            y = place * ROW + 2
+        for index, name in enumerate(rows):
+            y = index * ROW + 2
             parts.append(_label(name, LABEL_WIDTH - 8, y + ROW / 2 + 3))
             right = WIDTH - RIGHT
             parts.append(f'<line class="grid" x1="{LABEL_WIDTH}" x2="{right}" y1="{y + ROW - 1}" y2="{y + ROW - 1}"/>')
@@ -134,8 +134,8 @@ class Plots:
         scale = max(1, longest)
         parts = []
         width = WIDTH - RIGHT - LABEL_WIDTH
-        for place, row in enumerate(rows):
-            y, x = place * ROW + 2, float(LABEL_WIDTH)
+        for index, row in enumerate(rows):
+            y, x = index * ROW + 2, float(LABEL_WIDTH)
             parts.append(_label(row.name, LABEL_WIDTH - 8, y + ROW / 2 + 3))
             for css, length, tip in row.parts:
                 wide = max(1.0, width * length / scale) if length else 0.0
@@ -172,8 +172,8 @@ def legend(series: Sequence[str]) -> str:
     """Renders the legend of the series' colours."""
     items = "".join(
         f'<li><svg viewBox="0 0 12 12" width="12" height="12" aria-hidden="true">'
-        f'<rect class="s{place % SERIES}" width="12" height="12" rx="2"/></svg> {escape(shown(name))}</li>'
-        for place, name in enumerate(series)
+        f'<rect class="s{index % SERIES}" width="12" height="12" rx="2"/></svg> {escape(shown(name))}</li>'
+        for index, name in enumerate(series)
     )
     return f'<ul class="legend">{items}</ul>'
 

@@ -70,47 +70,47 @@ class Transactions:
         self._open: dict[str, Open] = {}
         self._partition = partition
 
-    def replay(self, key: Any, value: Any, place: LogPosition, whole: bool) -> Iterator[TimelineEvent]:
+    def replay(self, key: Any, value: Any, position: LogPosition, whole: bool) -> Iterator[TimelineEvent]:
         """Applies one record; yields transactions that it finishes."""
         transactional_id = key.transactional_id
-        found = self._open.get(transactional_id)
+        transaction = self._open.get(transactional_id)
         if value is None:
-            yield from self._lost(transactional_id, found)
+            yield from self._lost(transactional_id, transaction)
             return
         state = TransactionStatus(value.transaction_status)
         if state is ONGOING or state is PREPARE_COMMIT or state is PREPARE_ABORT:
-            if found is not None and found.start_ms != value.transaction_start_timestamp_ms:
-                yield from self._lost(transactional_id, found)
-                found = None
-            if found is None:
-                found = self._open[transactional_id] = _begun(value, state, place, whole)
-            _follow(found, value, state)
+            if transaction is not None and transaction.start_ms != value.transaction_start_timestamp_ms:
+                yield from self._lost(transactional_id, transaction)
+                transaction = None
+            if transaction is None:
+                transaction = self._open[transactional_id] = _begun(value, state, position, whole)
+            _follow(transaction, value, state)
         elif state in OUTCOMES:
-            if found is not None:
+            if transaction is not None:
                 del self._open[transactional_id]
-                found.state = state
+                transaction.state = state
                 yield self._event(
-                    transactional_id, found, OUTCOMES[state], place, value.transaction_last_update_timestamp_ms
+                    transactional_id, transaction, OUTCOMES[state], position, value.transaction_last_update_timestamp_ms
                 )
         else:
-            yield from self._lost(transactional_id, found)
+            yield from self._lost(transactional_id, transaction)
 
     def at_end(self, last_ms: int) -> Iterator[TimelineEvent]:
         """Yields the transactions that are open at the end of the log, whose latest time is `last_ms`."""
-        for transactional_id, found in self._open.items():
-            yield self._event(transactional_id, found, "open", None, None, last_ms)
+        for transactional_id, transaction in self._open.items():
+            yield self._event(transactional_id, transaction, "open", None, None, last_ms)
         self._open.clear()
 
-    def _lost(self, transactional_id: str, found: Open | None) -> Iterator[TimelineEvent]:
+    def _lost(self, transactional_id: str, transaction: Open | None) -> Iterator[TimelineEvent]:
         """Yields a transaction whose end is not in the log because of compaction."""
-        if found is not None:
+        if transaction is not None:
             del self._open[transactional_id]
-            yield self._event(transactional_id, found, "unknown", None, None)
+            yield self._event(transactional_id, transaction, "unknown", None, None)
 
     def _event(
         self,
         transactional_id: str,
-        found: Open,
+        transaction: Open,
         outcome: str,
         end: LogPosition | None,
         end_ms: int | None,
@@ -122,30 +122,30 @@ class Transactions:
             (
                 self._partition,
                 transactional_id,
-                found.producer_id,
-                found.producer_epoch,
-                found.start.offset,
+                transaction.producer_id,
+                transaction.producer_epoch,
+                transaction.start.offset,
                 None if end is None else end.offset,
-                found.start_ms,
-                found.prepare_ms,
+                transaction.start_ms,
+                transaction.prepare_ms,
                 end_ms,
-                None if until_ms is None else max(0, until_ms - found.start_ms),
-                found.timeout_ms,
-                NAMES[found.state],
+                None if until_ms is None else max(0, until_ms - transaction.start_ms),
+                transaction.timeout_ms,
+                NAMES[transaction.state],
                 outcome,
-                found.cause,
-                found.partitions,
-                list(found.topics),
-                found.whole,
+                transaction.cause,
+                transaction.partitions,
+                list(transaction.topics),
+                transaction.whole,
             ),
         )
 
 
-def _begun(value: Any, state: TransactionStatus, place: LogPosition, whole: bool) -> Open:
+def _begun(value: Any, state: TransactionStatus, position: LogPosition, whole: bool) -> Open:
     start_ms = value.transaction_start_timestamp_ms
     return Open(
-        place,
-        place.timestamp_ms if start_ms < 0 else start_ms,
+        position,
+        position.timestamp_ms if start_ms < 0 else start_ms,
         value.producer_id,
         value.producer_epoch,
         value.client_transaction_version,
@@ -155,34 +155,34 @@ def _begun(value: Any, state: TransactionStatus, place: LogPosition, whole: bool
     )
 
 
-def _follow(found: Open, value: Any, state: TransactionStatus) -> None:
+def _follow(transaction: Open, value: Any, state: TransactionStatus) -> None:
     """Updates a transaction from one of its records."""
     entries = value.transaction_partitions or ()
-    found.partitions = sum(len(entry.partition_ids) for entry in entries)
-    found.topics = tuple(sorted(entry.topic for entry in entries))
-    found.timeout_ms = value.transaction_timeout_ms
+    transaction.partitions = sum(len(entry.partition_ids) for entry in entries)
+    transaction.topics = tuple(sorted(entry.topic for entry in entries))
+    transaction.timeout_ms = value.transaction_timeout_ms
     if state is ONGOING:
-        found.client_version = value.client_transaction_version
-        found.producer_id, found.producer_epoch = value.producer_id, value.producer_epoch
-    elif found.prepare_ms is None:
-        found.prepare_ms = value.transaction_last_update_timestamp_ms
+        transaction.client_version = value.client_transaction_version
+        transaction.producer_id, transaction.producer_epoch = value.producer_id, value.producer_epoch
+    elif transaction.prepare_ms is None:
+        transaction.prepare_ms = value.transaction_last_update_timestamp_ms
         if state is PREPARE_ABORT:
-            found.cause = _abort_cause(found, value)
-    found.state = state
+            transaction.cause = _abort_cause(transaction, value)
+    transaction.state = state
 
 
-def _abort_cause(found: Open, value: Any) -> str:
+def _abort_cause(transaction: Open, value: Any) -> str:
     """Returns the cause of an abort.
 
     A fence raises the epoch. So does an abort by a producer with `transaction.version` 2. The coordinator fences
     because of a timeout or a new instance. Only one case is ambiguous: a producer that aborts after its timeout,
     before the coordinator checks, looks like a timeout.
     """
-    assert found.prepare_ms is not None
-    if found.state is not ONGOING:
+    assert transaction.prepare_ms is not None
+    if transaction.state is not ONGOING:
         return "producer"  # aborted an empty transaction (KIP-890)
-    if value.producer_epoch == found.producer_epoch:
+    if value.producer_epoch == transaction.producer_epoch:
         return "producer"
-    if 0 < found.timeout_ms <= found.prepare_ms - found.start_ms:
+    if 0 < transaction.timeout_ms <= transaction.prepare_ms - transaction.start_ms:
         return "timeout"
-    return "producer or fenced" if found.client_version >= TV2 else "fenced"
+    return "producer or fenced" if transaction.client_version >= TV2 else "fenced"

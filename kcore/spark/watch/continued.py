@@ -166,7 +166,9 @@ def _read_only(values: dict[Any, Any]) -> MappingProxyType[Any, Any]:
 
 
 class _Pickler(pickle.Pickler):
-    """Leaves out state machines: group shards are restored from the checkpoint, share shards from their states.
+    """A pickler that leaves out state machines.
+
+    Group shards are restored from the checkpoint, share shards from their states.
 
     An audit drops its groups at damage in the log, but a restored audit has the groups of the checkpoint again.
     """
@@ -185,7 +187,7 @@ class _Pickler(pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    """Restores a history and an audit.
+    """The unpickler of a history and an audit.
 
     Args:
         file: the pickled objects.

@@ -73,9 +73,9 @@ def decoded(events: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     names = list(record_types())
-    found = decode(events, names)
+    decoded_rows = decode(events, names)
     record = f.coalesce(*(f.to_json(name) for name in names)).alias("record")
-    return found.select(*(name for name, _, _ in DECODED[:-1]), record)
+    return decoded_rows.select(*(name for name, _, _ in DECODED[:-1]), record)
 
 
 def watched(events: DataFrame, options: HistoryOptions, hides_control: bool) -> DataFrame:

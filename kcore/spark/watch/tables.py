@@ -98,10 +98,10 @@ class WatchTables:
 
         watched_rows = watched_rows.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            found = {TablePart(*row) for row in watched_rows.select("table", "topic", "partition").distinct().collect()}
-            for table in sorted({part.table for part in found if part.table in GROWING}):
+            parts = {TablePart(*row) for row in watched_rows.select("table", "topic", "partition").distinct().collect()}
+            for table in sorted({part.table for part in parts if part.table in GROWING}):
                 self.add(table, rows_of(watched_rows, table, DDLS[table]), batch_id)
-            self._replace(watched_rows, found)
+            self._replace(watched_rows, parts)
         finally:
             watched_rows.unpersist()
 
@@ -117,10 +117,10 @@ class WatchTables:
         if self._publish is not None:
             self._publish(table, rows)
 
-    def _replace(self, watched_rows: DataFrame, found: Iterable[TablePart]) -> None:
+    def _replace(self, watched_rows: DataFrame, parts: Iterable[TablePart]) -> None:
         """Replaces the rows of partitions in the tables of the state, also where they have no rows any more."""
-        filled = {part for part in found if part.table not in GROWING}
-        empty = possible_parts({(part.topic, part.partition) for part in found}) - filled
+        filled = {part for part in parts if part.table not in GROWING}
+        empty = possible_parts({(part.topic, part.partition) for part in parts}) - filled
         emptied = {part for part in empty if self._may_have_rows(part)}
         for table in sorted({part.table for part in filled | emptied}):
             self._storage.replace(

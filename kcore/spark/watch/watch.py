@@ -141,11 +141,11 @@ class Watch:
                 ),
             ):
                 alerts = alerts.unionByName(others)
-            found = alerts.orderBy("kind", "subject").collect()
-            new = [row for row in found if (row["kind"], row["subject"]) not in self._alerting]
+            active = alerts.orderBy("kind", "subject").collect()
+            new = [row for row in active if (row["kind"], row["subject"]) not in self._alerting]
             if new:
                 tables.append(ALERTS, self._spark.createDataFrame(new, ALERTS_DDL))
-            self._alerting = {(row["kind"], row["subject"]) for row in found}
+            self._alerting = {(row["kind"], row["subject"]) for row in active}
             return new
 
     def _lag(self, now_ms: int) -> DataFrame:
