@@ -160,10 +160,10 @@ def fuzz(name: str, seed: int, count: int | None, seconds: float | None) -> tupl
         number = 0
         until_s = None if seconds is None else time.monotonic() + seconds
         while (count is None or number < count) and (not number or until_s is None or time.monotonic() < until_s):
-            place = rng.randrange(KEPT)
+            index = rng.randrange(KEPT)
             if rng.random() < 0.3:
-                kept[place] = target.make(rng)
-            data = kept[place] if rng.random() < 0.1 else mutated(kept[place], rng, rng.choice(kept))
+                kept[index] = target.make(rng)
+            data = kept[index] if rng.random() < 0.1 else mutated(kept[index], rng, rng.choice(kept))
             data = data[:MAX_INPUT_BYTES]
             number += 1
             shared.begin(number, data)
@@ -196,8 +196,8 @@ def smallest(name: str, data: bytes, wrong: str) -> bytes:
     def still(candidate: bytes) -> bool:
         nonlocal tries
         tries += 1
-        found = replay(name, candidate)
-        return found is not None and found.partition(":")[0] == kind
+        error = replay(name, candidate)
+        return error is not None and error.partition(":")[0] == kind
 
     if not still(data):
         return data  # the failure depends on earlier inputs
@@ -250,15 +250,15 @@ def main() -> int:
     names = options.target or list(TARGETS)
     seconds = options.seconds if options.seconds is not None or options.count is not None else 30.0
     print(f"seed {options.seed}", flush=True)
-    found = 0
+    findings = 0
     for name in names:
         share = None if seconds is None else seconds / len(names)
         number, data, wrong = fuzz(name, options.seed, options.count, share)
         print(f"{name}: {number} inputs", flush=True)
         if wrong is not None:
-            found += 1
+            findings += 1
             report(name, options.seed, data, wrong, options.keep)
-    return 1 if found else 0
+    return 1 if findings else 0
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ HANG_S = 60
 
 
 class Interrupter:
-    """Raises a `KeyboardInterrupt` once, while it is armed."""
+    """A timer that raises one `KeyboardInterrupt` while it is armed."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -111,8 +111,8 @@ def run(path: Path, count: int, seed: int, until_s: float) -> Counter[tuple[str,
     folder = 0
     while outcomes.total() < count and time.monotonic() < until_s:
         folder += 1
-        left = min(FOLDER_EVERY, count - outcomes.total())
-        interrupt_folder(path / str(folder), left, interrupter, until_s, outcomes)
+        remaining = min(FOLDER_EVERY, count - outcomes.total())
+        interrupt_folder(path / str(folder), remaining, interrupter, until_s, outcomes)
         shutil.rmtree(path / str(folder))
         print(f"{outcomes.total()} interrupts", file=sys.stderr, flush=True)
     return outcomes
@@ -129,12 +129,12 @@ def interrupt_folder(
         if actions % WATCH_EVERY == 0:
             faulthandler.dump_traceback_later(HANG_S, exit=True)
         actions += 1
-        what = interrupter.random.choices(["send", "open", "close"], [20, 1, 1])[0]
+        action = interrupter.random.choices(["send", "open", "close"], [20, 1, 1])[0]
         before = ledger.reopened
         name = interrupter.random.choice(names)
-        if what == "send":
+        if action == "send":
             outcome = interrupter.during(ledger.steps[name], LONGEST_S["send"])
-        elif what == "open":
+        elif action == "open":
             outcome = interrupt_open(ledger, interrupter)
         else:
             outcome = interrupt_close(ledger, interrupter)
@@ -143,7 +143,7 @@ def interrupt_folder(
         done += 1
         for one in ("commit", "produce", "transaction", "classic", "consumer"):
             ledger.until_acknowledged(one)
-        outcomes[what, outcome, "opened again" if ledger.reopened > before else "went on"] += 1
+        outcomes[action, outcome, "opened again" if ledger.reopened > before else "went on"] += 1
         if done % CHECK_EVERY == 0:
             ledger.check()
             ledger.check_folder()
@@ -165,8 +165,8 @@ def main() -> int:
         logging.getLogger("kcore").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory() as folder:
         outcomes = run(Path(folder), options.count, options.seed, time.monotonic() + options.seconds)
-    for (what, outcome, afterwards), number in sorted(outcomes.items()):
-        print(f"{what:6} {outcome:32} {afterwards:14} {number:6}")
+    for (action, outcome, afterwards), number in sorted(outcomes.items()):
+        print(f"{action:6} {outcome:32} {afterwards:14} {number:6}")
     print(f"{sum(outcomes.values())} interrupts: every acknowledged write is there")
     return 0
 

@@ -91,13 +91,13 @@ SUITES = (
 
 def find_projects(folder: Path) -> dict[str, tuple[Suite, Path]]:
     """Returns the suites whose projects are in a folder, by the name of the project."""
-    found = {}
+    projects = {}
     for path in sorted(folder.iterdir()):
         name = re.sub(r"-\d.*", "", path.name).replace("-", "_").lower()
         for suite in SUITES:
             if name in suite.names and (path / "tests").is_dir():
-                found[suite.names[0]] = (suite, path)
-    return found
+                projects[suite.names[0]] = (suite, path)
+    return projects
 
 
 def prepare(suite: Suite, project: Path, environment: Path) -> Path:

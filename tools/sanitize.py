@@ -56,14 +56,14 @@ class SanitizeError(Exception):
 
 def runtime_libraries() -> str:
     """Returns the sanitizers' libraries for `LD_PRELOAD`, because the interpreter is built without sanitizers."""
-    found = []
+    libraries = []
     for name in RUNTIMES:
         run = subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True)
-        place = Path(run.stdout.strip())
-        if not place.is_absolute():
+        path = Path(run.stdout.strip())
+        if not path.is_absolute():
             raise SanitizeError(f"gcc has no {name}: install its sanitizer libraries")
-        found.append(str(place.resolve()))
-    return " ".join(found)
+        libraries.append(str(path.resolve()))
+    return " ".join(libraries)
 
 
 def sanitized_environment() -> dict[str, str]:

@@ -100,19 +100,19 @@ def run_seed(servers: Mapping[str, str], area: Area, seed: int, options: argpars
     name = f"{area.NAME[:2]}{seed}"
     steps = area.draw(random.Random(f"{area.NAME} {seed}"), name)
     trace = [str(step) for step in steps] if options.trace else []
-    found = run_renamed(pair, steps, name, 0)
-    if found is None:
+    difference = run_renamed(pair, steps, name, 0)
+    if difference is None:
         return Result(pair.requests, "equal", trace)
-    steps = steps[: found.step + 1]
+    steps = steps[: difference.step + 1]
     known = partial(described, area.NAME)
-    words = known(steps[-1], found.what)
+    words = known(steps[-1], difference.what)
     if words is not None:
         return Result(
-            pair.requests, "documented", [*trace, f"{area.NAME}, seed {seed}: documented: {words}", found.what]
+            pair.requests, "documented", [*trace, f"{area.NAME}, seed {seed}: documented: {words}", difference.what]
         )
     steps, again = shortened(pair, steps, name, options.attempts, known)
     kind, text = ("once", "differed once") if again is None else ("different", "differ")
-    what = found.what if again is None else again.what
+    what = difference.what if again is None else again.what
     lines = [f"{area.NAME}, seed {seed}: the responses after the last step {text}", *map(str, steps), what, ""]
     return Result(pair.requests, kind, trace + lines)
 

@@ -65,13 +65,13 @@ def _fetch(
 ) -> tuple[Any, int]:
     topics: dict[str, list[Any]] = {}
     for topic, partition, offset, limit, epoch in rows:
-        asked = fetch.FetchPartition(
+        partition_request = fetch.FetchPartition(
             partition=partition,
             current_leader_epoch=epoch if version >= 9 else -1,
             fetch_offset=offset,
             partition_max_bytes=limit,
         )
-        topics.setdefault(topic, []).append(asked)
+        topics.setdefault(topic, []).append(partition_request)
     asked_topics = [
         fetch.FetchTopic(topic=name, topic_id=side.topic_id(name), partitions=parts) for name, parts in topics.items()
     ]
@@ -83,10 +83,10 @@ def _fetch(
 def _list_offsets(side: Side, rows: list[tuple[str, int, int, int]], version: int, isolation: int) -> tuple[Any, int]:
     topics: dict[str, list[Any]] = {}
     for topic, partition, timestamp, epoch in rows:
-        asked = list_offsets.ListOffsetsPartition(
+        partition_request = list_offsets.ListOffsetsPartition(
             partition_index=partition, current_leader_epoch=epoch if version >= 4 else -1, timestamp=timestamp
         )
-        topics.setdefault(topic, []).append(asked)
+        topics.setdefault(topic, []).append(partition_request)
     return list_offsets.ListOffsetsRequest(
         replica_id=-1,
         isolation_level=isolation if version >= 2 else 0,
@@ -97,8 +97,8 @@ def _list_offsets(side: Side, rows: list[tuple[str, int, int, int]], version: in
 def _delete(side: Side, rows: list[tuple[str, int, int]], version: int) -> tuple[Any, int]:
     topics: dict[str, list[Any]] = {}
     for topic, partition, offset in rows:
-        asked = delete_records.DeleteRecordsPartition(partition_index=partition, offset=offset)
-        topics.setdefault(topic, []).append(asked)
+        partition_request = delete_records.DeleteRecordsPartition(partition_index=partition, offset=offset)
+        topics.setdefault(topic, []).append(partition_request)
     return delete_records.DeleteRecordsRequest(
         topics=[delete_records.DeleteRecordsTopic(name=name, partitions=parts) for name, parts in topics.items()],
         timeout_ms=5_000,
@@ -106,10 +106,10 @@ def _delete(side: Side, rows: list[tuple[str, int, int]], version: int) -> tuple
 
 
 def _epoch_end(side: Side, topic: str, partition: int, current: int, epoch: int, version: int) -> tuple[Any, int]:
-    asked = offset_for_leader_epoch.OffsetForLeaderPartition(
+    partition_request = offset_for_leader_epoch.OffsetForLeaderPartition(
         partition=partition, current_leader_epoch=current, leader_epoch=epoch
     )
-    row = offset_for_leader_epoch.OffsetForLeaderTopic(topic=topic, partitions=[asked])
+    row = offset_for_leader_epoch.OffsetForLeaderTopic(topic=topic, partitions=[partition_request])
     return offset_for_leader_epoch.OffsetForLeaderEpochRequest(
         replica_id=-2 if version < 3 else -1, topics=[row]
     ), version

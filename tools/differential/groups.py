@@ -39,12 +39,12 @@ def _join(
     protocols: list[tuple[str, bytes]],
     version: int,
 ) -> tuple[Any, int]:
-    found = side.members.get(f"{group}/{member}")
+    learned = side.members.get(f"{group}/{member}")
     return join_group.JoinGroupRequest(
         group_id=group,
         session_timeout_ms=SESSION_MS,
         rebalance_timeout_ms=SESSION_MS if version >= 1 else -1,
-        member_id=found[0] if known and found else ("nobody" if known else ""),
+        member_id=learned[0] if known and learned else ("nobody" if known else ""),
         group_instance_id=instance if version >= 5 else None,
         protocol_type="consumer",
         protocols=[join_group.JoinGroupRequestProtocol(name=name, metadata=data) for name, data in protocols],
@@ -57,10 +57,10 @@ def _learn_join(side: Side, response: Any, group: str, member: str, **_: Any) ->
 
 
 def _sync(
-    side: Side, group: str, member: str, delta: int, given: dict[str, bytes], version: int, **more: Any
+    side: Side, group: str, member: str, delta: int, assignments: dict[str, bytes], version: int, **more: Any
 ) -> tuple[Any, int]:
     member_id, generation = learned_epoch(side, f"{group}/{member}", delta)
-    given_to = [(side.members.get(f"{group}/{name}", ("nobody", 0))[0], data) for name, data in given.items()]
+    assigned = [(side.members.get(f"{group}/{name}", ("nobody", 0))[0], data) for name, data in assignments.items()]
     return sync_group.SyncGroupRequest(
         group_id=group,
         generation_id=generation,
@@ -68,7 +68,7 @@ def _sync(
         group_instance_id=more.get("instance") if version >= 3 else None,
         protocol_type=more.get("protocol_type") if version >= 5 else None,
         protocol_name=more.get("protocol_name") if version >= 5 else None,
-        assignments=[sync_group.SyncGroupRequestAssignment(member_id=each, assignment=data) for each, data in given_to],
+        assignments=[sync_group.SyncGroupRequestAssignment(member_id=each, assignment=data) for each, data in assigned],
     ), version
 
 
@@ -122,7 +122,7 @@ def _fetch_offsets(
         ), version
     member, delta = more.get("member"), more.get("delta", 0)
     member_id, epoch = (None, -1) if member is None else learned_epoch(side, f"{group}/{member}", delta)
-    asked = offset_fetch.OffsetFetchRequestGroup(
+    group_request = offset_fetch.OffsetFetchRequestGroup(
         group_id=group,
         member_id=member_id,
         member_epoch=epoch,
@@ -133,7 +133,7 @@ def _fetch_offsets(
             for name, partitions in topics.items()
         ],
     )
-    return offset_fetch.OffsetFetchRequest(groups=[asked], require_stable=stable), version
+    return offset_fetch.OffsetFetchRequest(groups=[group_request], require_stable=stable), version
 
 
 def _delete_offsets(side: Side, group: str, topics: dict[str, list[int]]) -> tuple[Any, int]:
@@ -286,7 +286,7 @@ class _Drawer:
         return SUBSCRIPTION if self.chance.random() < 0.95 else SUBSCRIPTION[:-4]
 
     def _sync(self, client: int) -> tuple[str, dict[str, Any]]:
-        given = (
+        assignments = (
             {CLIENT_IDS[n]: b"\0\1" + bytes(4) + b"\xff\xff\xff\xff" for n in range(4)}
             if self.chance.random() < 0.6
             else {}
@@ -295,7 +295,7 @@ class _Drawer:
             "group": self._group(),
             "member": self._member(client),
             "delta": self._delta(),
-            "given": given,
+            "assignments": assignments,
             "version": self.chance.choice([0, 2, 3, 5]),
             "instance": self._instance(client),
             "protocol_type": self.chance.choice([None, "consumer", "connect"]),

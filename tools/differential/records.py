@@ -80,13 +80,15 @@ def _offsets(side: Side, topics: dict[str, int], timestamp: int) -> Ends:
 def _batches(side: Side, place: TopicPartition, offset: int) -> Iterator[bytes]:
     """Yields the batches of a partition from an offset on."""
     while True:
-        asked = FetchPartition(partition=place.partition, fetch_offset=offset, partition_max_bytes=MAX_BYTES)
-        row = FetchTopic(topic=place.topic, partitions=[asked])
+        partition_request = FetchPartition(
+            partition=place.partition, fetch_offset=offset, partition_max_bytes=MAX_BYTES
+        )
+        row = FetchTopic(topic=place.topic, partitions=[partition_request])
         request = FetchRequest(replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=MAX_BYTES, topics=[row])
         side.send(-1, request, 12)
         response: Any = side.receive(-1)
-        found = [part for topic in response.responses for part in topic.partitions]
-        data = bytes(found[0].records or b"") if found else b""
+        partitions = [part for topic in response.responses for part in topic.partitions]
+        data = bytes(partitions[0].records or b"") if partitions else b""
         spans = split_batches(data).batches
         if not spans:
             return
@@ -125,7 +127,7 @@ def internal_records(side: Side, ends: Ends, name: str) -> dict[str, list[Any]]:
         ends: the offsets from which to read.
         name: the beginning of the program's names.
     """
-    found: dict[str, list[Any]] = {}
+    by_owner: dict[str, list[Any]] = {}
     for place in sorted(ends):
         owners: dict[int, str] = {}  # the group that a producer has written to within its transaction
         for entry in _entries(side, place, ends[place]):
@@ -133,7 +135,7 @@ def internal_records(side: Side, ends: Ends, name: str) -> dict[str, list[Any]]:
             if isinstance(entry.key, str):
                 owner = owners.pop(producer_id, "")
                 if owner:
-                    found[owner].append({"marker": entry.key, "producer": side.plain(producer_id, "producer_id")})
+                    by_owner[owner].append({"marker": entry.key, "producer": side.plain(producer_id, "producer_id")})
                 continue
             key = decode_key(place.topic, entry.key)
             owner = _owner(key)
@@ -141,8 +143,8 @@ def internal_records(side: Side, ends: Ends, name: str) -> dict[str, list[Any]]:
                 continue
             if entry.batch.is_transactional:
                 owners[producer_id] = owner
-            found.setdefault(owner, []).append(_plain_entry(side, key, entry))
-    return {owner: _in_fixed_order(rows) for owner, rows in found.items()}
+            by_owner.setdefault(owner, []).append(_plain_entry(side, key, entry))
+    return {owner: _in_fixed_order(rows) for owner, rows in by_owner.items()}
 
 
 def _in_fixed_order(rows: list[dict[str, Any]]) -> list[Any]:

@@ -46,7 +46,7 @@ LISTS: Final = (("groups", "group_id"), ("transaction_states", "transactional_id
 
 
 class Difference(NamedTuple):
-    """Responses that differ.
+    """A difference between two responses.
 
     Attributes:
         step: number of the step after which they arrived. They may belong to an earlier step that waited.
@@ -85,9 +85,9 @@ class Pair:
         ends = [internal_ends(side) for side in self._sides] if self._logs else []
         try:
             for number, step in enumerate(steps):
-                found = self._run_step(number, step, steps)
-                if found is not None:
-                    return found
+                difference = self._run_step(number, step, steps)
+                if difference is not None:
+                    return difference
             return self._compare_logs(ends, len(steps) - 1) if self._logs else None
         finally:
             for side in self._sides:
@@ -104,11 +104,11 @@ class Pair:
             side.send(step.client, request, version)
         self._waiting[step.client] = number
         if not call.waits:
-            found = self._compare(step.client, call, step, number)
-            if found is None and call.changes_metadata:
-                found = self._await_topics(number)
-            if found is not None:
-                return found
+            difference = self._compare(step.client, call, step, number)
+            if difference is None and call.changes_metadata:
+                difference = self._await_topics(number)
+            if difference is not None:
+                return difference
             if call.settle is not None:
                 for side in self._sides:
                     call.settle(side, **step.arguments)
@@ -124,9 +124,9 @@ class Pair:
             if common:
                 for client in sorted(common):
                     step = steps[self._waiting[client]]
-                    found = self._compare(client, self._area.CALLS[step.call], step, number)
-                    if found is not None:
-                        return found
+                    difference = self._compare(client, self._area.CALLS[step.call], step, number)
+                    if difference is not None:
+                        return difference
                 quiet_since = time.monotonic()
                 continue
             elapsed_s = time.monotonic() - quiet_since
@@ -144,37 +144,37 @@ class Pair:
     def _compare(self, client: int, call: Call, step: Step, number: int) -> Difference | None:
         """Compares the responses to `step`, which arrived after the step with this number was sent."""
         del self._waiting[client]
-        seen: list[Any] = []
+        values: list[Any] = []
         for side in self._sides:
             try:
                 response = side.receive(client)
             except ClosedError:
-                seen.append("the connection is closed")
+                values.append("the connection is closed")
             except TimeoutError:
-                seen.append("no response")
+                values.append("no response")
             else:
-                seen.append(side.plain(own_rows(response, self._name), texts=self._texts))
+                values.append(side.plain(own_rows(response, self._name), texts=self._texts))
                 if call.learn is not None:
                     call.learn(side, response, **step.arguments)
-        if seen[0] == seen[1]:
+        if values[0] == values[1]:
             return None
-        return Difference(number, "\n".join(differences(self._sides, *seen)))
+        return Difference(number, "\n".join(differences(self._sides, *values)))
 
     def _compare_logs(self, ends: Sequence[Ends], number: int) -> Difference | None:
         """Compares the logs, until they are equal or `WRITTEN_S` is over: some records follow their responses."""
         until_s = time.monotonic() + WRITTEN_S
         while True:
-            seen = [
+            logs = [
                 {
                     "logs": user_logs(side, _partitions(topics_of(side, self._name))),
                     "records": internal_records(side, start, self._name),
                 }
                 for side, start in zip(self._sides, ends, strict=True)
             ]
-            if seen[0] == seen[1]:
+            if logs[0] == logs[1]:
                 return None
             if time.monotonic() > until_s:
-                return Difference(number, "\n".join(differences(self._sides, *seen)))
+                return Difference(number, "\n".join(differences(self._sides, *logs)))
             time.sleep(0.1)
 
     def _await_topics(self, number: int) -> Difference | None:
@@ -275,12 +275,12 @@ def differences(sides: Sequence[Side], first: Any, second: Any, path: str = "") 
 def _extra_rows(sides: Sequence[Side], first: list[Any], second: list[Any], path: str) -> list[str]:
     """Returns a line for each record that only one of two logs has."""
     texts = [[json.dumps(row, default=repr) for row in rows] for rows in (first, second)]
-    found = []
+    lines = []
     for kind, *spans in SequenceMatcher(None, *texts, autojunk=False).get_opcodes():
         for side, rows, start, stop in zip(sides, texts, spans[::2], spans[1::2], strict=True):
             if kind != "equal":
-                found += [f"  {path}[{n}]: only {side.name} {rows[n][:400]}" for n in range(start, stop)]
-    return found
+                lines += [f"  {path}[{n}]: only {side.name} {rows[n][:400]}" for n in range(start, stop)]
+    return lines
 
 
 def fields(what: str) -> list[str]:
@@ -303,15 +303,15 @@ def shortened(
     Returns:
         The program and its difference; None if `REPEATS` runs of the whole program found none.
     """
-    found = None
+    difference = None
     for runs in range(REPEATS):
-        found = run_renamed(pair, steps, name, runs)
-        if found is not None:
-            steps = steps[: found.step + 1]
+        difference = run_renamed(pair, steps, name, runs)
+        if difference is not None:
+            steps = steps[: difference.step + 1]
             break
     else:
         return steps, None
-    first = fields(found.what)
+    first = fields(difference.what)
 
     def same(fewer: list[Step], result: Difference) -> bool:
         return fields(result.what) == first and known(fewer[result.step], result.what) is None
@@ -325,13 +325,13 @@ def shortened(
             runs += 1
             result = run_renamed(pair, fewer, name, runs)
             if result is not None and same(fewer, result):
-                steps, found, removed = fewer[: result.step + 1], result, True
+                steps, difference, removed = fewer[: result.step + 1], result, True
             else:
                 start += size
         if size == 1 and not removed:
             break
         size = max(size // 2, 1)
-    return steps, found
+    return steps, difference
 
 
 def run_renamed(pair: Pair, steps: Sequence[Step], name: str, number: int) -> Difference | None:

@@ -193,10 +193,10 @@ class Side:
         return self.topic_ids.get(name) or md5(name.encode(), usedforsecurity=False).digest()
 
     def _batches(self, data: Any) -> list[Any]:
-        found = []
+        batches = []
         for start, size in split_batches(data).batches:
             head = parse_header(data, start)
-            found.append(
+            batches.append(
                 {
                     "offsets": (head.base_offset, head.last_offset_delta),
                     "leader_epoch": head.partition_leader_epoch,
@@ -208,4 +208,4 @@ class Side:
                     "records": None if head.is_control else bytes(data[start + 61 : start + size]),
                 }
             )
-        return found
+        return batches

@@ -142,24 +142,24 @@ def _produce(
 def _list_offsets(
     side: Side, topic: str, partition: int, timestamp: int, isolation: int, version: int
 ) -> tuple[Any, int]:
-    asked = list_offsets.ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
-    row = list_offsets.ListOffsetsTopic(name=topic, partitions=[asked])
+    partition_request = list_offsets.ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+    row = list_offsets.ListOffsetsTopic(name=topic, partitions=[partition_request])
     return list_offsets.ListOffsetsRequest(
         replica_id=-1, isolation_level=isolation if version >= 2 else 0, topics=[row]
     ), version
 
 
 def _fetch(side: Side, topic: str, partition: int, offset: int, isolation: int, version: int) -> tuple[Any, int]:
-    asked = fetch.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
-    row = fetch.FetchTopic(topic=topic, topic_id=side.topic_id(topic), partitions=[asked])
+    partition_request = fetch.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
+    row = fetch.FetchTopic(topic=topic, topic_id=side.topic_id(topic), partitions=[partition_request])
     return fetch.FetchRequest(
         replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=isolation, topics=[row]
     ), version
 
 
 def _offsets(side: Side, group: str, stable: bool) -> tuple[Any, int]:
-    asked = offset_fetch.OffsetFetchRequestGroup(group_id=group, topics=None)
-    return offset_fetch.OffsetFetchRequest(groups=[asked], require_stable=stable), 8
+    group_request = offset_fetch.OffsetFetchRequestGroup(group_id=group, topics=None)
+    return offset_fetch.OffsetFetchRequest(groups=[group_request], require_stable=stable), 8
 
 
 def _producers(side: Side, topic: str, partitions: list[int]) -> tuple[Any, int]:

@@ -62,12 +62,12 @@ class Columns(Target):
 
     def make(self, rng: random.Random) -> bytes:
         """Generates records of one topic."""
-        found = []
+        records = []
         for _ in range(rng.randint(1, 6)):
             topic = rng.randrange(len(TOPICS))
             flags = rng.choice((0, 0, 0, NO_VALUE, NO_KEY, CONTROL, BATCH_ONLY))
-            found.append(packed(flags, topic, *record(TOPICS[topic], rng)))
-        return b"".join(found)
+            records.append(packed(flags, topic, *record(TOPICS[topic], rng)))
+        return b"".join(records)
 
     def run(self, data: bytes) -> None:
         """Compares both decoders on one input."""
@@ -86,9 +86,9 @@ class Columns(Target):
         compiled, pure = (self.decode(batch, self.names, decoder) for decoder in self.decoders)
         for column in compiled.columns:
             column.validate(full=True)
-        for found, expected in zip(compiled.to_pylist(), pure.to_pylist(), strict=True):
-            if repr(found) != repr(expected):  # NaN does not equal itself
-                raise BugError(f"{found!r} instead of {expected!r}")
+        for decoded, expected in zip(compiled.to_pylist(), pure.to_pylist(), strict=True):
+            if repr(decoded) != repr(expected):  # NaN does not equal itself
+                raise BugError(f"{decoded!r} instead of {expected!r}")
 
 
 class Replays(Target):
@@ -112,11 +112,11 @@ class Replays(Target):
         """Generates a coordinator's log."""
         topic = rng.choice((0, 0, 0, 1, 2))
         flags = (0, 0, 0, 0, NO_VALUE, NO_KEY, PRODUCER, PRODUCER | TRANSACTIONAL, PRODUCER | CONTROL, BATCH_ONLY)
-        found = [
+        records = [
             packed(rng.choice(flags), rng.choice((1, 1, 1, 0, 2)), *self._record(topic, rng))
             for _ in range(rng.randint(1, 12))
         ]
-        return bytes((topic, rng.choice((255, 5)))) + b"".join(found)
+        return bytes((topic, rng.choice((255, 5)))) + b"".join(records)
 
     @staticmethod
     def _record(topic: int, rng: random.Random) -> tuple[bytes, bytes]:
@@ -156,10 +156,13 @@ class Replays(Target):
         if not rows:
             return
         as_of = self.as_of(cut)
-        found, expected = self.in_columns(topic, 0, [self.to_batch(rows)], as_of), self.in_rows(topic, 0, rows, as_of)
-        if repr(self._tables(found)) != repr(self._tables(expected)):
-            raise BugError(f"{self._tables(found)} instead of {self._tables(expected)}")
-        for _, batch in self.tables(found.state, found.cut):
+        replayed, expected = (
+            self.in_columns(topic, 0, [self.to_batch(rows)], as_of),
+            self.in_rows(topic, 0, rows, as_of),
+        )
+        if repr(self._tables(replayed)) != repr(self._tables(expected)):
+            raise BugError(f"{self._tables(replayed)} instead of {self._tables(expected)}")
+        for _, batch in self.tables(replayed.state, replayed.cut):
             batch.validate(full=True)
 
     def _tables(self, result: Any) -> list[Any]:

@@ -90,12 +90,12 @@ class Messages(Target):
             return
         cls, version = self.kinds[int.from_bytes(data[:2], "big") % len(self.kinds)]
         try:
-            found = cls.decode(data, version, 2)
+            decoded = cls.decode(data, version, 2)
         except DecodeError:
             return
-        again = cls.decode(found.encode(version), version)
-        if again != found and not _has_nan(found):
-            raise BugError(f"{found!r} was read back as {again!r}")
+        again = cls.decode(decoded.encode(version), version)
+        if again != decoded and not _has_nan(decoded):
+            raise BugError(f"{decoded!r} was read back as {again!r}")
 
 
 class Records(Target):
@@ -163,12 +163,12 @@ class ConsumerProtocol(Target):
         if not data:
             return
         try:
-            found, version = self.classes[data[0] % 2].decode_versioned(data[1:])
+            decoded, version = self.classes[data[0] % 2].decode_versioned(data[1:])
         except DecodeError:
             return
-        again, _ = type(found).decode_versioned(found.encode_versioned(min(version, type(found).MAX_VERSION)))
-        if again != found:
-            raise BugError(f"{found!r} was read back as {again!r}")
+        again, _ = type(decoded).decode_versioned(decoded.encode_versioned(min(version, type(decoded).MAX_VERSION)))
+        if again != decoded:
+            raise BugError(f"{decoded!r} was read back as {again!r}")
 
 
 class Batches(Target):
@@ -191,8 +191,8 @@ class Batches(Target):
             size = min(12 + max(int.from_bytes(body[8:12], "big", signed=True), 49), len(body))
             body[17:21] = struct.pack(">I", crc32c(bytes(body[21:size])))
         whole = bytes(body)
-        found = split_batches(whole)
-        for start, size in found.batches:
+        decoded = split_batches(whole)
+        for start, size in decoded.batches:
             if start + size > len(whole):
                 raise BugError(f"a batch of {size} bytes at {start} of {len(whole)}")
         for read in (
@@ -263,7 +263,7 @@ class Frames(Target):
 
 
 class _Errors(logging.Handler):
-    """Collects the internal errors that the engine logs."""
+    """The collector of the internal errors that the engine logs."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -317,9 +317,9 @@ class Requests(Target):
     def _bystander(self) -> None:
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="bystander", topics=None)])
         (group,) = self._ask(request, 9).groups
-        found = [(t.name, p.partition_index, p.committed_offset) for t in group.topics for p in t.partitions]
-        if found != [("kept", 0, 42)]:
-            raise BugError(f"another client's group has {found}")
+        offsets = [(t.name, p.partition_index, p.committed_offset) for t in group.topics for p in t.partitions]
+        if offsets != [("kept", 0, 42)]:
+            raise BugError(f"another client's group has {offsets}")
         if self._ask(HeartbeatRequest(group_id="bystander", member_id="nobody", generation_id=1)).error_code != 25:
             raise BugError("another client gets a wrong response")
 

@@ -411,7 +411,7 @@ class Ledger:
 
     def read(self, partition: int) -> list[tuple[int, int]]:
         """Reads (offset, value) of every record of a partition that no transaction has aborted."""
-        found: list[tuple[int, int]] = []
+        records: list[tuple[int, int]] = []
         offset = 0
         while True:
             part = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 24)
@@ -434,6 +434,6 @@ class Ledger:
                 if header.is_control:
                     gone.discard(header.producer_id)
                 elif not (header.is_transactional and header.producer_id in gone):
-                    found += [(record.offset, int(record.value or b"-1")) for record in iter_records(one)]
+                    records += [(record.offset, int(record.value or b"-1")) for record in iter_records(one)]
             if offset == before:
-                return found
+                return records

@@ -94,7 +94,7 @@ class Transport(asyncio.Transport):
 
 
 class Measured:
-    """Times every callback of event loops while it is entered."""
+    """The times of all callbacks of event loops within its `with` block."""
 
     def __init__(self) -> None:
         self.slices: list[float] = []
@@ -248,18 +248,18 @@ def show(state: State, cases: Iterable[Case], api: str, rounds: int) -> int:
         name = case.key.name.replace("_", " ").title().replace(" ", "")
         if api.lower() not in name.lower():
             continue
-        found = measure_rounds(state, case, rounds)
-        if not found:
+        costs = measure_rounds(state, case, rounds)
+        if not costs:
             print(f"| {name} | {case.what} | failed | | | |")
             above += 1
             continue
-        bad = found["slice_ms"] > MAX_SLICE_MS or found["response"] > MAX_RESPONSE_BYTES
+        bad = costs["slice_ms"] > MAX_SLICE_MS or costs["response"] > MAX_RESPONSE_BYTES
         above += bad
-        response = "closed" if found["closed"] else f"{found['response'] / 1e6:.2f} MB"
+        response = "closed" if costs["closed"] else f"{costs['response'] / 1e6:.2f} MB"
         print(
-            f"| {name} | {found['request'] / 1e3:.0f} KB: {case.what} | {response} | {found['cpu_ms']:.0f} ms | "
-            f"{found['slice_ms']:.0f} ms{' !' if bad else ''} of {found['slices']} | {found['peak'] / 1e6:.0f} MB, "
-            f"{found['left'] / 1e6:.0f} MB |",
+            f"| {name} | {costs['request'] / 1e3:.0f} KB: {case.what} | {response} | {costs['cpu_ms']:.0f} ms | "
+            f"{costs['slice_ms']:.0f} ms{' !' if bad else ''} of {costs['slices']} | {costs['peak'] / 1e6:.0f} MB, "
+            f"{costs['left'] / 1e6:.0f} MB |",
             flush=True,
         )
     return above

@@ -46,10 +46,10 @@ def _parts(items: list[Any], size: int) -> Iterator[list[Any]]:
 
 def struct_of(request: type, path: str) -> Any:
     """Returns the class of a nested struct, given as "topics.partitions"."""
-    found: Any = request
+    cls: Any = request
     for name in path.split("."):
-        found = next(spec.struct for spec in found.FIELDS if spec.name == name)
-    return found
+        cls = next(spec.struct for spec in cls.FIELDS if spec.name == name)
+    return cls
 
 
 def largest(build: Callable[[int], Any], version: int, most: int = 1_000_000) -> Any:
@@ -79,7 +79,7 @@ def short_names(count: int) -> list[str]:
 
 
 class Cases:
-    """Builds the requests for a state.
+    """The requests for a state.
 
     Args:
         state: the node that serves them.

@@ -25,7 +25,7 @@ FIRST, SECOND = "m" * 22, "n" * 22
 
 
 class LargeGroupCases:
-    """Builds the requests for a state.
+    """The requests about large groups, for a state.
 
     Args:
         state: the node that serves them.

@@ -16,7 +16,7 @@ ACCEPT = 1
 
 
 class ShareCases:
-    """Builds the requests for a state.
+    """The requests about share groups, for a state.
 
     Args:
         state: the node that serves them.
@@ -198,11 +198,11 @@ class ShareCases:
         written = self.cases.of(ApiKey.WRITE_SHARE_GROUP_STATE, "most batches of one partition", writing, 400_000)
         yield written
         read = request_class(ApiKey.READ_SHARE_GROUP_STATE)
-        asked, index = struct_of(read, "topics"), struct_of(read, "topics.partitions")
+        topic_request, index = struct_of(read, "topics"), struct_of(read, "topics.partitions")
         again = self.cases.of(
             ApiKey.READ_SHARE_GROUP_STATE, "most batches, again and again",
             lambda n: read(group_id=group_id, topics=[
-                asked(topic_id=self.wide, partitions=[index(partition=0, leader_epoch=0)] * n)
+                topic_request(topic_id=self.wide, partitions=[index(partition=0, leader_epoch=0)] * n)
             ]), 400_000,
         )  # fmt: skip
         yield again._replace(requests=[*written.requests, *again.requests])

@@ -14,7 +14,7 @@ ENTRIES = MAX_ELEMENTS - 100
 
 
 class StreamsCases:
-    """Builds the requests for a state.
+    """The requests about streams groups, for a state.
 
     Args:
         state: the node that serves them.

@@ -104,7 +104,7 @@ def visible_records(row: Any, offset: int, committed: bool) -> tuple[list[tuple[
     data = bytes(row.records or b"")
     aborted = sorted((each.first_offset, each.producer_id) for each in row.aborted_transactions or ())
     open_ids: set[int] = set()
-    found: list[tuple[int, bytes | None]] = []
+    records: list[tuple[int, bytes | None]] = []
     for record in decode(data):
         if committed:
             while aborted and aborted[0][0] <= record.offset:
@@ -114,5 +114,5 @@ def visible_records(row: Any, offset: int, committed: bool) -> tuple[list[tuple[
                 open_ids.discard(record.producer_id)
             continue
         if record.offset >= offset and not (record.transactional and record.producer_id in open_ids):
-            found.append((record.offset, record.value))
-    return found, max(offset, last_offset(data) + 1)
+            records.append((record.offset, record.value))
+    return records, max(offset, last_offset(data) + 1)

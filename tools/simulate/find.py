@@ -30,18 +30,18 @@ def _search(mutant: Mutant, seeds: int, limit_s: float) -> Finding | None:
     for seed in range(1, seeds + 1):
         if not mutant.may_find(mutant.plan(seed)):
             continue
-        found = attempt(mutant, seed)
-        if found is not None or time.process_time() > until_s:
-            return found
+        finding = attempt(mutant, seed)
+        if finding is not None or time.process_time() > until_s:
+            return finding
     return None
 
 
-def _record(name: str, found: Finding | None) -> None:
+def _record(name: str, finding: Finding | None) -> None:
     known: dict[str, Finding] = findings()
-    if found is None:
+    if finding is None:
         known.pop(name, None)
     else:
-        known[name] = found
+        known[name] = finding
     lines = [f'  "{each}": {json.dumps(known[each])}' for each in MUTANTS if each in known]
     FOUND.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
@@ -54,11 +54,11 @@ def _main() -> None:
     options = parser.parse_args()
     for name in options.names or MUTANTS:
         known = findings().get(name)
-        found = None if known is None else attempt(MUTANTS[name], known.seed)
-        if found is None or known is None or found.checker != known.checker:
-            found = _search(MUTANTS[name], options.seeds, options.until)
-        _record(name, found)
-        if found is None:
+        finding = None if known is None else attempt(MUTANTS[name], known.seed)
+        if finding is None or known is None or finding.checker != known.checker:
+            finding = _search(MUTANTS[name], options.seeds, options.until)
+        _record(name, finding)
+        if finding is None:
             print(f"{name}: not found", flush=True)
 
 

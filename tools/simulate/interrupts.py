@@ -18,7 +18,7 @@ RELEASES: Final = ("__exit__", "release")
 
 
 class InterruptAt:
-    """Raises an exception at the n-th event of kcore's functions.
+    """A profile function that raises an exception at the n-th event of kcore's functions.
 
     Args:
         place: the number of events before it.

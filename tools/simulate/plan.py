@@ -183,7 +183,7 @@ class Plan:
 
 
 class _Draw:
-    """Draws one plan."""
+    """A plan that is being drawn."""
 
     def __init__(self, seed: int) -> None:
         self.choice = random.Random(f"{seed}/plan")

@@ -53,8 +53,8 @@ def run_plan(plan: Plan, sink: Callable[[str], None] | None = None) -> Result:
         if sink is not None:
             sink(traceback.format_exc())
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{frame.filename.rpartition('/')[2]}:{frame.lineno}"
-        failure = SimulationFailure("exceptions", f"{type(error).__name__}: {error} ({place})")
+        location = f"{frame.filename.rpartition('/')[2]}:{frame.lineno}"
+        failure = SimulationFailure("exceptions", f"{type(error).__name__}: {error} ({location})")
         failure.__cause__ = error
     if failure is not None:
         world.trace(f"failure {failure.checker}")

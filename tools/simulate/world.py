@@ -148,8 +148,8 @@ class World:
         if self._sink is not None:
             self._sink(f"{self.kernel.now_ms:8} {client} {direction} {message}")
 
-    def _trouble(self, what: str, lasts_ms: int) -> None:
-        self.trace(what)
+    def _trouble(self, disturbance: str, lasts_ms: int) -> None:
+        self.trace(disturbance)
         self.trouble(lasts_ms)
 
     def trouble(self, lasts_ms: int) -> None:
@@ -367,11 +367,11 @@ class World:
 
     def _partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
         """Returns the partitions of topics as the node has them, in order."""
-        found = []
+        partitions = []
         for name in sorted(topics):
             topic = self.node.engine.topics.by_name(name)
-            found += [TopicPartition(name, index) for index in range(0 if topic is None else topic.partitions)]
-        return found
+            partitions += [TopicPartition(name, index) for index in range(0 if topic is None else topic.partitions)]
+        return partitions
 
     def _streams_unrest(self, group: str, parts: dict[str, str]) -> str | None:
         members = [

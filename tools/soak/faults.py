@@ -117,7 +117,7 @@ class Server:
 
 
 class Faults:
-    """Chooses and injects faults; a seed determines all choices of a run."""
+    """The injector of faults; a seed determines all choices of a run."""
 
     def __init__(self, server: Server, ledger: Ledger, rng: random.Random, kinds: list[str]) -> None:
         self.server = server

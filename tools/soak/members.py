@@ -247,11 +247,11 @@ class ConsumerMember(Member):
             raise RetryError(response["error_code"])
         self.epoch = response["member_epoch"]
         if response["assignment"] is not None:
-            given = {index for topic in response["assignment"]["topic_partitions"] for index in topic["partitions"]}
-            if given != self.owned:
+            assigned = {index for topic in response["assignment"]["topic_partitions"] for index in topic["partitions"]}
+            if assigned != self.owned:
                 self.ledger.count("assignments")
-            self.owned = given
-            self.offsets = {index: at for index, at in self.offsets.items() if index in given}
+            self.owned = assigned
+            self.offsets = {index: at for index, at in self.offsets.items() if index in assigned}
         self.group.claim(self.member_id, self.epoch, self.owned, floor)
         self.group.lease(self.member_id, self.owned, began + SESSION_MS / 1000)
         if not self.commit(EXPELLED):

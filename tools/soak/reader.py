@@ -15,7 +15,7 @@ ABORT = b"\0\0\0\0"  # the key of an abort marker: version and type, both int16
 
 
 class Reader(Worker):
-    """Reads `PLAIN` uncommitted and `TRANSACTIONAL` as a read_committed consumer.
+    """The client that reads `PLAIN` with read_uncommitted and `TRANSACTIONAL` with read_committed.
 
     Attributes:
         seen: (writer, number of the transaction) -> the partitions where its record was read.
@@ -69,11 +69,11 @@ class Reader(Worker):
         """Checks one partition of a response."""
         where = f"{topic}-{index}"
         stable, end = part["last_stable_offset"], part["high_watermark"]
-        for what, before, now in zip(
+        for name, before, now in zip(
             ("last stable offset", "high watermark"), self.marks[topic, index], (stable, end), strict=True
         ):
             if now < before:
-                self.ledger.violation("went back", f"{where}: {what} {now} follows {before}")
+                self.ledger.violation("went back", f"{where}: {name} {now} follows {before}")
         self.marks[topic, index] = (stable, end)
         limit = stable if topic == TRANSACTIONAL else end
         aborted = sorted((each["first_offset"], each["producer_id"]) for each in part["aborted_transactions"] or ())
@@ -155,11 +155,11 @@ class Reader(Worker):
                 )
         for name, producer in self.transactional.items():
             for number, transaction in enumerate(producer.transactions):
-                found = self.seen.get((name, number), set())
+                partitions = self.seen.get((name, number), set())
                 expected = set(transaction.partitions) if transaction.outcome == "committed" else set()
-                if found != expected:
+                if partitions != expected:
                     self.ledger.violation(
                         "atomicity",
                         f"transaction {number} of {name} is {transaction.outcome} and wrote to "
-                        f"{sorted(transaction.partitions)}; its records are in {sorted(found)}",
+                        f"{sorted(transaction.partitions)}; its records are in {sorted(partitions)}",
                     )

@@ -30,7 +30,7 @@ CLIENTS = {"offsets": 2, "idempotent": 2, "transactions v1": 2, "transactions v2
 
 
 class _Administrator(Client):
-    """Creates the topics and makes the final requests."""
+    """The client that creates the topics and sends the final requests."""
 
     def prepare(self) -> str:
         """Creates the topics; returns the id of the topic that groups share."""
@@ -170,10 +170,10 @@ def _last_checks(server: Server, ledger: Ledger, clients: list[Worker]) -> None:
                 writer.transactions[last].outcome = "aborted"
             if last >= 0 and writer.transactions[last].outcome == "unknown":
                 admin.patiently(lambda writer=writer, last=last: writer.resolve(last, writer.transactions[last]))
-            found = admin.patiently(lambda writer=writer: writer.committed_offsets(writer.group, PLAIN, [0], True))[0]
-            if found != writer.expected_offset():
+            offset = admin.patiently(lambda writer=writer: writer.committed_offsets(writer.group, PLAIN, [0], True))[0]
+            if offset != writer.expected_offset():
                 ledger.violation(
-                    "transactional offset", f"{writer.group}: {found}, the last commit was {writer.expected_offset()}"
+                    "transactional offset", f"{writer.group}: {offset}, the last commit was {writer.expected_offset()}"
                 )
         for committer in [client for client in clients if isinstance(client, OffsetWriter)]:
             admin.patiently(committer.check)

@@ -98,11 +98,11 @@ class Client:
         }
         (response,) = self.call("OffsetFetch", 8, body)["groups"]
         self.checked("OffsetFetch", response["error_code"])
-        found = {}
+        offsets = {}
         for part in response["topics"][0]["partitions"]:
             self.checked("OffsetFetch", part["error_code"])
-            found[part["partition_index"]] = part["committed_offset"]
-        return found
+            offsets[part["partition_index"]] = part["committed_offset"]
+        return offsets
 
     def commit_offsets(
         self, group: str, topic: str, offsets: dict[int, int], member: str = "", epoch: int = -1

@@ -19,7 +19,7 @@ TRANSACTION_TIMEOUT_S = 60
 
 
 class OffsetWriter(Worker):
-    """Commits growing offsets of one group; reads the committed offset after each lost connection."""
+    """A client that commits growing offsets of one group, and reads the committed one after each lost connection."""
 
     def __init__(self, name: str, port: int, ledger: Ledger, rng: random.Random) -> None:
         super().__init__(name, port, ledger)
@@ -62,7 +62,7 @@ class OffsetWriter(Worker):
 
 
 class IdempotentWriter(Worker):
-    """Writes pipelined batches to its own partition, up to five at a time, and repeats unacknowledged ones.
+    """A client that writes batches to its own partition, up to five at a time, and repeats unacknowledged ones.
 
     Attributes:
         index: its partition of `PLAIN`; the value of batch n is n as text.
@@ -89,14 +89,14 @@ class IdempotentWriter(Worker):
             self.checked("InitProducerId", response["error_code"])
             self.producer_id = response["producer_id"]
         first = len(self.offsets)
-        bodies = [self.body(first + place) for place in range(1 if self.alone else self.rng.randint(1, 5))]
-        for place, response in enumerate(self.call_all("Produce", 9, bodies)):
+        bodies = [self.body(first + position) for position in range(1 if self.alone else self.rng.randint(1, 5))]
+        for position, response in enumerate(self.call_all("Produce", 9, bodies)):
             part = response["responses"][0]["partition_responses"][0]
             code = part["error_code"]
-            if code == OUT_OF_ORDER and place:
+            if code == OUT_OF_ORDER and position:
                 raise RetryError(code)
             self.checked("Produce", code)
-            self.acknowledge(first + place, part["base_offset"])
+            self.acknowledge(first + position, part["base_offset"])
         self.alone = False
 
     def body(self, number: int) -> dict[str, object]:
@@ -136,7 +136,7 @@ class Transaction:
 
 
 class TransactionalWriter(Worker):
-    """Writes transactions: each writes a record to some partitions and commits its own number as an offset of a group.
+    """A client whose transactions each write a record to some partitions, and commit their number as a group's offset.
 
     Args:
         version: 1 adds partitions and the group first; 2 lets the server add them (KIP-890).

@@ -27,10 +27,10 @@ def audit(log: LogEngine, names: Mapping[bytes, str], across: bool) -> list[Find
         partition, name = log.get(key), names.get(key.topic_id)
         if partition is None or name is None:
             continue
-        found: list[EventRow] = []
+        event_rows: list[EventRow] = []
         for _, batch in partition.batches():
-            found += (row for row in rows(name, key.partition, batch) if row.offset >= partition.log_start_offset)
-        results += examine(name, key.partition, found, cleaned_to=partition.cleaned_to)
+            event_rows += (row for row in rows(name, key.partition, batch) if row.offset >= partition.log_start_offset)
+        results += examine(name, key.partition, event_rows, cleaned_to=partition.cleaned_to)
     observations = [each for each in results if isinstance(each, Observation)]
     findings = [each for each in results if isinstance(each, Finding)]
     if across:

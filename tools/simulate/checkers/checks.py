@@ -221,13 +221,13 @@ class Checks:
         uuids = random.Random(0)
         try:
             engine = Engine(log, world.node.engine.config, world.node.clock, lambda: uuids.randbytes(16))
-            found = summary(engine)
+            rebuilt = summary(engine)
         finally:
             log.close()
         differences = [
-            f"{key}: memory {expected.get(key)!r}, log {found.get(key)!r}"
-            for key in sorted(expected.keys() | found.keys())
-            if expected.get(key) != found.get(key)
+            f"{key}: memory {expected.get(key)!r}, log {rebuilt.get(key)!r}"
+            for key in sorted(expected.keys() | rebuilt.keys())
+            if expected.get(key) != rebuilt.get(key)
         ]
         self.require(not differences, "replay", "; ".join(differences[:3]))
 

@@ -18,7 +18,7 @@ Records = dict[int, LogRecord]
 
 
 class FinalChecks:
-    """Compares the final log with the history.
+    """The checks that compare the final log with the history.
 
     Args:
         world: the simulation, whose clients have ended.
@@ -95,8 +95,8 @@ class FinalChecks:
                     order[life, partition] = number
         for write in self._history.writes.values():
             if write.result == ACKNOWLEDGED and write.offset >= 0:
-                found = self._records[write.partition].get(write.offset)
-                if found is None or found.value != (None if write.tombstone else write.value):
+                record = self._records[write.partition].get(write.offset)
+                if record is None or record.value != (None if write.tombstone else write.value):
                     self._check_missing(write.value, write.partition, write.offset)
             elif write.result == ACKNOWLEDGED and write.value not in places and not write.tombstone:
                 self._check_missing(write.value, write.partition, write.offset)
@@ -159,8 +159,8 @@ class FinalChecks:
                     "atomicity",
                     f"{transaction.name} is visible in part: {committed[:3]}",
                 )
-        left = [value for value, decision in self._decisions.items() if decision is None]
-        self._require(not left, "open transactions", f"{left[:3]} have no marker")
+        undecided = [value for value, decision in self._decisions.items() if decision is None]
+        self._require(not undecided, "open transactions", f"{undecided[:3]} have no marker")
         for partition, offset, value in self._history.committed_reads:
             self._require(
                 self._committed(value),

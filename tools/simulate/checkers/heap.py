@@ -62,11 +62,11 @@ def leaked(engine: Any) -> dict[str, int]:
         engine: an engine without clients.
     """
     counts = reachable_types(engine)
-    found = {kind.__qualname__: count for kind, count in counts.items() if _is_transient(kind)}
+    leaks = {kind.__qualname__: count for kind, count in counts.items() if _is_transient(kind)}
     responses = sum(count for kind, count in counts.items() if _is_message(kind) and "Response" in kind.__name__)
     if responses > MAX_RESPONSES:
-        found["responses"] = responses
-    return found
+        leaks["responses"] = responses
+    return leaks
 
 
 def _is_message(kind: type) -> bool:

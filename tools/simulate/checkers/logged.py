@@ -15,7 +15,7 @@ EXPLAINED: Final = (LogError, MemoryError, KeyboardInterrupt, SimulatedCrashErro
 
 
 class LoggedErrors(logging.Handler):
-    """Keeps the first logged exception that no fault explains.
+    """A log handler that keeps the first exception that no fault explains.
 
     Attributes:
         first: the line of the log and the exception, or None.

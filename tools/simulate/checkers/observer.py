@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Observer:
-    """Reads the engine's memory without changing it."""
+    """A view of the engine's memory, which it never changes."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -43,12 +43,12 @@ class Observer:
         group = self.group(group_id)
         if group is None:
             return []
-        found = []
+        members_ = []
         for member_id, member in group.members.items():
             current = getattr(member, "current", None)
             epoch = group.generation_id if current is None else current.member_epoch
-            found.append((member_id, int(epoch)))
-        return sorted(found)
+            members_.append((member_id, int(epoch)))
+        return sorted(members_)
 
     def accepts(self, group_id: str, member_id: str, epoch: int) -> bool:
         """Returns True if the coordinator would accept a commit of a member in an epoch.
@@ -67,12 +67,12 @@ class Observer:
         """Returns the partitions in which a producer has written durably with a later epoch."""
         if not self.at_rest():
             return []
-        found = []
+        partitions = []
         for partition in self._world.node.engine.partitions:
             entry = partition.producers.entries.get(producer_id)
             if entry is not None and entry.epoch > epoch and not partition.internal:
-                found.append(TopicPartition(partition.topic, partition.index))
-        return sorted(found)
+                partitions.append(TopicPartition(partition.topic, partition.index))
+        return sorted(partitions)
 
     def is_member(self, group_id: str, request: Any) -> bool:
         """Returns True if the coordinator would accept this OffsetCommit."""

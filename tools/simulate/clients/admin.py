@@ -137,11 +137,11 @@ class Admin(Client):
         """Commits an offset of a group without members."""
         self._count += 1
         group = f"simple-{self.choice.randrange(4)}"
-        place = TopicPartition(self.options["topic"], 0)
-        write = self.history.commit(group, place, OffsetWrite(self._count, self.kernel.now_ms))
+        partition = TopicPartition(self.options["topic"], 0)
+        write = self.history.commit(group, partition, OffsetWrite(self._count, self.kernel.now_ms))
         rows = [OffsetCommitRequestPartition(partition_index=0, committed_offset=self._count)]
         request = OffsetCommitRequest(
-            group_id=group, topics=[OffsetCommitRequestTopic(name=place.topic, partitions=rows)]
+            group_id=group, topics=[OffsetCommitRequestTopic(name=partition.topic, partitions=rows)]
         )
         response: Any = await self._channel.call(request, 9)
         write.done_ms = self.kernel.now_ms
@@ -150,10 +150,10 @@ class Admin(Client):
     async def _delete_group(self) -> None:
         """Deletes a group; its offsets have the model value -1 from then on."""
         group = f"simple-{self.choice.randrange(4)}"
-        place = TopicPartition(self.options["topic"], 0)
-        if (group, place) not in self.history.offsets:
+        partition = TopicPartition(self.options["topic"], 0)
+        if (group, partition) not in self.history.offsets:
             return
-        write = self.history.commit(group, place, OffsetWrite(-1, self.kernel.now_ms))
+        write = self.history.commit(group, partition, OffsetWrite(-1, self.kernel.now_ms))
         (row,) = (await self._channel.call(DeleteGroupsRequest(groups_names=[group]))).results
         write.done_ms = self.kernel.now_ms
         write.result = self.world.outcome(row.error_code, write.sent_ms)

@@ -36,7 +36,7 @@ FORBIDDEN_OFFSET = 987_654_321
 
 
 class RuleBreaker(Client):
-    """Sends requests that must be refused. Options: groups, share_groups, topic, interval_ms."""
+    """A client whose requests must be refused. Options: groups, share_groups, topic, interval_ms."""
 
     def start(self) -> None:
         """Implements `Client.start`."""
@@ -72,8 +72,8 @@ class RuleBreaker(Client):
         member, epoch = self.choice.choice(members)
         return member, epoch + self.choice.choice([-1, 1, 5]) if epoch > 1 else epoch + 3
 
-    def _expect_refusal(self, what: str, code: int) -> None:
-        self.world.checks.require(code != 0, "fenced", f"{what} was accepted")
+    def _expect_refusal(self, request: str, code: int) -> None:
+        self.world.checks.require(code != 0, "fenced", f"{request} was accepted")
 
     async def _stale_heartbeat(self) -> None:
         group = self._group()

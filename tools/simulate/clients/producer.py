@@ -36,8 +36,9 @@ class _Flag:
 
 
 class Producer(Client):
-    """Appends records with unique values to a topic. Options: topic, partitions, interval_ms, burst, keyed,
-    size_bytes (of padding), tombstones (their probability).
+    """A producer that appends records with unique values to a topic.
+
+    Options: topic, partitions, interval_ms, burst, keyed, size_bytes (of padding), tombstones (their probability).
     """
 
     def start(self) -> None:
@@ -128,7 +129,7 @@ class Producer(Client):
         if self._id == NO_PRODUCER:
             self._initialize()
             return
-        for place, queue in list(self._accumulator.queues.items()):
+        for partition, queue in list(self._accumulator.queues.items()):
             batch = order.next_batch(queue, self._id, order.MAX_IN_FLIGHT)
             if batch is None:
                 continue
@@ -140,7 +141,7 @@ class Producer(Client):
             data = batch.build(*batch.sequence)
             batch.in_flight = True
             self._channel.send(
-                produce_request({place: data}, -1, 30_000),
+                produce_request({partition: data}, -1, 30_000),
                 partial(self._handle, queue, batch),
                 at_most=versions.PRODUCE,
             )

@@ -39,7 +39,7 @@ class _Transport:
 
 
 class SimulatedCalls:
-    """Sends the requests of a transactional producer over a simulated connection, and repeats them."""
+    """The `AsyncCalls` of a transactional producer, over a simulated connection."""
 
     def __init__(self, client: Client, channel: Channel, implicit: bool) -> None:
         self._client = client
@@ -73,7 +73,7 @@ class SimulatedCalls:
 
 
 class TransactionalClient(Client):
-    """Writes transactions.
+    """A client that writes transactions.
 
     Options: topic, partitions, aborts, source (to copy from), group, and implicit: True if the broker adds partitions
     to transactions (version 2).
@@ -218,10 +218,10 @@ class TransactionalClient(Client):
         group = OffsetFetchRequestGroup(group_id=self.options["group"], topics=topics)
         sent_ms = self.kernel.now_ms
         response = await self._reader.call(OffsetFetchRequest(groups=[group], require_stable=True), OFFSETS_VERSION)
-        (found,) = response.groups
-        if found.error_code or found.topics[0].partitions[0].error_code:
+        (group,) = response.groups
+        if group.error_code or group.topics[0].partitions[0].error_code:
             return None
-        offset = int(found.topics[0].partitions[0].committed_offset)
+        offset = int(group.topics[0].partitions[0].committed_offset)
         self.world.checks.saw_committed(self.options["group"], source, offset, sent_ms)
         return max(0, offset)
 
@@ -231,7 +231,7 @@ class TransactionalClient(Client):
 
 
 class Abandoner(TransactionalClient):
-    """Opens transactions with an id of their own and never ends them: they must time out. Options: interval_ms."""
+    """A client that never ends its transactions, each with its own id: they must time out. Options: interval_ms."""
 
     def start(self) -> None:
         """Implements `Client.start`."""
@@ -245,11 +245,11 @@ class Abandoner(TransactionalClient):
             calls = SimulatedCalls(self, self._channel, self.options["implicit"])
             transaction = self._begin()
             self.producer = TransactionalProducer(calls, f"lost-{transaction.name}", 5)  # type: ignore[arg-type]
-            place = TopicPartition(self.options["topic"], self.choice.randrange(self.options["partitions"]))
+            partition = TopicPartition(self.options["topic"], self.choice.randrange(self.options["partitions"]))
             try:
                 await self.producer.prepare()
                 if not self.producer.implicit:
-                    await self.producer.add_partitions([place])
-                await self._produce(transaction, place, [f"{transaction.name}/0".encode()])
+                    await self.producer.add_partitions([partition])
+                await self._produce(transaction, partition, [f"{transaction.name}/0".encode()])
             except ERRORS:
                 continue

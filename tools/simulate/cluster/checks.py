@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ClusterObserver(Observer):
-    """Looks into the engines of all nodes."""
+    """A view of the memory of all nodes' engines."""
 
     def __init__(self, world: ClusterWorld) -> None:
         super().__init__(world)

@@ -25,7 +25,7 @@ CLUSTER_FAULTS: Final = (
 
 
 class _Draw:
-    """Draws one plan."""
+    """A plan that is being drawn."""
 
     def __init__(self, seed: int) -> None:
         self.choice = random.Random(f"{seed}/cluster")

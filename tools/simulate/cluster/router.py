@@ -73,9 +73,10 @@ def _is_refused(response: Any) -> bool:
 
 
 class Router:
-    """Sends each request to the right node, and looks the node up again after an error. It has a `Channel`'s methods.
+    """The connections of one client, with the methods of a `Channel`.
 
-    Requests to one receiver keep their order while the receiver is looked up.
+    It sends each request to the right node, and looks the node up again after an error. Requests to one receiver keep
+    their order while the receiver is looked up.
 
     Args:
         world: the simulation.
@@ -185,8 +186,8 @@ class Router:
 def _node_of(target: Target, response: Any) -> int:
     """Returns the node that a response names; -1 if there is none."""
     if target.kind != PARTITION:
-        (found,) = response.coordinators
-        return -1 if found.error_code else int(found.node_id)
+        (coordinator,) = response.coordinators
+        return -1 if coordinator.error_code else int(coordinator.node_id)
     topic = response.topics[0]
     for partition in topic.partitions:
         if partition.partition_index == target.partition:

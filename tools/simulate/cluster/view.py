@@ -59,15 +59,15 @@ class EngineView:
                     yield partition
 
     def _led_shards(self, topic: str) -> list[Any]:
-        found = []
+        shards = []
         for node in self._world.nodes.values():
             if not node.running:
                 continue
             info = node.engine.topics.by_name(topic)
             owned: Any = node.engine.groups if topic == CONSUMER_OFFSETS else node.engine.transactions.shards
             if info is not None and owned is not None:
-                found += [each for each in owned if self._leads(node, PartitionKey(info.topic_id, each.index))]
-        return found
+                shards += [each for each in owned if self._leads(node, PartitionKey(info.topic_id, each.index))]
+        return shards
 
     @property
     def groups(self) -> list[Any]:

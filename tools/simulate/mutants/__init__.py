@@ -23,9 +23,9 @@ def describe() -> str:
     rows = []
     known = findings()
     for mutant in MUTANTS.values():
-        found = known.get(mutant.name)
+        finding = known.get(mutant.name)
         where = "not found yet | | | |"
-        if found is not None:
-            where = f"{found.checker} | {found.seed} | {found.steps:,} | {found.processor_s:.1f} s |"
+        if finding is not None:
+            where = f"{finding.checker} | {finding.seed} | {finding.steps:,} | {finding.processor_s:.1f} s |"
         rows.append(f"| `{mutant.name}` | {mutant.defect} | {where}")
     return "\n".join(head + rows)

@@ -18,7 +18,7 @@ _ = rebalance
 
 
 class _NoOwners:
-    """Knows no owner of any partition."""
+    """The owners of partitions, of which it returns none."""
 
     def of(self, topic_id: bytes) -> dict[int, int]:
         return {}
