@@ -25,12 +25,13 @@ class GroupMeters:
         leaves: number of members that left or were removed, by kind of group.
         expirations: number of members that were removed because their session or rebalance timeout ended, by kind of
             group.
+        new_epochs: number of new group epochs by kind of group; 0 for classic groups.
         rebalance_times: the durations of rebalances by kind of group, in seconds: from the change that begins a
             rebalance until every member has its assignment. Share groups have none, as in Kafka.
         metadata_bytes: the present counted size of the metadata of the members of all groups; see `metadata_bound`.
     """
 
-    __slots__ = ("expirations", "joins", "leaves", "metadata_bytes", "rebalance_times")
+    __slots__ = ("expirations", "joins", "leaves", "metadata_bytes", "new_epochs", "rebalance_times")
 
     def __init__(self) -> None:
         self.metadata_bytes = 0
@@ -38,4 +39,5 @@ class GroupMeters:
         self.joins = dict.fromkeys(kinds, 0)
         self.leaves = dict.fromkeys(kinds, 0)
         self.expirations = dict.fromkeys(kinds, 0)
+        self.new_epochs = dict.fromkeys(kinds, 0)
         self.rebalance_times = {kind: Histogram(REBALANCE_BOUNDS_S) for kind in kinds if kind != GroupType.SHARE.value}

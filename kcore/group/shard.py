@@ -80,14 +80,11 @@ class GroupShard:
         offsets: the committed offsets, and the pending offsets of transactions.
         now: the time of the current round.
         completed_rebalances: rebalances of classic groups that ended with an assignment since the load.
-        consumer_rebalances: new group epochs of consumer groups since the load.
         unused_member_ids: assigned member ids of classic groups that no client has used yet, the oldest first.
         changed_topics: changed topics. A queued slice will notify the groups that depend on them.
         deleted_topics: names and ids of deleted topics whose offsets a queued slice will remove.
         deleted_share_topics: ids of deleted topics that a queued slice will remove from the lists of share groups.
-        streams_rebalances: new group epochs of streams groups since the load.
         initial_delays: the initial rebalance delays of streams groups, by group id.
-        share_rebalances: new group epochs of share groups since the load.
     """
 
     __slots__ = (
@@ -96,7 +93,6 @@ class GroupShard:
         "completed_rebalances",
         "config",
         "consumer",
-        "consumer_rebalances",
         "context",
         "deleted_share_topics",
         "deleted_topics",
@@ -111,9 +107,7 @@ class GroupShard:
         "offsets",
         "regex_jobs",
         "share",
-        "share_rebalances",
         "streams",
-        "streams_rebalances",
         "topics",
         "unused_member_ids",
     )
@@ -141,13 +135,10 @@ class GroupShard:
         self.offsets = OffsetStore()
         self.offset_tables = self.offsets.tables(self.groups)
         self.completed_rebalances = 0
-        self.consumer_rebalances = 0
         self.unused_member_ids = UnusedIds()
         self.changed_topics: list[str] = []
         self.deleted_topics: list[tuple[str, bytes]] = []
         self.deleted_share_topics: list[bytes] = []
-        self.share_rebalances = 0
-        self.streams_rebalances = 0
         self.consumer = ConsumerServices(config, topics) if consumer is None else consumer
         self.share = ShareGroupServices(config) if share is None else share
         self.streams = StreamsServices(config, self.consumer.metadata) if streams is None else streams

@@ -61,12 +61,9 @@ class ShardTotals:
 
     __slots__ = (
         "commits",
-        "consumer_rebalances",
         "deletions",
         "expirations",
         "rebalances",
-        "share_rebalances",
-        "streams_rebalances",
     )
 
     def __init__(self) -> None:
@@ -74,9 +71,6 @@ class ShardTotals:
         self.expirations = 0
         self.deletions = 0
         self.rebalances = 0
-        self.consumer_rebalances = 0
-        self.share_rebalances = 0
-        self.streams_rebalances = 0
 
     def add(self, machine: Any) -> None:
         """Adds the counters of one load of a shard."""
@@ -84,9 +78,6 @@ class ShardTotals:
         self.expirations += machine.offsets.expirations
         self.deletions += machine.offsets.deletions
         self.rebalances += machine.completed_rebalances
-        self.consumer_rebalances += machine.consumer_rebalances
-        self.share_rebalances += machine.share_rebalances
-        self.streams_rebalances += machine.streams_rebalances
 
 
 class Observer:
@@ -324,7 +315,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
     Metric(
         "kcore_consumer_group_rebalances_total", COUNTER, "New epochs of consumer groups.",
-        lambda o: _one(o.totals().consumer_rebalances), (), GROUP + "consumer-group-rebalance-count",
+        lambda o: _one(o.engine.group_meters.new_epochs["consumer"]), (), GROUP + "consumer-group-rebalance-count",
     ),
     Metric(
         "kcore_share_groups", GAUGE, "Share groups (KIP-932).",
@@ -332,11 +323,11 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
     Metric(
         "kcore_share_group_rebalances_total", COUNTER, "New epochs of share groups.",
-        lambda o: _one(o.totals().share_rebalances), (), GROUP + "share-group-rebalance-count",
+        lambda o: _one(o.engine.group_meters.new_epochs["share"]), (), GROUP + "share-group-rebalance-count",
     ),
     Metric(
         "kcore_streams_group_rebalances_total", COUNTER, "New epochs of streams groups.",
-        lambda o: _one(o.totals().streams_rebalances), (), GROUP + "streams-group-rebalance-count",
+        lambda o: _one(o.engine.group_meters.new_epochs["streams"]), (), GROUP + "streams-group-rebalance-count",
     ),
     Metric(
         "kcore_group_member_joins_total", COUNTER, "New members of groups.",

@@ -330,7 +330,7 @@ def open_context(
     connection_id: int = NO_CONNECTION,
     principal: str = "",
 ) -> FetchContext | ErrorCode:
-    """Reads the session fields of a request. The session of another principal is as unknown as an absent one.
+    """Reads the session fields of a request. A session of another principal counts as unknown.
 
     Returns:
         The context, or the error code of the whole response: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,

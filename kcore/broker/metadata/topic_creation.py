@@ -110,7 +110,7 @@ class TopicCreation:
     def total_partitions(self, topics: Iterable[CreatableTopic]) -> int:
         """Returns the number of partitions that these topics would have in total.
 
-        An invalid negative count is none: it must not hide the partitions of another topic.
+        A negative count is invalid and counts as 0, so that it does not reduce the total of the other topics.
         """
         return sum(
             len(topic.assignments)

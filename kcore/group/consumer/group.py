@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -15,11 +14,9 @@ from kcore.group.consumer.regex import resolution_is_due
 from kcore.group.consumer.states import STABLE, UNREVOKED, GroupState
 from kcore.group.consumer.subscriptions import ResolvedRegex, Subscriptions
 from kcore.group.consumer.timers import Awaited, MemberTimer
-from kcore.group.group import ExpirationBase, Group, GroupType
-from kcore.process_logging import fields
-from kcore.protocol.consumer_protocol import PROTOCOL_TYPE
+from kcore.group.epoch_group import EpochGroup, add_count
+from kcore.group.group import ExpirationBase, GroupType
 from kcore.protocol.error_codes import NO_ERROR, ErrorCode
-from kcore.runtime.machine import Outcome
 from kcore_ext.group.consumer_assignment import PartitionOwners
 
 if TYPE_CHECKING:
@@ -29,10 +26,6 @@ if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
     from kcore.runtime.machine import Record
 
-logger = logging.getLogger(__name__)
-
-FIRST_EPOCH: Final = 1
-"""Group and assignment epoch of a group without any join yet, since Kafka 4.3."""
 REFRESH_INTERVAL_MS: Final = (1 << 31) - 1
 """Interval at which topics are checked again without a change: practically never, since changes set `refresh_at_ms`."""
 EMPTY, ASSIGNING, RECONCILING, REACHED = GroupState  # looked up once: see `states.STABLE`
@@ -40,25 +33,13 @@ MEMBER_EPOCHS_SINCE: Final = 9
 """The first version of OffsetCommit that supports STALE_MEMBER_EPOCH."""
 
 
-class ConsumerGroup(Group):
+class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
     """A group of the new protocol. During a migration, some members may use the classic one.
 
-    Args:
-        shard: the state machine that holds the group.
-        group_id: its id.
-        live: see the attribute.
-        registered: whether it is one of the shard's groups. False for a tentative group, which a decision builds
-            before its records are replayed: it has no watchers and no metrics.
+    See `EpochGroup` for the arguments and the other attributes.
 
     Attributes:
-        shard: the state machine that holds the group.
-        group_epoch: counts changes that affect the assignment.
-        metadata_hash: hash of the subscribed topics as of that epoch.
-        assignment_epoch: the group epoch for which the target assignment was computed.
-        assigned_at_ms: time of that computation, milliseconds since the epoch; 0 for never.
-        members: by member id, in the order of joining.
         static_members: member ids by instance id.
-        targets: target assignments by member id.
         subscriptions: the subscriptions of all members.
         owners: the owners of partitions.
         has_legacy_metadata: whether a record of Kafka 4.0 lists its topics.
@@ -71,47 +52,28 @@ class ConsumerGroup(Group):
             more members may have joined.
         next_assignment: the group epoch, and the next values of `last_assignment` and `last_members`. They become valid
             when the records of the assignment are replayed.
-        counted_state: the state in which the shard's table counts the group.
-        live: whether members have timers: False during replay and in a tentative group.
     """
 
     __slots__ = (
-        "assigned_at_ms",
-        "assignment_epoch",
-        "counted_state",
-        "group_epoch",
         "has_legacy_metadata",
         "last_assignment",
         "last_members",
-        "live",
-        "members",
-        "metadata_hash",
         "next_assignment",
         "owners",
         "reconciled",
         "refresh_at_ms",
         "refresh_epoch",
-        "shard",
         "static_members",
         "subscriptions",
         "target_job",
-        "targets",
     )
 
     group_type = GroupType.CONSUMER
+    no_target = NO_TARGET
 
     def __init__(self, shard: GroupShard, group_id: str, live: bool, registered: bool = True) -> None:
-        super().__init__(group_id, registered)
-        self.protocol_type = PROTOCOL_TYPE
-        self.shard = shard
-        self.live = live
-        self.group_epoch = FIRST_EPOCH
-        self.metadata_hash = 0
-        self.assignment_epoch = FIRST_EPOCH
-        self.assigned_at_ms = 0
-        self.members: dict[str, ConsumerMember] = {}
+        super().__init__(shard, group_id, live, registered)
         self.static_members: dict[str, str] = {}
-        self.targets: dict[str, Target] = {}
         # Not methods of this group: it would be in a cycle with its subscriptions.
         self.subscriptions = (
             Subscriptions(partial(shard.topic_subscribed, group_id), partial(shard.topics_subscribed, group_id))
@@ -127,10 +89,6 @@ class ConsumerGroup(Group):
         self.last_assignment: GroupAssignment | None = None
         self.last_members: KnownMembers | None = None
         self.next_assignment: tuple[int, GroupAssignment, KnownMembers | None] | None = None
-        self.counted_state: GroupState = EMPTY
-
-    def __repr__(self) -> str:
-        return f"<ConsumerGroup {self.group_id} epoch {self.group_epoch}/{self.assignment_epoch} {len(self.members)}>"
 
     # ---- reading
 
@@ -145,14 +103,11 @@ class ConsumerGroup(Group):
             return RECONCILING
         return REACHED
 
-    def target_of(self, member_id: str) -> Target:
-        """Returns a member's target assignment."""
-        return self.targets.get(member_id, NO_TARGET)
-
-    def session_timeout_ms(self, metadata: MemberMetadata) -> int:
+    def session_timeout_ms(self, member: ConsumerMember) -> int:
         """Returns a member's session timeout: of the member itself if it is classic, else of the group's settings."""
-        if metadata.classic is not None:
-            return metadata.classic.session_timeout_ms
+        classic = member.metadata.classic
+        if classic is not None:
+            return classic.session_timeout_ms
         return self.shard.consumer.settings(self.group_id).session_timeout_ms
 
     def topics_seen(self, group_epoch: int) -> None:
@@ -193,13 +148,7 @@ class ConsumerGroup(Group):
 
     def put_epoch(self, epoch: int, metadata_hash: int) -> None:
         """Sets a new group epoch."""
-        if self.live and self._registered and epoch > self.group_epoch:
-            self.shard.consumer_rebalances += 1
-            if logger.isEnabledFor(logging.INFO):
-                event = fields(group=self.group_id, epoch=epoch, members=len(self.members))
-                logger.info("new group epoch: partitions will be reassigned", extra=event)
-        self.group_epoch = epoch
-        self.metadata_hash = metadata_hash
+        self.raise_epoch(epoch, metadata_hash)
         self._changed()
 
     def put_assignment_epoch(self, epoch: int, timestamp_ms: int) -> None:
@@ -288,37 +237,18 @@ class ConsumerGroup(Group):
 
     def _count(self, member: ConsumerMember, step: int) -> None:
         if member.current.state is STABLE:
-            epoch = member.current.member_epoch
-            count = self.reconciled.get(epoch, 0) + step
-            if count:
-                self.reconciled[epoch] = count
-            else:
-                del self.reconciled[epoch]
+            add_count(self.reconciled, member.current.member_epoch, step)
 
     def _forget_instance(self, instance_id: str, member_id: str) -> None:
         if self.static_members.get(instance_id) == member_id:
             del self.static_members[instance_id]
 
     def _changed(self) -> None:
-        state = self.state
-        if state is not self.counted_state:
-            before, self.counted_state = self.counted_state, state
-            self.shard.groups.moved(self, before.kafka_name)
-            if self.live and logger.isEnabledFor(logging.DEBUG):
-                event = fields(group=self.group_id, epoch=self.group_epoch, state=state.value)
-                logger.debug("group state: %s -> %s", before.value, state.value, extra=event)
+        self.count_state()
         if self.live:
             self.shard.consumer.events.touch(self)
 
     # ---- timers
-
-    def keep_session(self, member: ConsumerMember) -> None:
-        """Restarts a member's session, in full."""
-        deadline_ms = self.shard.now.now_ms + self.session_timeout_ms(member.metadata)
-        if member.timer is None:
-            member.timer = self.shard.context.schedule(deadline_ms, member)
-        else:
-            member.timer.extend(deadline_ms)
 
     def _change_protocol_timers(self, member: ConsumerMember) -> None:
         """Replaces the timers of a member that changed between the two protocols."""
@@ -340,23 +270,11 @@ class ConsumerGroup(Group):
             delay_ms = member.metadata.rebalance_timeout_ms
             member.rebalance_timer = MemberTimer.armed(member, Awaited.REVOCATION, delay_ms)
 
-    def expire(self, member: ConsumerMember, reason: str) -> Outcome | None:
-        """Removes a member whose timer fired, if it is still in the group."""
-        if self.shard.groups.get(self.group_id) is not self or self.members.get(member.member_id) is not member:
-            return None
-        logger.debug("group %s: removed member %s: %s", self.group_id, member.member_id, reason)
-        self.shard.meters.expirations["consumer"] += 1
-        return Outcome(leave.fence(self, [member]))
+    def fence(self, member: ConsumerMember) -> list[Record]:
+        """Returns the records that remove a member."""
+        return leave.fence(self, [member])
 
     # ---- Group
-
-    def state_name(self) -> str:
-        """Returns Kafka's name of the state."""
-        return self.state.kafka_name
-
-    def is_empty(self) -> bool:
-        """Returns True if the group has no members."""
-        return not self.members
 
     def validate_offset_commit(
         self,
@@ -411,10 +329,6 @@ class ConsumerGroup(Group):
         """Returns the rule of expiration: an offset ages from its commit, unless a member subscribes to its topic."""
         return ExpirationBase(None, self.subscriptions)
 
-    def validate_delete(self) -> ErrorCode:
-        """Returns NON_EMPTY_GROUP while the group has members."""
-        return ErrorCode.NON_EMPTY_GROUP if self.members else NO_ERROR
-
     def tombstones(self) -> list[Record]:
         """Returns the tombstones of all records of the group."""
         return group_tombstones(self)
@@ -426,13 +340,6 @@ class ConsumerGroup(Group):
             timeout_ms = self.shard.consumer.settings(self.group_id).session_timeout_ms
             member.timer = self.shard.context.schedule(self.shard.now.now_ms + timeout_ms, member)
             self.await_revocation(member)
-
-    def on_unloaded(self) -> None:
-        """Cancels all timers."""
-        self.live = False
-        self.count_metadata(-self.metadata_bytes)
-        for member in self.members.values():
-            member.stop()
 
 
 def _ignore(*topics: object) -> None:

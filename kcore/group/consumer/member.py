@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from kcore.group.consumer.assignment import NEW_MEMBER, CurrentAssignment
 from kcore.group.consumer.states import STABLE
+from kcore.group.epoch_group import GroupMember
 from kcore.group.metadata_bound import protocols_bytes, texts_bytes
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-from kcore.runtime.shard_timer import ShardTimer
 
 if TYPE_CHECKING:
     from kcore.assignors import Member as AssignorMember
@@ -130,7 +130,7 @@ def own_bytes(member_id: str, metadata: MemberMetadata | None) -> int:
     )
 
 
-class ConsumerMember(ShardTimer):
+class ConsumerMember(GroupMember):
     """A member of a consumer group, of either protocol.
 
     The member is also the operation of its session timer, so that a member is one object and one timer.

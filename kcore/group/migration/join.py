@@ -168,8 +168,8 @@ def has_joined(member: ConsumerMember, metadata: MemberMetadata) -> None:
     group = member.group
     member.stop_classic_timers()
     member.sync_timer = MemberTimer.armed(member, Awaited.SYNC, metadata.rebalance_timeout_ms)
-    if member.timer is not None:
-        member.timer.extend(group.shard.now.now_ms + group.session_timeout_ms(metadata))
+    if member.timer is not None and metadata.classic is not None:
+        member.timer.extend(group.shard.now.now_ms + metadata.classic.session_timeout_ms)
 
 
 def _arm_after_replay(change: MemberChange) -> None:

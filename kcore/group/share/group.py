@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from kcore.group.consumer.assignment import NO_TARGET, Target
-from kcore.group.group import ExpirationBase, Group, GroupType
+from kcore.group.epoch_group import EpochGroup
+from kcore.group.group import ExpirationBase, GroupType
 from kcore.group.metadata_bound import TOPIC_BYTES, NameSets
 from kcore.group.share import leave
 from kcore.group.share.member import CurrentAssignment, MemberMetadata, ShareMember, own_bytes
 from kcore.group.share.partitions import NOTHING, StatePartitions
 from kcore.group.share.records import group_tombstones
 from kcore.group.share.states import EMPTY, STABLE, GroupState
-from kcore.process_logging import fields
 from kcore.protocol.error_codes import NO_ERROR, ErrorCode
-from kcore.runtime.machine import Outcome
 
 if TYPE_CHECKING:
     from kcore.group.offsets.commit import PlannedTopic
@@ -25,34 +23,18 @@ if TYPE_CHECKING:
     from kcore.runtime.machine import Record
     from kcore.runtime.topics import TopicInfo
 
-logger = logging.getLogger(__name__)
-
-FIRST_EPOCH: Final = 1
-"""Group and assignment epoch of a group without any join yet, since Kafka 4.3."""
 NEVER_MS: Final = (1 << 63) - 1
 """A monotonic time that is never reached."""
 NO_READERS: Final[dict[int, int]] = {}
 """The readers of a topic that is not in any target."""
 
 
-class ShareGroup(Group):
+class ShareGroup(EpochGroup[ShareMember, Target]):
     """A share group.
 
-    Args:
-        shard: the state machine that holds the group.
-        group_id: its id.
-        live: see the attribute.
-        registered: whether it is one of the shard's groups. False for a tentative group, which a decision builds
-            before its records are replayed.
+    See `EpochGroup` for the arguments and the other attributes.
 
     Attributes:
-        shard: the state machine that holds the group.
-        group_epoch: counts changes that affect the assignment.
-        metadata_hash: hash of the subscribed topics as of that epoch.
-        assignment_epoch: the group epoch for which the target assignment was computed.
-        assigned_at_ms: time of that computation, milliseconds since the epoch; 0 for never.
-        members: by member id, in the order of joining.
-        targets: target assignments by member id.
         names: number of members that subscribe to a topic.
         sets: the different sets of names of the members.
         state_partitions: the share partitions with state.
@@ -63,44 +45,27 @@ class ShareGroup(Group):
         quiet_until_ms: until this monotonic time no heartbeat of an unchanged member finds work. Soft state.
         last_target: the assignor's last result and input, as long as they equal the targets and members. Soft state.
         next_target: an assignment epoch, and `last_target` once the record of that epoch is replayed.
-        live: whether members have timers: False during replay and in a tentative group.
     """
 
     __slots__ = (
         "_assigned",
         "_unassigned",
-        "assigned_at_ms",
-        "assignment_epoch",
         "checked_epoch",
-        "group_epoch",
         "initializing_since_ms",
         "last_target",
-        "live",
-        "members",
-        "metadata_hash",
         "names",
         "next_target",
         "quiet_until_ms",
         "sets",
-        "shard",
         "state_partitions",
-        "targets",
         "topics_checked",
     )
 
     group_type = GroupType.SHARE
+    no_target = NO_TARGET
 
     def __init__(self, shard: GroupShard, group_id: str, live: bool, registered: bool = True) -> None:
-        super().__init__(group_id, registered)
-        self.protocol_type = "share"
-        self.shard = shard
-        self.live = live
-        self.group_epoch = FIRST_EPOCH
-        self.metadata_hash = 0
-        self.assignment_epoch = FIRST_EPOCH
-        self.assigned_at_ms = 0
-        self.members: dict[str, ShareMember] = {}
-        self.targets: dict[str, Target] = {}
+        super().__init__(shard, group_id, live, registered)
         self.names: dict[str, int] = {}
         self.sets = NameSets()
         self.state_partitions: StatePartitions = NOTHING
@@ -113,9 +78,6 @@ class ShareGroup(Group):
         self._assigned: dict[bytes, dict[int, int]] = {}  # topic id -> partition -> number of members that have it
         self._unassigned: bool | None = None  # the last result of `has_unassigned`; None after a change
 
-    def __repr__(self) -> str:
-        return f"<ShareGroup {self.group_id} epoch {self.group_epoch}/{self.assignment_epoch} {len(self.members)}>"
-
     # ---- reading
 
     @property
@@ -123,9 +85,9 @@ class ShareGroup(Group):
         """The state of the group, derived from its members."""
         return STABLE if self.members else EMPTY
 
-    def target_of(self, member_id: str) -> Target:
-        """Returns a member's target assignment."""
-        return self.targets.get(member_id, NO_TARGET)
+    def session_timeout_ms(self, member: ShareMember) -> int:
+        """Returns the session timeout of the group's settings."""
+        return self.shard.share.settings(self.group_id).session_timeout_ms
 
     def target_must_wait(self) -> bool:
         """Returns True while the last target is too recent for a new one (KIP-1263)."""
@@ -166,13 +128,7 @@ class ShareGroup(Group):
 
     def put_epoch(self, epoch: int, metadata_hash: int) -> None:
         """Sets a new group epoch."""
-        if self.live and epoch > self.group_epoch:
-            self.shard.share_rebalances += 1
-            if logger.isEnabledFor(logging.INFO):
-                event = fields(group=self.group_id, epoch=epoch, members=len(self.members))
-                logger.info("new epoch of a share group: partitions will be reassigned", extra=event)
-        self.group_epoch = epoch
-        self.metadata_hash = metadata_hash
+        self.raise_epoch(epoch, metadata_hash)
         self.quiet_until_ms = 0
 
     def put_assignment_epoch(self, epoch: int, timestamp_ms: int) -> None:
@@ -186,7 +142,6 @@ class ShareGroup(Group):
 
     def put_metadata(self, member_id: str, metadata: MemberMetadata) -> None:
         """Sets a member's metadata; adds the member if it is new."""
-        before = self.state
         member = self.members.get(member_id)
         if member is None:
             member = self.members[member_id] = ShareMember(self, member_id, metadata)
@@ -200,19 +155,18 @@ class ShareGroup(Group):
             self.count_metadata(own_bytes(member_id, metadata) - own_bytes(member_id, member.metadata))
             member.metadata = metadata
         self.last_target = None
-        self._changed(before)
+        self._changed()
 
     def remove(self, member: ShareMember) -> None:
         """Removes a member."""
-        before = self.state
         del self.members[member.member_id]
         self.last_target = None
         self._subscribe(member.metadata.names, frozenset())
         self.count_metadata(-own_bytes(member.member_id, member.metadata))
-        member.disarm()
+        member.stop()
         if self.live:
             self.shard.meters.leaves["share"] += 1
-        self._changed(before)
+        self._changed()
 
     def put_current(self, member: ShareMember, current: CurrentAssignment) -> None:
         """Sets a member's current assignment."""
@@ -271,13 +225,9 @@ class ShareGroup(Group):
                     self.shard.topic_subscribed(self.group_id, name, False)
         self.count_metadata(sets.size_bytes + TOPIC_BYTES * len(names) - size_bytes)
 
-    def _changed(self, before: GroupState) -> None:
+    def _changed(self) -> None:
         self.quiet_until_ms = 0
-        if self.state is not before:
-            self.shard.groups.moved(self, before.kafka_name)
-            if self.live and logger.isEnabledFor(logging.DEBUG):
-                event = fields(group=self.group_id, epoch=self.group_epoch, state=self.state.kafka_name)
-                logger.debug("group state: %s -> %s", before.kafka_name, self.state.kafka_name, extra=event)
+        self.count_state()
 
     # ---- soft state
 
@@ -291,31 +241,11 @@ class ShareGroup(Group):
         """Returns True if the hash of the topics may differ from that of the group epoch."""
         return not self.topics_checked or self.group_epoch < self.checked_epoch
 
-    def keep_session(self, member: ShareMember) -> None:
-        """Restarts a member's session, in full."""
-        deadline_ms = self.shard.now.now_ms + self.shard.share.settings(self.group_id).session_timeout_ms
-        if member.timer is None:
-            member.timer = self.shard.context.schedule(deadline_ms, member)
-        else:
-            member.timer.extend(deadline_ms)
-
-    def expire(self, member: ShareMember) -> Outcome | None:
-        """Removes a member whose session ended, if it is still in the group."""
-        if self.shard.groups.get(self.group_id) is not self or self.members.get(member.member_id) is not member:
-            return None
-        logger.debug("group %s: removed member %s: its session expired", self.group_id, member.member_id)
-        self.shard.meters.expirations["share"] += 1
-        return Outcome(leave.fence(self, member))
+    def fence(self, member: ShareMember) -> list[Record]:
+        """Returns the records that remove a member."""
+        return leave.fence(self, member)
 
     # ---- Group
-
-    def state_name(self) -> str:
-        """Returns Kafka's name of the state."""
-        return self.state.kafka_name
-
-    def is_empty(self) -> bool:
-        """Returns True if the group has no members."""
-        return not self.members
 
     def validate_offset_commit(
         self,
@@ -348,10 +278,6 @@ class ShareGroup(Group):
         """Returns None: the group does not expire by the retention of offsets."""
         return None
 
-    def validate_delete(self) -> ErrorCode:
-        """Returns NON_EMPTY_GROUP while the group has members."""
-        return ErrorCode.NON_EMPTY_GROUP if self.members else NO_ERROR
-
     def tombstones(self) -> list[Record]:
         """Returns the tombstones of all records of the group."""
         return group_tombstones(self)
@@ -361,13 +287,6 @@ class ShareGroup(Group):
         self.live = True
         for member in self.members.values():
             self.keep_session(member)
-
-    def on_unloaded(self) -> None:
-        """Cancels all timers."""
-        self.live = False
-        self.count_metadata(-self.metadata_bytes)
-        for member in self.members.values():
-            member.disarm()
 
 
 def _only_in(target: Target | None, other: Target | None) -> Target:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kcore.group.epoch_group import GroupMember
 from kcore.group.metadata_bound import texts_bytes
 from kcore.group.replay import NO_EPOCH
 from kcore.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
-from kcore.runtime.shard_timer import ShardTimer
 
 if TYPE_CHECKING:
     from kcore.group.consumer.assignment import Target
@@ -56,7 +56,7 @@ NO_MEMBER: Final = CurrentAssignment(NO_EPOCH, NO_EPOCH, {})
 """A member after the tombstone of its current assignment, until the tombstone of its metadata."""
 
 
-class ShareMember(ShardTimer):
+class ShareMember(GroupMember):
     """A member of a share group, which is also the operation of its session timer.
 
     Attributes:
@@ -99,4 +99,4 @@ class ShareMember(ShardTimer):
 
     def fire(self) -> Outcome | None:
         """Removes the member: its session timeout ended."""
-        return self.group.expire(self)
+        return self.group.expire(self, "its session expired")

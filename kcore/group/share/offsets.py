@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcore.errors import KafkaError
+from kcore.group.epoch_group import FIRST_EPOCH
 from kcore.group.group import GroupType, not_found
 from kcore.group.share import records as share_records
-from kcore.group.share.group import FIRST_EPOCH, ShareGroup
+from kcore.group.share.group import ShareGroup
 from kcore.group.share.partitions import NOTHING, StateTopic
 from kcore.group.share.slicing import FEW_PARTITIONS, NAME_COST, ROW_COST
 from kcore.protocol.error_codes import ErrorCode

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, Final
 
-from kcore.group.group import ExpirationBase, Group, GroupType
+from kcore.group.epoch_group import EpochGroup, add_count
+from kcore.group.group import ExpirationBase, GroupType
 from kcore.group.streams import leave
 from kcore.group.streams.member import NEVER, MemberMetadata, StreamsMember, own_bytes
 from kcore.group.streams.processes import TaskProcesses
@@ -14,9 +14,7 @@ from kcore.group.streams.records import group_tombstones
 from kcore.group.streams.states import STABLE, UNREVOKED, GroupState
 from kcore.group.streams.tasks import NO_PARTITIONS, NOTHING, CurrentAssignment, Tasks
 from kcore.group.streams.timers import RevocationTimer
-from kcore.process_logging import fields
 from kcore.protocol.error_codes import NO_ERROR, ErrorCode
-from kcore.runtime.machine import Outcome
 
 if TYPE_CHECKING:
     from kcore.group.offsets.commit import PlannedTopic
@@ -27,11 +25,6 @@ if TYPE_CHECKING:
     from kcore.group.streams.topology import Topology
     from kcore.runtime.machine import Record
 
-logger = logging.getLogger(__name__)
-
-PROTOCOL_TYPE: Final = "streams"
-FIRST_EPOCH: Final = 1
-"""Group and assignment epoch of a group without any join yet, since Kafka 4.3."""
 NOT_VALIDATED: Final = -1
 """The validated topology epoch while the topology is not ready."""
 MEMBER_EPOCHS_SINCE: Final = 9
@@ -39,31 +32,17 @@ MEMBER_EPOCHS_SINCE: Final = 9
 EMPTY, NOT_READY, ASSIGNING, RECONCILING, REACHED = GroupState  # looked up once: see `states.STABLE`
 
 
-class StreamsGroup(Group):
+class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
     """A group of Kafka Streams members.
 
-    Args:
-        shard: the state machine that holds the group.
-        group_id: its id.
-        live: see the attribute.
-        registered: whether it is one of the shard's groups. False for a tentative group, which a decision builds
-            before its records are replayed: it has no metrics and no topics.
+    See `EpochGroup` for the arguments and the other attributes.
 
     Attributes:
-        shard: the state machine that holds the group.
-        group_epoch: counts changes that affect the assignment.
-        metadata_hash: hash of the topology's topics as of that epoch.
         validated_epoch: the topology epoch for which the topology was ready, or `NOT_VALIDATED`.
         assignment_configs: the settings of the assignment as of that epoch.
-        assignment_epoch: the group epoch for which the target assignment was computed.
-        assigned_at_ms: time of that computation, milliseconds since the epoch; 0 for never.
         topology: the topology, None before the first member.
-        members: by member id, in the order of joining.
-        targets: target assignments by member id.
         processes: the processes that have each task.
         reconciled: number of members in state STABLE, by member epoch.
-        counted_state: the state in which the shard's table counts the group.
-        live: whether members have timers: False during replay and in a tentative group.
         configured: the topology with its decided counts; None: the next heartbeat configures it. Soft state.
         topics_changed: whether a topic of the topology changed since it was configured. Soft state.
         endpoint_epoch: counts changes of endpoints' partitions. Soft state.
@@ -76,45 +55,28 @@ class StreamsGroup(Group):
 
     __slots__ = (
         "_resting",
-        "assigned_at_ms",
         "assignment_configs",
-        "assignment_epoch",
         "configured",
-        "counted_state",
         "endpoint_epoch",
-        "group_epoch",
-        "live",
-        "members",
-        "metadata_hash",
         "processes",
         "reconciled",
         "rest_epoch",
         "rest_settings",
-        "shard",
         "shutdown_member",
         "target_job",
-        "targets",
         "topics_changed",
         "topology",
         "validated_epoch",
     )
 
     group_type = GroupType.STREAMS
+    no_target = NOTHING
 
     def __init__(self, shard: GroupShard, group_id: str, live: bool, registered: bool = True) -> None:
-        super().__init__(group_id, registered)
-        self.protocol_type = PROTOCOL_TYPE
-        self.shard = shard
-        self.live = live
-        self.group_epoch = FIRST_EPOCH
-        self.metadata_hash = 0
+        super().__init__(shard, group_id, live, registered)
         self.validated_epoch = NOT_VALIDATED
         self.assignment_configs: AssignmentConfigs = ()
-        self.assignment_epoch = FIRST_EPOCH
-        self.assigned_at_ms = 0
         self.topology: Topology | None = None
-        self.members: dict[str, StreamsMember] = {}
-        self.targets: dict[str, Tasks] = {}
         self.processes = TaskProcesses()
         self.reconciled: dict[int, int] = {}
         self.configured: ConfiguredTopology | None = None
@@ -125,10 +87,6 @@ class StreamsGroup(Group):
         self.rest_epoch = NEVER
         self.rest_settings: StreamsSettings | None = None
         self._resting: list[StreamsMember] = []
-        self.counted_state: GroupState = EMPTY
-
-    def __repr__(self) -> str:
-        return f"<StreamsGroup {self.group_id} epoch {self.group_epoch}/{self.assignment_epoch} {len(self.members)}>"
 
     # ---- reading
 
@@ -145,21 +103,15 @@ class StreamsGroup(Group):
             return RECONCILING
         return REACHED
 
-    def target_of(self, member_id: str) -> Tasks:
-        """Returns a member's target assignment."""
-        return self.targets.get(member_id, NOTHING)
+    def session_timeout_ms(self, member: StreamsMember) -> int:
+        """Returns the session timeout of the group's settings."""
+        return self.shard.streams.settings(self.group_id).session_timeout_ms
 
     # ---- changes by records; only replay calls these
 
     def put_epoch(self, epoch: int, metadata_hash: int, validated_epoch: int, configs: AssignmentConfigs) -> None:
         """Sets the group epoch, and the values that are compared to decide about the next one."""
-        if self.live and self._registered and epoch > self.group_epoch:
-            self.shard.streams_rebalances += 1
-            if logger.isEnabledFor(logging.INFO):
-                event = fields(group=self.group_id, epoch=epoch, members=len(self.members))
-                logger.info("new group epoch: tasks will be reassigned", extra=event)
-        self.group_epoch = epoch
-        self.metadata_hash = metadata_hash
+        self.raise_epoch(epoch, metadata_hash)
         self.validated_epoch = validated_epoch
         self.assignment_configs = configs
         self._changed()
@@ -237,22 +189,11 @@ class StreamsGroup(Group):
 
     def _count(self, member: StreamsMember, step: int) -> None:
         if member.current.state is STABLE:
-            epoch = member.current.member_epoch
-            count = self.reconciled.get(epoch, 0) + step
-            if count:
-                self.reconciled[epoch] = count
-            else:
-                del self.reconciled[epoch]
+            add_count(self.reconciled, member.current.member_epoch, step)
 
     def _changed(self) -> None:
         self.rest_epoch = NEVER
-        state = self.state
-        if state is not self.counted_state:
-            before, self.counted_state = self.counted_state, state
-            self.shard.groups.moved(self, before.kafka_name)
-            if self.live and logger.isEnabledFor(logging.DEBUG):
-                event = fields(group=self.group_id, epoch=self.group_epoch, state=state.kafka_name)
-                logger.debug("group state: %s -> %s", before.kafka_name, state.kafka_name, extra=event)
+        self.count_state()
 
     # ---- soft state
 
@@ -288,15 +229,6 @@ class StreamsGroup(Group):
         self.rest_epoch = member.rest_epoch = self.group_epoch
         self.rest_settings = settings
 
-    def keep_session(self, member: StreamsMember) -> None:
-        """Restarts the session timeout of a member."""
-        timeout_ms = self.shard.streams.settings(self.group_id).session_timeout_ms
-        deadline_ms = self.shard.now.now_ms + timeout_ms
-        if member.timer is None:
-            member.timer = self.shard.context.schedule(deadline_ms, member)
-        else:
-            member.timer.extend(deadline_ms)
-
     def await_revocation(self, member: StreamsMember) -> None:
         """Restarts a member's revocation timer if it must revoke tasks, else cancels the timer."""
         if member.revocation_timer is not None:
@@ -305,27 +237,15 @@ class StreamsGroup(Group):
         if member.current.state is UNREVOKED and member.current.member_epoch >= 0:
             member.revocation_timer = RevocationTimer.armed(member)
 
-    def expire(self, member: StreamsMember, reason: str) -> Outcome | None:
-        """Removes a member whose timer fired, if it is still in the group."""
-        if self.shard.groups.get(self.group_id) is not self or self.members.get(member.member_id) is not member:
-            return None
-        logger.debug("streams group %s: removing member %s: %s", self.group_id, member.member_id, reason)
-        self.shard.meters.expirations["streams"] += 1
-        return Outcome(leave.fence(self, member))
+    def fence(self, member: StreamsMember) -> list[Record]:
+        """Returns the records that remove a member."""
+        return leave.fence(self, member)
 
     # ---- Group
-
-    def state_name(self) -> str:
-        """Returns Kafka's name of the state."""
-        return self.state.kafka_name
 
     def state_filter_name(self) -> str:
         """Returns the name that a filter of ListGroups matches."""
         return self.state.filter_name
-
-    def is_empty(self) -> bool:
-        """Returns True if the group has no members."""
-        return not self.members
 
     def validate_offset_commit(
         self,
@@ -399,10 +319,6 @@ class StreamsGroup(Group):
     def _subscribed_topics(self) -> Container[str]:
         return self.topology.subtopology_of if self.members and self.topology is not None else ()
 
-    def validate_delete(self) -> ErrorCode:
-        """Returns NON_EMPTY_GROUP while the group has members."""
-        return ErrorCode.NON_EMPTY_GROUP if self.members else NO_ERROR
-
     def tombstones(self) -> list[Record]:
         """Returns the tombstones of all records of the group."""
         return group_tombstones(self)
@@ -418,10 +334,3 @@ class StreamsGroup(Group):
         """Ends the group when a group of another kind takes its id in the same shard."""
         self.put_topology(None)  # the shard forgets the topics of the topology
         self.on_unloaded()
-
-    def on_unloaded(self) -> None:
-        """Cancels all timers."""
-        self.live = False
-        self.count_metadata(-self.metadata_bytes)
-        for member in self.members.values():
-            member.stop()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kcore.group.epoch_group import GroupMember
 from kcore.group.metadata_bound import texts_bytes
 from kcore.group.streams.tasks import NEW_MEMBER, CurrentAssignment
 from kcore.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
-from kcore.runtime.shard_timer import ShardTimer
 
 if TYPE_CHECKING:
     from kcore.group.streams.endpoints import View
@@ -74,7 +74,7 @@ NEW_METADATA: Final = MemberMetadata()
 """The metadata of a member before its first heartbeat."""
 
 
-class StreamsMember(ShardTimer):
+class StreamsMember(GroupMember):
     """A member of a streams group. It is also the operation of its session timer.
 
     Attributes:
