@@ -12,9 +12,10 @@ from kcore.client.aio.broker import Broker
 from kcore.client.malformed import MALFORMED, malformed
 from kcore.drivers.forks import refuse_in_child
 from kcore.errors import ConnectionClosedError, EngineClosedError, KafkaError, PartitionErrors
-from kcore.node._async.backend import interpreter_ends, monotonic, sleep
+from kcore.node._async.backend import caller, interpreter_ends, monotonic, sleep
 from kcore.node._async.callers import CallbackCallers
 from kcore.node._async.transport import AsyncTransport
+from kcore.node._async.turns import Turn, Turns
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.metadata import MetadataResponse
 
@@ -86,6 +87,7 @@ class AsyncCalls:
         self._closed = False
         self._refusal = ""  # in a forked child: the text of its errors
         self._turns: dict[str, count[int]] = {}
+        self._closings = Turns()
         refuse_in_child(self)
 
     def leave_to_parent(self, reason: str) -> None:
@@ -132,7 +134,7 @@ class AsyncCalls:
             EngineClosedError, ConnectionClosedError: the node is closed; the object may not start.
         """
         self.resources[resource] = None
-        if self._closed:  # checked last: `close_resources` may have run meanwhile
+        if self._closed:  # checked last: `close` may have run meanwhile
             self.resources.pop(resource, None)
             self.require_open()
 
@@ -148,19 +150,33 @@ class AsyncCalls:
             turns = self._turns.setdefault(topic, count(1))  # another thread may have been faster
         return next(turns) % partitions
 
-    async def close_resources(self) -> None:
-        """Closes open members, consumers and producers, the newest first; new ones cannot start any more.
+    async def close(self) -> None:
+        """Closes open members, consumers and producers, the newest first, then the transport.
+
+        New ones cannot start any more. A second caller waits until the first one has closed everything: members need
+        the transport to leave their groups.
 
         Raises:
             ReentrantCallError: a listener or callback of a member calls it.
         """
-        if self._refusal:
+        if self._refusal or self._closings.is_open_for(caller()):  # the caller's own signal handler does not wait
+            await self._close_all()
             return
         self.callbacks.require_outside("the node")
         self._closed = True
+        turn = Turn()
+        try:
+            await self._closings.wait(turn)
+            turn.caller = caller()
+            await self._close_all()
+        finally:
+            self._closings.leave(turn)
+
+    async def _close_all(self) -> None:
         while self.resources:
             resource, _ = self.resources.popitem()
             await resource.close()
+        await self.transport.close()
 
     async def call(
         self,
@@ -212,7 +228,8 @@ class AsyncCalls:
             attempt: the number of earlier repetitions.
         """
         elapsed_s = monotonic() - started_s
-        if self._refusal or elapsed_s >= self.timeout_s or not may_repeat(error, elapsed_s, self.local):
+        ended = self._closed and isinstance(error, ConnectionClosedError)
+        if self._refusal or ended or elapsed_s >= self.timeout_s or not may_repeat(error, elapsed_s, self.local):
             raise error
         await sleep(backoff_s(attempt))
 

@@ -190,8 +190,7 @@ class AsyncNode:
 
     async def close(self) -> None:
         """Closes the node with its members, consumers and producers; other requests without a response fail."""
-        await self._calls.close_resources()
-        await self._calls.transport.close()
+        await self._calls.close()
 
     async def __aenter__(self) -> AsyncNode:
         return self

@@ -13,9 +13,10 @@ from kcore.client.aio.broker import Broker
 from kcore.client.malformed import MALFORMED, malformed
 from kcore.drivers.forks import refuse_in_child
 from kcore.errors import ConnectionClosedError, EngineClosedError, KafkaError, PartitionErrors
-from kcore.node._sync.backend import interpreter_ends, monotonic, sleep
+from kcore.node._sync.backend import caller, interpreter_ends, monotonic, sleep
 from kcore.node._sync.callers import CallbackCallers
 from kcore.node._sync.transport import Transport
+from kcore.node._sync.turns import Turn, Turns
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.metadata import MetadataResponse
 
@@ -87,6 +88,7 @@ class Calls:
         self._closed = False
         self._refusal = ""  # in a forked child: the text of its errors
         self._turns: dict[str, count[int]] = {}
+        self._closings = Turns()
         refuse_in_child(self)
 
     def leave_to_parent(self, reason: str) -> None:
@@ -133,7 +135,7 @@ class Calls:
             EngineClosedError, ConnectionClosedError: the node is closed; the object may not start.
         """
         self.resources[resource] = None
-        if self._closed:  # checked last: `close_resources` may have run meanwhile
+        if self._closed:  # checked last: `close` may have run meanwhile
             self.resources.pop(resource, None)
             self.require_open()
 
@@ -149,19 +151,33 @@ class Calls:
             turns = self._turns.setdefault(topic, count(1))  # another thread may have been faster
         return next(turns) % partitions
 
-    def close_resources(self) -> None:
-        """Closes open members, consumers and producers, the newest first; new ones cannot start any more.
+    def close(self) -> None:
+        """Closes open members, consumers and producers, the newest first, then the transport.
+
+        New ones cannot start any more. A second caller waits until the first one has closed everything: members need
+        the transport to leave their groups.
 
         Raises:
             ReentrantCallError: a listener or callback of a member calls it.
         """
-        if self._refusal:
+        if self._refusal or self._closings.is_open_for(caller()):  # the caller's own signal handler does not wait
+            self._close_all()
             return
         self.callbacks.require_outside("the node")
         self._closed = True
+        turn = Turn()
+        try:
+            self._closings.wait(turn)
+            turn.caller = caller()
+            self._close_all()
+        finally:
+            self._closings.leave(turn)
+
+    def _close_all(self) -> None:
         while self.resources:
             resource, _ = self.resources.popitem()
             resource.close()
+        self.transport.close()
 
     def call(
         self,
@@ -213,7 +229,8 @@ class Calls:
             attempt: the number of earlier repetitions.
         """
         elapsed_s = monotonic() - started_s
-        if self._refusal or elapsed_s >= self.timeout_s or not may_repeat(error, elapsed_s, self.local):
+        ended = self._closed and isinstance(error, ConnectionClosedError)
+        if self._refusal or ended or elapsed_s >= self.timeout_s or not may_repeat(error, elapsed_s, self.local):
             raise error
         sleep(backoff_s(attempt))
 

@@ -191,8 +191,7 @@ class Node:
 
     def close(self) -> None:
         """Closes the node with its members, consumers and producers; other requests without a response fail."""
-        self._calls.close_resources()
-        self._calls.transport.close()
+        self._calls.close()
 
     def __enter__(self) -> Node:
         return self

@@ -1,5 +1,5 @@
 # Made by tools/generate_sync.py from _async/turns.py: change that file, then run the program.
-"""The order in which the transactions of one transactional id begin."""
+"""The order of callers that must not overlap: transactions of one transactional id, and closes of a node."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from kcore.node._sync.backend import Event
 
 
 class Turn:
-    """A transaction that has its producer, or waits for it.
+    """A transaction that has its producer or waits for it, or a call that closes a node or waits for another one.
 
     Attributes:
         first: set when it becomes the first one.
-        caller: the task or thread whose transaction is open; None before.
+        caller: the task or thread, once the transaction is open or the close has begun; None before.
     """
 
     __slots__ = ("caller", "first")
@@ -24,7 +24,7 @@ class Turn:
 
 
 class Turns:
-    """The turns of one producer, in the order of their `wait`. The first one has the producer.
+    """The turns of one producer or node, in the order of their `wait`. The first one has the producer.
 
     A KeyboardInterrupt may come between any two steps of `wait` and `leave`. Then a lock might be held without an
     owner that could release it. Here the queue itself names the owners, so `leave` always finds the turn.
@@ -49,5 +49,5 @@ class Turns:
             first.first.set()
 
     def is_open_for(self, caller: object) -> bool:
-        """Returns True if the open transaction is one of `caller`."""
+        """Returns True if the first turn belongs to `caller`, and its transaction or close has begun."""
         return any(turn.caller is not None and turn.caller == caller for turn in list(self._queue)[:1])
