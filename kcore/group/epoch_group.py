@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from kcore.group.group import Group
 from kcore.process_logging import fields
@@ -122,6 +122,14 @@ class EpochGroup(Group, Generic[Member, Assignment]):
         """Returns the session timeout of a member."""
 
     @abstractmethod
+    def put_current(self, member: Member, current: Any) -> None:
+        """Sets a member's current assignment."""
+
+    @abstractmethod
+    def remove(self, member: Member) -> None:
+        """Removes a member."""
+
+    @abstractmethod
     def fence(self, member: Member) -> list[Record]:
         """Returns the records that remove a member."""
 
@@ -140,6 +148,18 @@ class EpochGroup(Group, Generic[Member, Assignment]):
                 logger.info("new epoch of a %s group: it will be reassigned", self.group_type.value, extra=event)
         self.group_epoch = epoch
         self.metadata_hash = metadata_hash
+
+    def put_assignment_epoch(self, epoch: int, timestamp_ms: int) -> None:
+        """Sets the epoch of a complete target assignment, and the time of its computation."""
+        self.assignment_epoch = epoch
+        self.assigned_at_ms = timestamp_ms
+
+    def put_target(self, member_id: str, target: Assignment | None) -> None:
+        """Sets a member's target assignment; None removes it."""
+        if target is None:
+            self.targets.pop(member_id, None)
+        else:
+            self.targets[member_id] = target
 
     def count_state(self) -> None:
         """Counts and logs the state of the group, if a change moved it to another one."""

@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 from kcore.group.classic.group import ClassicGroup
 
 if TYPE_CHECKING:
-    from typing import TypeAlias, TypeVar
+    from typing import TypeVar
 
-    from kcore.group.consumer.group import ConsumerGroup
+    from kcore.group.epoch_group import EpochGroup
     from kcore.group.shard import GroupShard
-    from kcore.group.share.group import ShareGroup
-    from kcore.group.streams.group import StreamsGroup
 
-    EpochGroup: TypeAlias = ConsumerGroup | ShareGroup | StreamsGroup
-    G = TypeVar("G", ConsumerGroup, ShareGroup, StreamsGroup)
+    G = TypeVar("G", bound=EpochGroup[Any, Any])
 
 NO_EPOCH: Final = -1
 """The epoch of a deleted target assignment or current assignment, until the tombstone of its group or member."""
@@ -100,7 +97,7 @@ def delete_member(shard: GroupShard, key: Any, kind: type[G]) -> None:
     group.remove(member)
 
 
-def check_deletable(group: EpochGroup) -> None:
+def check_deletable(group: EpochGroup[Any, Any]) -> None:
     """Checks that the parts of a group are deleted before the group.
 
     Raises:

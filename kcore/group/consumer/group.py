@@ -152,9 +152,8 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
         self._changed()
 
     def put_assignment_epoch(self, epoch: int, timestamp_ms: int) -> None:
-        """Sets the epoch of a complete target assignment."""
-        self.assignment_epoch = epoch
-        self.assigned_at_ms = timestamp_ms
+        """Sets the epoch of a complete target assignment, which confirms the assignor's last result."""
+        super().put_assignment_epoch(epoch, timestamp_ms)
         if self.next_assignment is not None and self.next_assignment[0] == epoch:
             _, self.last_assignment, self.last_members = self.next_assignment
         self.next_assignment = None
@@ -210,10 +209,8 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
 
     def put_target(self, member_id: str, target: Target | None) -> None:
         """Sets a member's target assignment; None removes it."""
-        if target is None:
-            self.targets.pop(member_id, None)
-        else:
-            self.targets[member_id] = target
+        super().put_target(member_id, target)
+        if target is not None:
             self.last_assignment = None  # until the record that follows all targets confirms the assignment
         if self.live:
             self.shard.consumer.events.touch(self)

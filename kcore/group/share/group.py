@@ -133,8 +133,7 @@ class ShareGroup(EpochGroup[ShareMember, Target]):
 
     def put_assignment_epoch(self, epoch: int, timestamp_ms: int) -> None:
         """Sets the epoch of a complete target assignment."""
-        self.assignment_epoch = epoch
-        self.assigned_at_ms = timestamp_ms
+        super().put_assignment_epoch(epoch, timestamp_ms)
         next_target = self.next_target
         self.last_target = next_target[1] if next_target is not None and next_target[0] == epoch else None
         self.next_target = None
@@ -175,9 +174,8 @@ class ShareGroup(EpochGroup[ShareMember, Target]):
 
     def put_target(self, member_id: str, target: Target | None) -> None:
         """Sets a member's target assignment; None removes it."""
-        before = self.targets.pop(member_id, None) if target is None else self.targets.get(member_id)
-        if target is not None:
-            self.targets[member_id] = target
+        before = self.targets.get(member_id)
+        super().put_target(member_id, target)
         if before != target:
             self._count(_only_in(target, before), 1)
             self._count(_only_in(before, target), -1)

@@ -118,8 +118,7 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
 
     def put_assignment_epoch(self, epoch: int, timestamp_ms: int) -> None:
         """Sets the epoch of a complete target assignment."""
-        self.assignment_epoch = epoch
-        self.assigned_at_ms = timestamp_ms
+        super().put_assignment_epoch(epoch, timestamp_ms)
         self._changed()
 
     def put_topology(self, topology: Topology | None) -> None:
@@ -179,13 +178,6 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
         if self.live:
             self.await_revocation(member)
         self._changed()
-
-    def put_target(self, member_id: str, target: Tasks | None) -> None:
-        """Sets a member's target assignment; None removes it."""
-        if target is None:
-            self.targets.pop(member_id, None)
-        else:
-            self.targets[member_id] = target
 
     def _count(self, member: StreamsMember, step: int) -> None:
         if member.current.state is STABLE:
