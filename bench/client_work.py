@@ -77,7 +77,7 @@ def _group() -> str:
 
 
 class Drained:
-    """Counts consumed records: the measurement begins after the warm-up and ends with the last record."""
+    """A counter of consumed records: the measurement begins after the warm-up and ends with the last record."""
 
     def __init__(self, records: int) -> None:
         self._last = records + WARM_RECORDS
@@ -101,12 +101,12 @@ class Drained:
 
 async def _iterated(consumer: AsyncIterable[Any], drained: Drained) -> float:
     """Iterates over records until the last one; returns the time of each, in microseconds."""
-    seen = 0
+    records_ = 0
     async for record in consumer:
         assert record.value is not None
-        seen += 1
-        if seen == POLL_RECORDS:
-            seen = 0
+        records_ += 1
+        if records_ == POLL_RECORDS:
+            records_ = 0
             if drained.take(POLL_RECORDS):
                 return drained.us_per_record()
     raise AssertionError("the loop ended before the last record")
@@ -241,14 +241,14 @@ async def aiokafka_commit(address: str, topic: str, size: int, records: int) -> 
     """Commits an offset of an owned partition, one commit at a time."""
     from aiokafka import TopicPartition
 
-    meter, place = Meter(), TopicPartition(topic, 0)
+    meter, partition = Meter(), TopicPartition(topic, 0)
     async with _aiokafka_consumer(address, topic) as consumer:
         while not consumer.assignment():
             await consumer.getmany(timeout_ms=500)
         for offset in range(2 * COMMITS):
             if offset == COMMITS:
                 meter.start()
-            await consumer.commit({place: offset})
+            await consumer.commit({partition: offset})
         return meter.us_per(COMMITS)
 
 
@@ -340,14 +340,14 @@ def kafka_python_commit(address: str, topic: str, size: int, records: int) -> fl
     from kafka import TopicPartition
     from kafka.structs import OffsetAndMetadata
 
-    meter, place = Meter(), TopicPartition(topic, 0)
+    meter, partition = Meter(), TopicPartition(topic, 0)
     consumer = _kafka_python_consumer(address, topic)
     while not consumer.assignment():
         consumer.poll(timeout_ms=500)
     for offset in range(2 * COMMITS):
         if offset == COMMITS:
             meter.start()
-        consumer.commit({place: OffsetAndMetadata(offset, "", -1)})
+        consumer.commit({partition: OffsetAndMetadata(offset, "", -1)})
     result = meter.us_per(COMMITS)
     consumer.close()
     return result

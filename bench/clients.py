@@ -96,8 +96,8 @@ def fill(address: str, topic: str, size: int, records: int) -> None:
 
 def measure(client: str, work: str, address: str, topic: str, size: int, records: int) -> float:
     """Performs one measurement in a new process."""
-    here = [client, work, address, topic, str(size), str(records)]
-    command = [sys.executable, "-m", "bench.clients", "--here", *here]
+    arguments = [client, work, address, topic, str(size), str(records)]
+    command = [sys.executable, "-m", "bench.clients", "--here", *arguments]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=300)
     return float(json.loads(done.stdout.splitlines()[-1]))
 

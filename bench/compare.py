@@ -76,7 +76,10 @@ def _storm(name: str, arguments: str) -> Case:
 
 
 def _percentiles(key: str, name: str) -> tuple[Figure, ...]:
-    return tuple(Figure(f"{name} {what}, µs", key, False, place) for place, what in enumerate(("p50", "p99", "p99.9")))
+    return tuple(
+        Figure(f"{name} {percentile}, µs", key, False, index)
+        for index, percentile in enumerate(("p50", "p99", "p99.9"))
+    )
 
 
 CASES = (
@@ -297,7 +300,7 @@ class Server(NamedTuple):
 def servers(work: Path) -> list[Server]:
     """Returns the servers that can be started on this machine, kcore first."""
     kcore = f"{shlex.quote(sys.executable)} -m kcore serve --listen 127.0.0.1:{{port}} --data {{data}}"
-    found = [Server("kcore, fsync", f"{kcore} -c group.initial.rebalance.delay.ms=0 -c {AT_ONCE}")]
+    variants = [Server("kcore, fsync", f"{kcore} -c group.initial.rebalance.delay.ms=0 -c {AT_ONCE}")]
     libs = os.environ.get("KAFKA_LIBS", "")
     if shutil.which("java") and libs and list(Path(libs).glob("kafka_2*.jar")):
         properties = f"{work}/kafka.properties"
@@ -308,15 +311,15 @@ def servers(work: Path) -> list[Server]:
             f"echo {AT_ONCE} >> {properties}",
             f"{java} kafka.tools.StorageTool format -t 3zJTv0AvRyS5K8ORLz1ebA -c {properties} --standalone > /dev/null",
         )
-        found.append(Server("Kafka", f"{java} -Xms1g -Xmx2g -XX:+UseG1GC kafka.Kafka {properties}", prepare, 8))
+        variants.append(Server("Kafka", f"{java} -Xms1g -Xmx2g -XX:+UseG1GC kafka.Kafka {properties}", prepare, 8))
     else:
         print("Apache Kafka is left out: no java, or KAFKA_LIBS names no folder with its jars", file=sys.stderr)
     if (work / "kfaked").exists():
-        found.append(Server("kfake, memory", f"{work}/kfaked -port {{port}}"))
-        found.append(Server("kfake, fsync", f"{work}/kfaked -port {{port}} -data-dir {{data}} -sync"))
+        variants.append(Server("kfake, memory", f"{work}/kfaked -port {{port}}"))
+        variants.append(Server("kfake, fsync", f"{work}/kfaked -port {{port}} -data-dir {{data}} -sync"))
     else:
         print("kfake is left out: KFAKE_SRC names no checkout of franz-go", file=sys.stderr)
-    return found
+    return variants
 
 
 def free_port() -> int:
@@ -490,15 +493,15 @@ def main() -> int:
         for case in CASES
         if not options.case or any(part in figure.name for part in options.case for figure in case.figures)
     ]
-    found = {}
+    results = {}
     if not options.what or "tcp" in options.what:
-        found["tcp"] = run_tcp(cases, options.seconds, options.repeat)
+        results["tcp"] = run_tcp(cases, options.seconds, options.repeat)
     if not options.what or "java" in options.what:
-        found["java"] = run_java()
-    text = "\n".join(table for part in found.values() if part is not None for table in part[1:])
+        results["java"] = run_java()
+    text = "\n".join(table for part in results.values() if part is not None for table in part[1:])
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / "peers.json").write_text(
-        json.dumps({name: part[0] for name, part in found.items() if part}, indent=1) + "\n"
+        json.dumps({name: part[0] for name, part in results.items() if part}, indent=1) + "\n"
     )
     (OUT / "peers.md").write_text(text)
     print(text)

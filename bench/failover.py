@@ -1,4 +1,4 @@
-"""The death of a node of a cluster: the time until the other nodes serve all its groups.
+"""The failure of a node of a cluster: the time until the other nodes serve all its groups.
 
 python -m bench.failover [--processes] [--offsets N]
 
@@ -53,28 +53,28 @@ class Cluster:
             topic = CreatableTopic(name=TOPIC, num_partitions=BATCH, replication_factor=1)
             client.send(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
         wait_until(lambda: len(set(self.coordinators(1, groups).values())) == NODES, "the leaders are spread", LIMIT_S)
-        left = groups
-        while left:  # leaders may still move
+        pending = groups
+        while pending:  # leaders may still move
             for port in self.ports.values():
                 with Connection("127.0.0.1", port) as client:
-                    left = [group for group in left if not succeeds(client, commit_request(group, range(BATCH)))]
+                    pending = [group for group in pending if not succeeds(client, commit_request(group, range(BATCH)))]
         wait_until(lambda: len(self.fetched(list(self.ports), groups)) == len(groups), "all is committed", LIMIT_S)
         return groups
 
     def coordinators(self, node_id: int, groups: list[str]) -> dict[str, int]:
         """Returns the coordinator of each group as one node sees it."""
         with Connection("127.0.0.1", self.ports[node_id]) as client:
-            found = client.send(FindCoordinatorRequest(key_type=0, coordinator_keys=groups), 4).coordinators
-        return {one.key: one.node_id for one in found}
+            coordinators = client.send(FindCoordinatorRequest(key_type=0, coordinator_keys=groups), 4).coordinators
+        return {one.key: one.node_id for one in coordinators}
 
     def fetched(self, node_ids: list[int], groups: list[str]) -> set[str]:
         """Returns the groups all of whose offsets one of the nodes returns."""
         complete: set[str] = set()
         for node_id in node_ids:
             with Connection("127.0.0.1", self.ports[node_id]) as client:
-                left = [group for group in groups if group not in complete]
-                for first in range(0, len(left), FETCHED_GROUPS):
-                    names = left[first : first + FETCHED_GROUPS]
+                missing = [group for group in groups if group not in complete]
+                for first in range(0, len(missing), FETCHED_GROUPS):
+                    names = missing[first : first + FETCHED_GROUPS]
                     request = OffsetFetchRequest(
                         groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in names]
                     )
@@ -86,15 +86,15 @@ class Cluster:
 
     def kill(self, victim: int, groups: list[str]) -> tuple[float, int]:
         """Kills a node; returns the time in s until the others serve its groups, and their number."""
-        others = [node_id for node_id in self.ports if node_id != victim]
-        owners = self.coordinators(others[0], groups)
-        mine = [group for group in groups if owners[group] == victim]
+        survivors = [node_id for node_id in self.ports if node_id != victim]
+        owners = self.coordinators(survivors[0], groups)
+        moved = [group for group in groups if owners[group] == victim]
         os.kill(self.pids[victim], signal.SIGKILL)
         began_s = time.perf_counter()
-        while mine:
-            assert time.perf_counter() < began_s + LIMIT_S, f"{len(mine)} groups are not served"
-            answered = self.fetched(others, mine)
-            mine = [group for group in mine if group not in answered]
+        while moved:
+            assert time.perf_counter() < began_s + LIMIT_S, f"{len(moved)} groups are not served"
+            answered = self.fetched(survivors, moved)
+            moved = [group for group in moved if group not in answered]
         return time.perf_counter() - began_s, sum(owner == victim for owner in owners.values())
 
 

@@ -107,10 +107,10 @@ def main() -> None:
     parser.add_argument("--commits", action="store_true", help="measure commits of an embedded node, too")
     options = parser.parse_args()
     for name, rate in (("back to back", 0.0), (f"at {options.rate:.0f}/s", options.rate)):
-        found = measure_flush(options.folder, options.seconds, rate)
+        times = measure_flush(options.folder, options.seconds, rate)
         print(
-            f"flush {name}: p50 {found.p50:.0f}, p99 {found.p99:.0f}, p99.9 {found.p99_9:.0f}, "
-            f"longest {found.longest:.0f} us of {found.count}"
+            f"flush {name}: p50 {times.p50:.0f}, p99 {times.p99:.0f}, p99.9 {times.p99_9:.0f}, "
+            f"longest {times.longest:.0f} us of {times.count}"
         )
     if options.commits:
         flush_us, commit_us = measure_commits(options.folder)

@@ -64,7 +64,7 @@ def succeeds(client: Connection, request: OffsetCommitRequest) -> bool:
 
 
 class Mover:
-    """Moves the partition of `GROUP`, and measures the pauses.
+    """A mover of the partition of `GROUP`, which measures the pauses.
 
     Args:
         ports: the ports of the nodes 1 and 2.

@@ -120,8 +120,8 @@ def main() -> int:
             if importlib.util.find_spec(PACKAGES[client]) is None:
                 print(f"{client} is not installed", file=sys.stderr)
                 continue
-            found = measure(client, address, options.members, options.seconds)
-            print(f"| {client}, {options.members:,} | {found['cpu_s']:.2f} | {found['kib']:.0f} |", flush=True)
+            costs = measure(client, address, options.members, options.seconds)
+            print(f"| {client}, {options.members:,} | {costs['cpu_s']:.2f} | {costs['kib']:.0f} |", flush=True)
     return 0
 
 

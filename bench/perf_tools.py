@@ -135,10 +135,10 @@ def produce(libs: str, address: str, topic: str, case: Case, records: int) -> fl
     rate = 0.0
     for process in running:
         output = process.communicate()[0]
-        found = SENT.findall(output)
-        if process.returncode or not found:
+        reports = SENT.findall(output)
+        if process.returncode or not reports:
             raise RuntimeError(f"ProducerPerformance failed: {output[-400:]}")
-        rate += float(found[-1][1])
+        rate += float(reports[-1][1])
     return rate
 
 
@@ -198,9 +198,9 @@ def main() -> int:
             for case in cases:
                 records = options.records if case.size == 100 else options.records // 4
                 for variant in variants:
-                    found = measure(variant, case, libs, records, work)
-                    results.setdefault((case.name, variant.name), []).append(found)
-                    print(f"{case.name} {variant.name}: {found}", file=sys.stderr, flush=True)
+                    result = measure(variant, case, libs, records, work)
+                    results.setdefault((case.name, variant.name), []).append(result)
+                    print(f"{case.name} {variant.name}: {result}", file=sys.stderr, flush=True)
             flush = measure_flush(work, 1.0)
             print(f"flush: p50 {flush.p50:.0f} us, p99 {flush.p99:.0f} us", file=sys.stderr, flush=True)
     print("| bytes x producers | server | produced, k/s | CPU s per million | consumed, k/s | CPU s per million |")

@@ -48,9 +48,9 @@ def calibrate() -> float:
 
     def work() -> float:
         start = time.thread_time()
-        found: dict[int, str] = {}
+        squares: dict[int, str] = {}
         for number in range(50_000):
-            found[number % 1000] = str(number)
+            squares[number % 1000] = str(number)
         return time.thread_time() - start
 
     return min(work() for _ in range(20))
@@ -137,9 +137,9 @@ def table(rows: Iterable[Row], calibration_s: float, baseline: Mapping[str, Any]
 
 def write(results: Path, out: Path, baseline_file: Path, save_baseline: bool) -> str:
     """Writes bench.json and bench.md into `out`, and the baseline if requested; returns the table."""
-    found = json.loads(results.read_text())
-    rows = read_rows(found)
-    machine = found["machine_info"]["cpu"].get("brand_raw") or found["machine_info"]["machine"]
+    results_json = json.loads(results.read_text())
+    rows = read_rows(results_json)
+    machine = results_json["machine_info"]["cpu"].get("brand_raw") or results_json["machine_info"]["machine"]
     calibration_s = calibrate()
     baseline = json.loads(baseline_file.read_text()) if baseline_file.exists() else {}
     text = table(rows, calibration_s, baseline)
@@ -148,11 +148,11 @@ def write(results: Path, out: Path, baseline_file: Path, save_baseline: bool) ->
     (out / "bench.md").write_text(text)
     if save_baseline:
         # Rows of benchmarks that did not run keep their values, scaled to this machine.
-        new = as_baseline(rows, calibration_s, machine)
-        scale = new["calibration_s"] / baseline["calibration_s"] if baseline else 1
-        kept = {name: float(f"{known * scale:.4g}") for name, known in baseline.get("median_s", {}).items()}
-        new["median_s"] = dict(sorted((kept | new["median_s"]).items()))
-        baseline_file.write_text(json.dumps(new, indent=1) + "\n")
+        updated = as_baseline(rows, calibration_s, machine)
+        scale = updated["calibration_s"] / baseline["calibration_s"] if baseline else 1
+        previous = {name: float(f"{known * scale:.4g}") for name, known in baseline.get("median_s", {}).items()}
+        updated["median_s"] = dict(sorted((previous | updated["median_s"]).items()))
+        baseline_file.write_text(json.dumps(updated, indent=1) + "\n")
     return text
 
 

@@ -120,8 +120,8 @@ class Seats:
 def _groups_by_port(client: Connection, prefix: str) -> dict[int, str]:
     """Returns a group of each coordinator."""
     keys = [f"{prefix}{number}" for number in range(100)]
-    found = client.send(FindCoordinatorRequest(key_type=0, coordinator_keys=keys), 4).coordinators
-    return {one.port: one.key for one in found}
+    coordinators = client.send(FindCoordinatorRequest(key_type=0, coordinator_keys=keys), 4).coordinators
+    return {one.port: one.key for one in coordinators}
 
 
 def _wait_spread(client: Connection, ports: list[int]) -> None:
@@ -129,8 +129,8 @@ def _wait_spread(client: Connection, ports: list[int]) -> None:
 
     def shares() -> bool:
         keys = [f"probe-{number}" for number in range(500)]
-        found = client.send(FindCoordinatorRequest(key_type=0, coordinator_keys=keys), 4).coordinators
-        counts = [sum(one.port == port for one in found) for port in ports]
+        coordinators = client.send(FindCoordinatorRequest(key_type=0, coordinator_keys=keys), 4).coordinators
+        counts = [sum(one.port == port for one in coordinators) for port in ports]
         return min(counts) > len(keys) / len(ports) / 2
 
     wait_until(shares, "the leaders are spread")

@@ -84,15 +84,15 @@ START_EVENTS = 20_000
 
 def names_by_partition() -> list[list[str]]:
     """Returns the groups of each partition, by the hash of their names. The first partition has more of them."""
-    found: list[list[str]] = [[] for _ in range(PARTITIONS)]
+    names_: list[list[str]] = [[] for _ in range(PARTITIONS)]
     number = 0
-    while any(len(names) < (GROUPS if at else LARGEST_GROUPS) for at, names in enumerate(found)):
+    while any(len(names) < (GROUPS if at else LARGEST_GROUPS) for at, names in enumerate(names_)):
         name = f"group-{number}"
-        names = found[partition_for(name, PARTITIONS)]
+        names = names_[partition_for(name, PARTITIONS)]
         if len(names) < LARGEST_GROUPS:
             names.append(name)
         number += 1
-    return [names[: GROUPS if at else LARGEST_GROUPS] for at, names in enumerate(found)]
+    return [names[: GROUPS if at else LARGEST_GROUPS] for at, names in enumerate(names_)]
 
 
 class GeneratedSource(Source):
@@ -146,7 +146,7 @@ class GeneratedSource(Source):
 
 def _events(cycle: pa.RecordBatch, partition: int, start: int) -> pa.RecordBatch:
     size = cycle.num_rows
-    given: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "key": cycle.column("key"),
         "value": cycle.column("value"),
         "offset": pa.array(range(start, start + size), pa.int64()),
@@ -165,7 +165,7 @@ def _events(cycle: pa.RecordBatch, partition: int, start: int) -> pa.RecordBatch
         "batch_only": False,
     }
     arrays = [
-        given[field.name] if field.name in given else pa.repeat(pa.scalar(fixed[field.name], field.type), size)
+        columns[field.name] if field.name in columns else pa.repeat(pa.scalar(fixed[field.name], field.type), size)
         for field in EVENT_SCHEMA
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=EVENT_SCHEMA)
@@ -296,7 +296,7 @@ def jobs(spark: SparkSession, log: Path, folder: Path, events: int, clustered: b
     def run(source: Path, to: Path, moment: Moment = END, **options: Any) -> Callable[[], Any]:
         return lambda: rebuild_with_doubts(spark, place(source), place(to), moment, **options)
 
-    found: dict[str, Callable[[], Any]] = {
+    jobs_: dict[str, Callable[[], Any]] = {
         COUNT: lambda: (
             spark.read.parquet(f"{uri}/topic={CONSUMER_OFFSETS}").agg({"key": "max", "offset": "count"}).collect()
         ),
@@ -304,8 +304,8 @@ def jobs(spark: SparkSession, log: Path, folder: Path, events: int, clustered: b
         THROUGH_SPARK: lambda: rebuild(spark, uri, out.as_uri()),
     }
     if not clustered:
-        found[LOCAL] = lambda: rebuild(spark, log, out)
-    found |= {
+        jobs_[LOCAL] = lambda: rebuild(spark, log, out)
+    jobs_ |= {
         START: run(small, out),
         BEFORE: run(log, previous, before, checkpoint=True),
         DAY: run(log, out, since=place(previous)),
@@ -313,7 +313,7 @@ def jobs(spark: SparkSession, log: Path, folder: Path, events: int, clustered: b
         EMPTY_DAY: run(log, out, since=place(following)),
         EMPTY_DAY_WITH_CHECKPOINTS: run(log, out, since=place(following), checkpoint=True),
     }
-    return found
+    return jobs_
 
 
 def without_spark(log: Path, folder: Path) -> dict[str, float]:

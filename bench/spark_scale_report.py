@@ -61,13 +61,13 @@ Results = dict[tuple[str, str, int], Line]
 
 def results_of(texts: Iterable[str]) -> Results:
     """Returns the results in lines of JSON. Other lines are skipped, like those of a log."""
-    found: Results = {}
+    newest: Results = {}
     for text in texts:
         if text.startswith("{"):
             fields: dict[str, Any] = json.loads(text)
             line = Line(**{name: fields[name] for name in Line._fields if name in fields})
-            found[line.job, line.where, line.events] = line
-    return found
+            newest[line.job, line.where, line.events] = line
+    return newest
 
 
 def millions(events: int) -> str:
@@ -167,26 +167,26 @@ def plot(results: Results) -> str:
     for events in sorted({line.events for line in shown}):
         anchor = "start" if log10(events) == low_x else "end" if log10(events) == high_x else "middle"
         parts.append(_text(x(events), HEIGHT - FOOT + 18, millions(events), anchor))
-    for place, (job, where) in enumerate(series):
-        colour = COLOURS[place % len(COLOURS)]
+    for index, (job, where) in enumerate(series):
+        colour = COLOURS[index % len(COLOURS)]
         points = sorted((line.events, line.cpu_s) for line in shown if (line.job, line.where) == (job, where))
         path = " ".join(f"{x(events):.1f},{y(seconds):.1f}" for events, seconds in points)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [f'<circle cx="{x(e):.1f}" cy="{y(s):.1f}" r="3" fill="{colour}"/>' for e, s in points]
-        parts.append(_text(LEFT + 10, TOP + 14 + 16 * place, f"{job}, {where}", "start", colour))
+        parts.append(_text(LEFT + 10, TOP + 14 + 16 * index, f"{job}, {where}", "start", colour))
     parts.append(_text(LEFT, HEIGHT - 6, "CPU seconds by events in the log", "start"))
     return "\n".join([*parts, "</svg>\n"])
 
 
 def _text(x: float, y: float, text: str, anchor: str, colour: str = "#333") -> str:
-    place = f'x="{x:.1f}" y="{y:.1f}" font-size="12"'
-    return f'<text {place} text-anchor="{anchor}" fill="{colour}">{escape(text)}</text>'
+    attributes = f'x="{x:.1f}" y="{y:.1f}" font-size="12"'
+    return f'<text {attributes} text-anchor="{anchor}" fill="{colour}">{escape(text)}</text>'
 
 
 def written(page: str, results: Results) -> str:
     """Returns the page with the tables between the two marks."""
-    before, _, rest = page.partition(BEGIN)
-    _, mark, after = rest.partition(END)
+    before, _, remainder = page.partition(BEGIN)
+    _, mark, after = remainder.partition(END)
     assert mark, f"the page lacks {BEGIN.strip()} or {END.strip()}"
     image = f"![CPU seconds of the jobs by events in the log]({PLOT})\n\n"
     return f"{before}{BEGIN}\n{image}{tables(results)}\n{END}{after}"

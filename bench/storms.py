@@ -218,14 +218,16 @@ class ClassicStorm:
         return True
 
     def _syncing(self, index: int, joined: Any) -> SyncGroupRequest:
-        given = [SyncGroupRequestAssignment(member_id=one.member_id, assignment=b"a" * 40) for one in joined.members]
+        assignments = [
+            SyncGroupRequestAssignment(member_id=one.member_id, assignment=b"a" * 40) for one in joined.members
+        ]
         return SyncGroupRequest(
             group_id=self.group,
             generation_id=joined.generation_id,
             member_id=self.members[index],
             protocol_type="consumer",
             protocol_name="range",
-            assignments=given,
+            assignments=assignments,
         )
 
     @property

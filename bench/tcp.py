@@ -48,9 +48,9 @@ class Pipeline:
     def round(self) -> None:
         """Sends `depth` requests and receives `depth` responses (all of one length)."""
         self._socket.sendall(self._out)
-        left = self._in_bytes
-        while left:
-            left -= len(self._socket.recv(min(left, 1 << 20)))
+        remaining = self._in_bytes
+        while remaining:
+            remaining -= len(self._socket.recv(min(remaining, 1 << 20)))
 
     def close(self) -> None:
         """Closes the connection."""

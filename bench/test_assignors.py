@@ -124,8 +124,8 @@ def typed_call(name: str, size: tuple[int, int, int], equal: bool, full: bool) -
     _, _, group_type, kafka_name, _ = ASSIGNORS[name]
     assignor = get(kafka_name, group_type)  # type: ignore[arg-type]
     names = [f"topic-{t}" for t in range(topics)]
-    known = Topics(dict.fromkeys(names, partitions))
-    wanted = [tuple(names[t] for t in row) for row in kinds(topics, equal)]
+    topics_ = Topics(dict.fromkeys(names, partitions))
+    subscriptions = [tuple(names[t] for t in row) for row in kinds(topics, equal)]
     client = group_type == "classic"
 
     def make(count: int, before: GroupAssignment | None) -> list[Member]:
@@ -141,27 +141,31 @@ def typed_call(name: str, size: tuple[int, int, int], equal: bool, full: bool) -
             generation = 1 if owned is not None else -1
             made.append(
                 Member(
-                    member_id, wanted[kind_of(m, members, equal)], owned=owned, generation_id=generation, user_data=data
+                    member_id,
+                    subscriptions[kind_of(m, members, equal)],
+                    owned=owned,
+                    generation_id=generation,
+                    user_data=data,
                 )
             )
         return made
 
     if full:
         group = make(members, None)
-        return lambda: assignor.assign(group, known)
-    before = assignor.assign(make(members - 1, None), known)
+        return lambda: assignor.assign(group, topics_)
+    before = assignor.assign(make(members - 1, None), topics_)
     before.values()
     joined = make(members, before)
     if client:
-        return lambda: assignor.assign(joined, known)
-    return lambda: assignor.assign(joined, known, before)
+        return lambda: assignor.assign(joined, topics_)
+    return lambda: assignor.assign(joined, topics_, before)
 
 
 def baseline_call(name: str, size: tuple[int, int, int], equal: bool, full: bool) -> Callable[[], Any]:
     """Returns the baseline's call: comparable work in pure Python with dictionaries, lists and heaps."""
     members, topics, partitions = size
-    wanted = kinds(topics, equal)
-    group = {f"member-{m}": wanted[kind_of(m, members, equal)] for m in range(members)}
+    subscriptions = kinds(topics, equal)
+    group = {f"member-{m}": subscriptions[kind_of(m, members, equal)] for m in range(members)}
     before: dict[str, list[tuple[int, int]]] = {}
     if not full and name not in ("range", "range (server)", "roundrobin"):
         before = python_least_loaded({m: t for m, t in group.items() if m != f"member-{members - 1}"}, partitions, {})
@@ -292,7 +296,7 @@ def test_streams(benchmark: Any, size: tuple[int, int, int], face: Any, standby:
 
 def kafka_figures(path: str) -> dict[tuple[str, tuple[int, int, int], Any, bool], float]:
     """Reads CPU milliseconds from the JSON lines of the Java suite."""
-    found: dict[tuple[str, tuple[int, int, int], Any, bool], float] = {}
+    figures: dict[tuple[str, tuple[int, int, int], Any, bool], float] = {}
     for line in Path(path).read_text().splitlines():
         entry = json.loads(line)
         if not str(entry.get("bench", "")).startswith("assign") or "error" in entry:
@@ -302,11 +306,11 @@ def kafka_figures(path: str) -> dict[tuple[str, tuple[int, int, int], Any, bool]
         cpu = entry["cpu_us_per_op"] / 1e3
         if "subtopologies" in p:
             size = (p["members"], p["subtopologies"], p["tasks_per_subtopology"])
-            found[entry["bench"], size, p["standby_replicas"], full] = cpu
+            figures[entry["bench"], size, p["standby_replicas"], full] = cpu
         else:
             size = (p["members"], p["topics"], p["partitions_per_topic"])
-            found[entry["bench"], size, p["subscriptions"] == "homogeneous", full] = cpu
-    return found
+            figures[entry["bench"], size, p["subscriptions"] == "homogeneous", full] = cpu
+    return figures
 
 
 def row_of(label: str, java: float | None, figures: list[float], python: float) -> str:

@@ -36,7 +36,7 @@ LARGE = [10_000] if os.environ.get("KCORE_BENCH_LARGE") else []
 ROUND_MS = 100
 
 
-class Crowd:
+class JoiningMembers:
     """Members that join together and send heartbeats until all have their target.
 
     A turn is a round: all heartbeats of the turn are decided, followed by one commit, as in a turn of a server's loop.
@@ -119,35 +119,35 @@ class Crowd:
 @pytest.mark.parametrize("members", [100, 1000, *LARGE])
 def test_first_join_to_rest(benchmark: BenchmarkFixture, members: int) -> None:
     """Measures time, heartbeats and bytes from a simultaneous join until each member has its target."""
-    crowds: list[Crowd] = []
+    runs: list[JoiningMembers] = []
 
-    def setup() -> tuple[tuple[Crowd], dict[str, Any]]:
-        crowds.append(Crowd(members))
+    def setup() -> tuple[tuple[JoiningMembers], dict[str, Any]]:
+        runs.append(JoiningMembers(members))
         gc.collect()
-        return (crowds[-1],), {}
+        return (runs[-1],), {}
 
-    benchmark.pedantic(Crowd.run, setup=setup, rounds=1 if members > 1000 else 3)
-    crowd = crowds[-1]
-    assert len(crowd.group.members) == members
-    assert sum(len(t.partitions) for owned in crowd.owned for t in owned) == 3 * members
-    benchmark.extra_info["heartbeats"] = crowd.heartbeats
-    benchmark.extra_info["us_a_heartbeat"] = benchmark.stats.stats.min / crowd.heartbeats * 1e6
-    benchmark.extra_info["bytes_written"] = sum(len(batch) for _, batch in crowd.context.log().batches())
+    benchmark.pedantic(JoiningMembers.run, setup=setup, rounds=1 if members > 1000 else 3)
+    joining = runs[-1]
+    assert len(joining.group.members) == members
+    assert sum(len(t.partitions) for owned in joining.owned for t in owned) == 3 * members
+    benchmark.extra_info["heartbeats"] = joining.heartbeats
+    benchmark.extra_info["us_a_heartbeat"] = benchmark.stats.stats.min / joining.heartbeats * 1e6
+    benchmark.extra_info["bytes_written"] = sum(len(batch) for _, batch in joining.context.log().batches())
 
 
-def rest(benchmark: BenchmarkFixture, crowd: Crowd, api: ConsumerGroupHeartbeatApi) -> None:
+def rest(benchmark: BenchmarkFixture, joining: JoiningMembers, api: ConsumerGroupHeartbeatApi) -> None:
     """Measures a thousand heartbeats of members of a stable group."""
-    crowd.run()
-    requests = (crowd.beats() * (1000 // crowd.size + 1))[:1000]
+    joining.run()
+    requests = (joining.beats() * (1000 // joining.size + 1))[:1000]
     handle, served = api.fast or api.handle, api.fast_path.served
 
     def beat() -> None:
         for request in requests:
             handle(CONTEXT, request)
 
-    written = crowd.context.log().end_offset
+    written = joining.context.log().end_offset
     benchmark(beat)
-    assert crowd.context.log().end_offset == written
+    assert joining.context.log().end_offset == written
     assert (api.fast_path.served == served) is isinstance(api, GenericHeartbeatApi)
     benchmark.extra_info["operations"] = len(requests)
 
@@ -155,32 +155,32 @@ def rest(benchmark: BenchmarkFixture, crowd: Crowd, api: ConsumerGroupHeartbeatA
 @pytest.mark.parametrize("members", [10, 1000, *LARGE])
 def test_heartbeat_at_rest(benchmark: BenchmarkFixture, members: int) -> None:
     """Measures heartbeats of stable members in a small group and in a large one."""
-    crowd = Crowd(members)
-    rest(benchmark, crowd, crowd.api)
+    joining = JoiningMembers(members)
+    rest(benchmark, joining, joining.api)
 
 
 @pytest.mark.parametrize("members", [10, 1000])
 def test_baseline_heartbeat_at_rest_in_python(benchmark: BenchmarkFixture, members: int) -> None:
     """Measures the reference implementation of the compiled path."""
-    crowd = Crowd(members)
-    rest(benchmark, crowd, GenericHeartbeatApi(crowd.context.shards, crowd.context.consumer))
+    joining = JoiningMembers(members)
+    rest(benchmark, joining, GenericHeartbeatApi(joining.context.shards, joining.context.consumer))
 
 
 @pytest.mark.parametrize("members", [10, 1000, *LARGE])
 def test_heartbeat_while_a_target_must_wait(benchmark: BenchmarkFixture, members: int) -> None:
     """Measures heartbeats while the group waits for its assignment interval (KIP-1263), as after a join."""
-    crowd = Crowd(members, interval_ms=15_000)
-    crowd.run_until_joined()
-    assert crowd.group.state_name() == "Assigning"
-    requests = (crowd.beats()[1:] * (1000 // (members - 1) + 1))[:1000]
+    joining = JoiningMembers(members, interval_ms=15_000)
+    joining.run_until_joined()
+    assert joining.group.state_name() == "Assigning"
+    requests = (joining.beats()[1:] * (1000 // (members - 1) + 1))[:1000]
 
     def beat() -> None:
         for request in requests:
-            serve(crowd.api, CONTEXT, request)
+            serve(joining.api, CONTEXT, request)
 
-    written = crowd.context.log().end_offset
+    written = joining.context.log().end_offset
     benchmark(beat)
-    assert crowd.context.log().end_offset == written
+    assert joining.context.log().end_offset == written
     benchmark.extra_info["operations"] = len(requests)
 
 
@@ -199,8 +199,8 @@ def test_baseline_two_look_ups_and_a_store(benchmark: BenchmarkFixture, members:
 
 def test_one_more_member_in_a_crowd(benchmark: BenchmarkFixture) -> None:
     """Measures a join and a leave in a group of 1,000 at rest: two targets and the resulting moves."""
-    crowd = Crowd(1000, interval_ms=0)
-    crowd.run()
+    joining = JoiningMembers(1000, interval_ms=0)
+    joining.run()
     joining = ConsumerGroupHeartbeatRequest(
         group_id=GROUP,
         member_id="one-more",
@@ -212,30 +212,30 @@ def test_one_more_member_in_a_crowd(benchmark: BenchmarkFixture) -> None:
 
     def come_and_go() -> None:
         for request in (joining, leaving):
-            serve(crowd.api, CONTEXT, request)
-            crowd.context.pipeline.commit()
-            crowd.context.slices.finish()
-            crowd.context.pipeline.commit()
+            serve(joining.api, CONTEXT, request)
+            joining.context.pipeline.commit()
+            joining.context.slices.finish()
+            joining.context.pipeline.commit()
 
     benchmark.pedantic(come_and_go, rounds=5, warmup_rounds=1)
-    assert len(crowd.group.members) == 1000
+    assert len(joining.group.members) == 1000
 
 
 def test_joins_without_an_interval(benchmark: BenchmarkFixture) -> None:
     """Measures 50 successive joins, each of which computes a target: nine records per join; one commit."""
-    crowds: list[Crowd] = []
+    runs: list[JoiningMembers] = []
 
-    def setup() -> tuple[tuple[Crowd], dict[str, Any]]:
-        crowds.append(Crowd(50, interval_ms=0))
-        return (crowds[-1],), {}
+    def setup() -> tuple[tuple[JoiningMembers], dict[str, Any]]:
+        runs.append(JoiningMembers(50, interval_ms=0))
+        return (runs[-1],), {}
 
-    def join(crowd: Crowd) -> None:
-        for request in crowd.joins:
-            serve(crowd.api, CONTEXT, request)
-        crowd.context.pipeline.commit()
+    def join(joining: JoiningMembers) -> None:
+        for request in joining.joins:
+            serve(joining.api, CONTEXT, request)
+        joining.context.pipeline.commit()
 
     benchmark.pedantic(join, setup=setup, rounds=20, warmup_rounds=1)
-    assert crowds[-1].group.assignment_epoch == crowds[-1].group.group_epoch == 51
+    assert runs[-1].group.assignment_epoch == runs[-1].group.group_epoch == 51
     benchmark.extra_info["operations"] = 50
 
 

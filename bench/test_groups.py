@@ -71,7 +71,7 @@ class Storm:
         context.advance(2 * DELAY_MS)
         responses = [result.response for result in joins]
         leader = next(response for response in responses if response.members)
-        given = [
+        assignments = [
             SyncGroupRequestAssignment(
                 member_id=member.member_id,
                 assignment=Assignment(
@@ -88,7 +88,7 @@ class Storm:
                 member_id=response.member_id,
                 protocol_type="consumer",
                 protocol_name="range",
-                assignments=given if response is leader else (),
+                assignments=assignments if response is leader else (),
             )
             syncs.append(sync.handle(CONTEXT, request))
         context.commit()

@@ -76,16 +76,16 @@ def compact_all(folder: Path) -> None:
 
 
 def measure(benchmark: Callable[..., Any], folder: Path, **info: Any) -> None:
-    found: list[Any] = []
+    recovered: list[Any] = []
 
     def run() -> None:
         engine = open_node(folder)
-        found.append((engine.recovery.records, sum(shard.machine.offsets.offset_count for shard in engine.groups)))
+        recovered.append((engine.recovery.records, sum(shard.machine.offsets.offset_count for shard in engine.groups)))
         engine.log.close()
 
     benchmark.pedantic(run, rounds=3, warmup_rounds=0)  # type: ignore[attr-defined]
-    benchmark.extra_info.update(info, records=found[0][0])  # type: ignore[attr-defined]
-    assert {offsets for _, offsets in found} == {RECORDS // GROUP_RECORDS * GROUP_RECORDS}
+    benchmark.extra_info.update(info, records=recovered[0][0])  # type: ignore[attr-defined]
+    assert {offsets for _, offsets in recovered} == {RECORDS // GROUP_RECORDS * GROUP_RECORDS}
 
 
 def test_offsets_as_requests_wrote_them(benchmark: Callable[..., Any], tmp_path: Path) -> None:

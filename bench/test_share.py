@@ -139,7 +139,7 @@ def test_recovery(benchmark: BenchmarkFixture) -> None:
     assert benchmark.pedantic(recover, rounds=3) == SHARE_PARTITIONS
 
 
-class Crowd:
+class JoiningMembers:
     """Members that join one share group together and send heartbeats until all have their target."""
 
     def __init__(self, size: int, partitions: int, interval_ms: int) -> None:
@@ -192,15 +192,15 @@ class Crowd:
 def test_first_join_to_rest(benchmark: BenchmarkFixture, partitions: int, interval_ms: int) -> None:
     """Measures 1,000 members from a simultaneous join until each has its target, with the initialization of the share
     partitions. With an assignment interval of 0, each join computes a target."""
-    crowds: list[Crowd] = []
+    runs: list[JoiningMembers] = []
 
-    def setup() -> tuple[tuple[Crowd], dict[str, Any]]:
-        crowds.append(Crowd(MEMBERS, partitions, interval_ms))
+    def setup() -> tuple[tuple[JoiningMembers], dict[str, Any]]:
+        runs.append(JoiningMembers(MEMBERS, partitions, interval_ms))
         gc.collect()
-        return (crowds[-1],), {}
+        return (runs[-1],), {}
 
-    benchmark.pedantic(Crowd.run, setup=setup, rounds=3 if interval_ms else 1)
-    crowd = crowds[-1]
-    assert len(crowd.world.group.members) == MEMBERS
-    assert sum(crowd.assigned) >= max(MEMBERS, partitions)
-    benchmark.extra_info["heartbeats"] = crowd.heartbeats
+    benchmark.pedantic(JoiningMembers.run, setup=setup, rounds=3 if interval_ms else 1)
+    joining = runs[-1]
+    assert len(joining.world.group.members) == MEMBERS
+    assert sum(joining.assigned) >= max(MEMBERS, partitions)
+    benchmark.extra_info["heartbeats"] = joining.heartbeats

@@ -18,12 +18,12 @@ ROWS = 20_000
 @pytest.fixture(scope="module")
 def rows() -> list[EventRow]:
     """Returns offsets of 100 groups and 20 partitions, as current brokers write them."""
-    found = []
+    rows_ = []
     for offset in range(ROWS):
         key = OffsetCommitKey(group=f"group-{offset % 100}", topic="orders", partition=offset % 20).encode_key()
         value = OffsetCommitValue(offset=offset, commit_timestamp=1_700_000_000_000 + offset).encode_value(4)
-        found.append(EventRow(key, value, "__consumer_offsets", 0, offset, 1_700_000_000_000 + offset))
-    return found
+        rows_.append(EventRow(key, value, "__consumer_offsets", 0, offset, 1_700_000_000_000 + offset))
+    return rows_
 
 
 def test_replay(benchmark: Any, rows: list[EventRow]) -> None:

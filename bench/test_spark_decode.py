@@ -78,12 +78,12 @@ class Objects:
         self._kind = arrow_struct(record_ddl(name))
 
     def decode(self, batch: Any) -> Any:
-        found = []
+        rows_ = []
         for topic, key, value in zip(*(batch.column(n).to_pylist() for n in ("topic", "key", "value")), strict=True):
             typed = decode_key(topic, key)
-            found.append({"key": plain(typed), "value": plain(decode_value(typed, value))})
+            rows_.append({"key": plain(typed), "value": plain(decode_value(typed, value))})
         heads = [pa.nulls(batch.num_rows, pa.string())] * 5
-        return heads, [pa.array(found, self._kind)]
+        return heads, [pa.array(rows_, self._kind)]
 
 
 def plain(value: Any) -> Any:

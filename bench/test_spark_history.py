@@ -144,13 +144,13 @@ def measured(benchmark: Benchmark, run: Callable[[], Any]) -> Any:
 
     def timed() -> Any:
         before_s = tree_cpu_s()
-        found = run()
+        result = run()
         cpu_s.append(round(tree_cpu_s() - before_s, 2))
-        return found
+        return result
 
-    found = benchmark.pedantic(timed, rounds=1, warmup_rounds=0)  # type: ignore[attr-defined]
+    result = benchmark.pedantic(timed, rounds=1, warmup_rounds=0)  # type: ignore[attr-defined]
     benchmark.extra_info.update(events=BURSTS * GROUPS * BURST_EVENTS, cpu_s=min(cpu_s))  # type: ignore[attr-defined]
-    return found
+    return result
 
 
 def test_timeline(benchmark: Benchmark, spark: Any, events: Path, tmp_path: Path) -> None:  # noqa: F811
@@ -162,5 +162,5 @@ def test_timeline(benchmark: Benchmark, spark: Any, events: Path, tmp_path: Path
 
 def test_audit(benchmark: Benchmark, spark: Any, events: Path, tmp_path: Path) -> None:  # noqa: F811
     """Measures the audit, which has no findings."""
-    found = measured(benchmark, lambda: audit(spark, events, tmp_path / "audit"))
-    assert found.counts == {}
+    audited = measured(benchmark, lambda: audit(spark, events, tmp_path / "audit"))
+    assert audited.counts == {}

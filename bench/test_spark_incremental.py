@@ -109,23 +109,23 @@ class Runs:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Runs, list[WrittenFile]]:
     """Yields runs over a log whose last day is in files of its own, with the checkpoints of the day before."""
     root = tmp_path_factory.mktemp("incremental")
-    found = Runs(root / "events", root / "state")
+    runs_ = Runs(root / "events", root / "state")
     previous: list[WrittenFile] = []
     for days in (range(DAYS - 1), range(DAYS - 1, DAYS)):
         commit_days(root / "data", days)
         with FolderSource(root / "data") as source:
             export(source, root / "events", topic_filter={CONSUMER_OFFSETS}.__contains__)
-        previous = previous or found.with_checkpoints()
+        previous = previous or runs_.with_checkpoints()
     shutil.rmtree(root / "data")
-    return found, previous
+    return runs_, previous
 
 
 def counts(written: list[WrittenFile]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    counts_: dict[str, int] = {}
     for one in written:
         kind = one.table.partition("/")[0]
-        found[kind] = found.get(kind, 0) + one.rows
-    return found
+        counts_[kind] = counts_.get(kind, 0) + one.rows
+    return counts_
 
 
 def test_whole(benchmark: Benchmark, runs: tuple[Runs, list[WrittenFile]]) -> None:
@@ -140,11 +140,11 @@ def test_whole_with_checkpoints(benchmark: Benchmark, runs: tuple[Runs, list[Wri
 
 def test_day(benchmark: Benchmark, runs: tuple[Runs, list[WrittenFile]]) -> None:
     """Measures a run that continues with the last day."""
-    found = benchmark(runs[0].continued, runs[1], False)
-    assert counts(found)["offsets"] == GROUPS * GROUP_OFFSETS
+    written = benchmark(runs[0].continued, runs[1], False)
+    assert counts(written)["offsets"] == GROUPS * GROUP_OFFSETS
 
 
 def test_day_with_checkpoints(benchmark: Benchmark, runs: tuple[Runs, list[WrittenFile]]) -> None:
     """Measures a run that continues with the last day, and writes the checkpoints for the next day."""
-    found = benchmark(runs[0].continued, runs[1], True)
-    assert counts(found)["checkpoint"] > GROUPS * GROUP_OFFSETS
+    written = benchmark(runs[0].continued, runs[1], True)
+    assert counts(written)["checkpoint"] > GROUPS * GROUP_OFFSETS

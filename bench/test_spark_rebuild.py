@@ -134,12 +134,12 @@ def tree_cpu_s() -> float:
         pid = int(text.split(" ", 1)[0])
         children.setdefault(int(fields[1]), []).append(pid)
         ticks[pid] = sum(map(int, fields[11:15]))  # its own time, and that of children it waited for
-    found, todo = 0, [os.getpid()]
+    ticks_, todo = 0, [os.getpid()]
     while todo:
         pid = todo.pop()
-        found += ticks.get(pid, 0)
+        ticks_ += ticks.get(pid, 0)
         todo += children.get(pid, [])
-    return found / os.sysconf("SC_CLK_TCK")
+    return ticks_ / os.sysconf("SC_CLK_TCK")
 
 
 def test_end_to_end(benchmark: Benchmark, spark: Any, events: Path, tmp_path: Path) -> None:
@@ -167,9 +167,9 @@ def test_end_to_end_replay_alone(benchmark: Benchmark, spark: Any, events: Path)
         cpu_s.append(round(tree_cpu_s() - before_s, 2))
         return count
 
-    found = benchmark.pedantic(run, rounds=2, warmup_rounds=0)  # type: ignore[attr-defined]
+    count_ = benchmark.pedantic(run, rounds=2, warmup_rounds=0)  # type: ignore[attr-defined]
     benchmark.extra_info.update(events=GROUPS * GROUP_OFFSETS * ROUNDS, cpu_s=min(cpu_s))  # type: ignore[attr-defined]
-    assert found == GROUPS * GROUP_OFFSETS
+    assert count_ == GROUPS * GROUP_OFFSETS
 
 
 # ---- the split, on one core and without Spark
@@ -177,11 +177,11 @@ def test_end_to_end_replay_alone(benchmark: Benchmark, spark: Any, events: Path)
 
 def parts_of(source: ExportSource) -> list[Part]:
     """Selects partitions with about a million events together; all, if there are fewer."""
-    found: list[Part] = []
+    parts: list[Part] = []
     for part in source.parts():
-        if sum(one.end or 0 for one in found) < 1_000_000:
-            found.append(part)
-    return found
+        if sum(one.end or 0 for one in parts) < 1_000_000:
+            parts.append(part)
+    return parts
 
 
 def read(source: ExportSource, part: Part) -> list[Any]:
@@ -244,14 +244,14 @@ def test_split_decode_and_replay_row_by_row(benchmark: Benchmark, batches: dict[
 
 def with_place(batch: Any, topic: str, partition: int) -> Any:
     size = batch.num_rows
-    place = [pa.repeat(pa.scalar(topic), size), pa.repeat(pa.scalar(partition, pa.int32()), size)]
-    return pa.RecordBatch.from_arrays([*batch.columns, *place], names=[*batch.schema.names, "topic", "partition"])
+    columns = [pa.repeat(pa.scalar(topic), size), pa.repeat(pa.scalar(partition, pa.int32()), size)]
+    return pa.RecordBatch.from_arrays([*batch.columns, *columns], names=[*batch.schema.names, "topic", "partition"])
 
 
 def test_split_rows_of_tables(benchmark: Benchmark, states: list[Rebuilt]) -> None:
     """Measures state to Arrow."""
-    found = benchmark(lambda: count_rows(batch for _, batch in all_tables(states)))
-    benchmark.extra_info["rows"] = found  # type: ignore[attr-defined]
+    rows = benchmark(lambda: count_rows(batch for _, batch in all_tables(states)))
+    benchmark.extra_info["rows"] = rows  # type: ignore[attr-defined]
 
 
 def test_split_files(benchmark: Benchmark, states: list[Rebuilt], tmp_path: Path) -> None:
@@ -267,8 +267,8 @@ def test_split_all_of_a_task(benchmark: Benchmark, events: Path, tmp_path: Path)
     source = ExportSource(events)
     parts = parts_of(source)
     benchmark.extra_info["events"] = sum(part.end or 0 for part in parts)  # type: ignore[attr-defined]
-    found = benchmark(lambda: list(write_tables(all_tables(rebuilt(source, part) for part in parts), tmp_path)))
-    assert sum(one.rows for one in found if one.table == "partitions") == len(parts)
+    files = benchmark(lambda: list(write_tables(all_tables(rebuilt(source, part) for part in parts), tmp_path)))
+    assert sum(one.rows for one in files if one.table == "partitions") == len(parts)
 
 
 # ---- comparisons
@@ -276,16 +276,16 @@ def test_split_all_of_a_task(benchmark: Benchmark, events: Path, tmp_path: Path)
 
 def test_the_engine_recovers_the_same(benchmark: Benchmark, folder: Path) -> None:
     """Measures the engine's open of the folder, like a restart of the server on one core."""
-    found: list[int] = []
+    counts: list[int] = []
 
     def run() -> None:
         engine = open_node(folder)
-        found.append(sum(shard.machine.offsets.offset_count for shard in engine.groups))
+        counts.append(sum(shard.machine.offsets.offset_count for shard in engine.groups))
         engine.log.close()
 
     benchmark.pedantic(run, rounds=2, warmup_rounds=0)  # type: ignore[attr-defined]
     benchmark.extra_info["events"] = GROUPS * GROUP_OFFSETS * ROUNDS  # type: ignore[attr-defined]
-    assert set(found) == {GROUPS * GROUP_OFFSETS}
+    assert set(counts) == {GROUPS * GROUP_OFFSETS}
 
 
 def test_pandas_last_of_each_key(benchmark: Benchmark, events: Path) -> None:
@@ -300,9 +300,9 @@ def test_pandas_last_of_each_key(benchmark: Benchmark, events: Path) -> None:
         values = [decode_value(key, value) for key, value in zip(keys, last["value"], strict=True)]
         return len(pd.DataFrame([(k.group, k.topic, k.partition, v.offset) for k, v in zip(keys, values, strict=True)]))
 
-    found = benchmark.pedantic(run, rounds=2, warmup_rounds=0)  # type: ignore[attr-defined]
+    count = benchmark.pedantic(run, rounds=2, warmup_rounds=0)  # type: ignore[attr-defined]
     benchmark.extra_info["events"] = GROUPS * GROUP_OFFSETS * ROUNDS  # type: ignore[attr-defined]
-    assert found == GROUPS * GROUP_OFFSETS
+    assert count == GROUPS * GROUP_OFFSETS
 
 
 def test_pandas_replays(benchmark: Benchmark, events: Path) -> None:
@@ -317,9 +317,9 @@ def test_pandas_replays(benchmark: Benchmark, events: Path) -> None:
                 state[key.group, key.topic, key.partition] = None if value is None else decode_value(key, value)
         return len(state)
 
-    found = benchmark.pedantic(run, rounds=1, warmup_rounds=0)  # type: ignore[attr-defined]
+    count = benchmark.pedantic(run, rounds=1, warmup_rounds=0)  # type: ignore[attr-defined]
     benchmark.extra_info["events"] = GROUPS * GROUP_OFFSETS * ROUNDS  # type: ignore[attr-defined]
-    assert found == GROUPS * GROUP_OFFSETS
+    assert count == GROUPS * GROUP_OFFSETS
 
 
 PEAK = """
