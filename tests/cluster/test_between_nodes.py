@@ -190,7 +190,7 @@ def test_requests_of_nodes_are_refused_without_the_secret_of_a_node(world: Clust
 def test_a_refused_request_of_a_node_is_logged(
     caplog: pytest.LogCaptureFixture, settings: dict[str, str], context: RequestContext, reason: str
 ) -> None:
-    """An operator sees who was refused, and why; a client that repeats the request does not fill the disk."""
+    """An operator sees the refused client and the reason; a client that repeats the request does not fill the disk."""
     world = ClusterWorld(settings=settings)
     world.start()
     engine = world.controller.engine
@@ -255,7 +255,7 @@ def test_the_refusal_of_an_envelope_is_logged_by_its_sender(
     assert sender.send(create("t")).topics[0].error_code == ErrorCode.NONE
 
 
-def test_before_the_first_look_at_the_cluster_no_client_is_a_node() -> None:
+def test_before_the_first_poll_of_the_cluster_no_client_is_a_node() -> None:
     access = NodeAccess("", None, NodeSecrets())
     assert not access.allowed(RequestContext(0, "c"), ApiKey.ENVELOPE)
     assert not access.allowed(RequestContext(0, "kcore-node", node_secret="guessed"), ApiKey.ENVELOPE)

@@ -45,10 +45,10 @@ def test_the_controller_spreads_the_leaders(world: ClusterWorld) -> None:
     assert sorted(leaders) == [1, 1, 2, 2, 3, 3]
 
 
-def test_a_look_that_finds_nothing_to_do_visits_no_partition(
+def test_a_poll_without_changes_visits_no_partition(
     world: ClusterWorld, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The controller looks five times a second, and a cluster may have 100,000 partitions."""
+    """The controller polls five times a second, and a cluster may have 100,000 partitions."""
     engine = world.controller.engine
     assert engine is not None
     image = engine.topics.image
@@ -114,7 +114,7 @@ def test_other_nodes_refuse_a_group(world: ClusterWorld, client: Client) -> None
 
 
 @pytest.mark.parametrize("node_id", [1, 2, 3], ids=["controller", "second", "third"])
-def test_a_killed_node_loses_nothing(world: ClusterWorld, client: Client, node_id: int) -> None:
+def test_a_killed_node_loses_no_acknowledged_write(world: ClusterWorld, client: Client, node_id: int) -> None:
     world.nodes[node_id].kill()
     world.advance(FAILOVER_MS)
     check(world)

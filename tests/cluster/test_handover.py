@@ -1,4 +1,4 @@
-"""Planned moves: at no moment two nodes serve a partition, and a plan survives the death of any node."""
+"""Planned moves: at no moment two nodes serve a partition, and a plan survives the failure of any node."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_coordinator_moves_with_its_groups(world: ClusterWorld, client: Client
     assert client.committed("g") == 7
 
 
-def test_requests_of_the_last_round_are_answered_before_the_release(world: ClusterWorld, client: Client) -> None:
+def test_requests_of_the_last_round_get_their_responses_before_the_release(world: ClusterWorld, client: Client) -> None:
     names = (f"group-{number}" for number in range(99))
     group = next(name for name in names if client.coordinator(name) is not world.controller)
     coordinator = client.coordinator(group)
@@ -296,7 +296,7 @@ def test_a_plan_whose_commit_failed_leaves_the_leader(world: ClusterWorld, clien
 
 
 @pytest.mark.parametrize("node_id", [1, 2], ids=["controller", "other"])
-def test_a_node_hands_everything_over_before_it_stops(world: ClusterWorld, client: Client, node_id: int) -> None:
+def test_a_node_hands_all_partitions_over_before_it_stops(world: ClusterWorld, client: Client, node_id: int) -> None:
     ended = []
     node = world.nodes[node_id]
     assert node.engine is not None

@@ -1,4 +1,4 @@
-"""Steps of a node that raise, for example because memory or threads are short: later steps do not wait for them."""
+"""Steps of a node that raise, for example for lack of memory or threads: later steps do not wait for them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PARTITIONS = 6
 
 
 class Injector:
-    """Raises MemoryError before one line of `FILES` during the first `apply` of a node that has something to do."""
+    """A trace function that raises MemoryError before one line of `FILES`, in the first `apply` with work to do."""
 
     def __init__(self, line: int, node_id: int) -> None:
         self.line = line
@@ -119,7 +119,7 @@ def follower(world: ClusterWorld) -> Node:
 
 
 @pytest.mark.parametrize("error", [MemoryError, RuntimeError])
-def test_a_node_whose_calls_cannot_start_renews_and_looks_when_they_can(
+def test_a_node_whose_calls_cannot_start_renews_and_polls_when_they_can(
     world: ClusterWorld, error: type[Exception]
 ) -> None:
     node = follower(world)

@@ -131,8 +131,8 @@ def test_requests_reach_the_controller_over_tcp(loop_factory: LoopFactory) -> No
     run(test, loop_factory)
 
 
-def test_a_slow_look_at_the_cluster_delays_no_renewal() -> None:
-    """A look may wait for locks of other nodes for longer than a lease."""
+def test_a_slow_poll_of_the_cluster_delays_no_renewal() -> None:
+    """A poll may wait for locks of other nodes for longer than a lease."""
     blocked, released, renewed = threading.Event(), threading.Event(), threading.Event()
 
     def intercept(operation: str, node_id: int, stored: bool) -> None:

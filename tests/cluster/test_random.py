@@ -1,4 +1,4 @@
-"""Random faults against a cluster: nothing acknowledged is lost, and nothing has two leaders in one epoch."""
+"""Random faults against a cluster: no acknowledged write is lost, and no partition has two leaders in one epoch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STEPS = 150
 
 
 class Attack:
-    """Runs random requests and faults, and remembers what was acknowledged."""
+    """Random requests and faults, with a record of the acknowledged writes."""
 
     def __init__(self, seed: int, world: ClusterWorld | None = None) -> None:
         self.random = random.Random(seed)

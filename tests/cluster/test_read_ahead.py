@@ -70,7 +70,7 @@ class Move:
         return shard_of(self.target)
 
     def check_state(self, later: bool = True, timed_out: bool = False) -> None:
-        """Compares what the next leader serves with what was committed."""
+        """Compares the state that the next leader serves with the committed state."""
         assert self.client.committed(GROUP) == -1, "the transaction is open, or was aborted"
         if not timed_out:
             self.client.end()
@@ -103,7 +103,7 @@ def followed(node: Node) -> list[PartitionKey]:
     return [key for key, handle in log._logs.items() if handle.owned_epoch < 0 and key.topic_id != bytes(15) + b"\x01"]
 
 
-def test_the_next_leader_continues_after_what_it_read_ahead(world: ClusterWorld) -> None:
+def test_the_next_leader_continues_after_the_records_that_it_read_ahead(world: ClusterWorld) -> None:
     moving = Move(world)
     moving.plan()
     assert moving.client.coordinator(LATER) is moving.source, "it serves while the other reads"
@@ -135,7 +135,9 @@ def test_a_short_log_moves_at_once(world: ClusterWorld, monkeypatch: pytest.Monk
     moving.check_state(later=False)
 
 
-def test_a_log_that_was_compacted_meanwhile_is_read_anew(world: ClusterWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_was_compacted_meanwhile_is_read_from_its_start(
+    world: ClusterWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(read_ahead, "RECORDS_PER_MS", 1e-9)
     monkeypatch.setattr(read_ahead, "MAX_WAIT_MS", 2 * COMPACTING_MS)
     moving = Move(world)
@@ -182,7 +184,7 @@ def test_a_cancelled_move_leaves_nothing_behind(world: ClusterWorld) -> None:
     moving.check_state()
 
 
-def test_a_second_plan_begins_anew(world: ClusterWorld) -> None:
+def test_a_second_plan_reads_the_log_from_its_start(world: ClusterWorld) -> None:
     moving = Move(world)
     moving.plan()
     moving.cancel()
@@ -221,7 +223,7 @@ def test_a_leader_that_is_fenced_while_it_waits_gives_the_partition_up(world: Cl
     assert response.topics[0].partitions[0].error_code != 0
 
 
-def test_a_lost_report_of_the_release_keeps_what_was_read(world: ClusterWorld) -> None:
+def test_a_lost_report_of_the_release_keeps_the_records_read_ahead(world: ClusterWorld) -> None:
     moving = Move(world)
     lost(world, "AlterPartitionRequest")
     moving.plan()

@@ -237,7 +237,7 @@ def described(world: ClusterWorld) -> dict[int, tuple[int, int]]:
     return {entry.partition_index: (entry.error_code, entry.lag) for entry in topic.partitions}
 
 
-def test_a_coordinator_tells_the_lag_of_partitions_that_other_nodes_lead(world: ClusterWorld, worker: Worker) -> None:
+def test_a_coordinator_reports_the_lag_of_partitions_that_other_nodes_lead(world: ClusterWorld, worker: Worker) -> None:
     produce(worker.client, 100)
     assert described(world) == dict.fromkeys(range(PARTITIONS), (0, 2))
     assert "OffsetForLeaderEpochRequest" in world.network.carried

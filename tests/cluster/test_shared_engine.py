@@ -65,7 +65,7 @@ def test_partitions_are_created_with_their_record_and_adopted(nodes: dict[int, S
     assert log.high_watermark == 3
 
 
-def test_a_node_adopts_only_what_it_leads_in_the_epoch(nodes: dict[int, SharedLogEngine]) -> None:
+def test_a_node_adopts_only_partitions_that_it_leads_in_the_epoch(nodes: dict[int, SharedLogEngine]) -> None:
     with pytest.raises(FencedWriteError) as refused:
         nodes[2].adopt([Leadership(key(1), 0), Leadership(key(0), 0), Leadership(key(2), 1)])
     assert refused.value.partitions == (key(0), key(2))

@@ -125,7 +125,7 @@ def test_any_coordinator_creates_the_internal_topics_of_a_streams_group(world: C
     assert node.engine.control.application_topics.failures([f"{group}.changelog"]) == {}
 
 
-def test_a_failure_of_the_controller_is_told_and_tried_again(world: ClusterWorld) -> None:
+def test_a_failure_of_the_controller_is_reported_and_the_request_repeated(world: ClusterWorld) -> None:
     group, node = application(world)
     name = f"{group}.changelog"
     losing = [True]
@@ -146,7 +146,7 @@ def test_a_failure_of_the_controller_is_told_and_tried_again(world: ClusterWorld
     assert (details(third), owned_tasks(third.active_tasks)) == ([], {"0": [0, 1]})
 
 
-def test_the_reason_for_which_the_controller_refuses_a_topic_is_told(world: ClusterWorld) -> None:
+def test_the_reason_for_which_the_controller_refuses_a_topic_is_reported(world: ClusterWorld) -> None:
     group, node = application(world)
     name = f"{group}.changelog"
     similar = create(f"{group}_changelog", partitions=2)

@@ -149,7 +149,7 @@ def test_a_write_outside_its_transaction_is_refused_by_the_remote_coordinator() 
 
 
 class Fault:
-    """Ends a node at the `number`-th write of the store: before it is stored, or after it and before the response."""
+    """The end of a node at the `number`-th write of the store, before it is stored or before its response."""
 
     def __init__(self, world: ClusterWorld, number: int, stored: bool) -> None:
         self.world = world

@@ -165,7 +165,7 @@ class Node:
         return self.engine
 
     def kill(self) -> None:
-        """Ends the process without any farewell."""
+        """Ends the process without unregistering."""
         assert self.engine is not None
         self.engine.abandon()
         self.peers.ended = True
@@ -306,7 +306,7 @@ def check(world: ClusterWorld) -> None:
 
 
 class Client:
-    """Sends requests to the right node, and again after a retriable error, as clients do."""
+    """A client that sends requests to the right node, and again after a retriable error."""
 
     def __init__(self, world: ClusterWorld) -> None:
         self.world = world

@@ -8,7 +8,7 @@ proves both.
 from __future__ import annotations
 
 NAMED = {
-    "auto.leader.rebalance.enable": "cluster/test_handover.py::test_a_node_hands_everything_over_before_it_stops",
+    "auto.leader.rebalance.enable": "cluster/test_handover.py::test_a_node_hands_all_partitions_over_before_it_stops",
     "broker.heartbeat.interval.ms": "cluster/test_node.py::test_leases_have_kafkas_settings",
     "broker.session.timeout.ms": "cluster/test_node.py::test_leases_have_kafkas_settings",
     "sasl.mechanism.inter.broker.protocol": "cluster/test_node.py::test_nodes_connect_with_tls_and_sasl",

@@ -44,7 +44,7 @@ def subject(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize("commit", [in_place, in_background])
 @pytest.mark.parametrize("change", [small, large, everything])
 @pytest.mark.parametrize("where", [at_call, at_line])
-def test_an_exception_anywhere_in_a_commit_loses_nothing(
+def test_an_exception_anywhere_in_a_commit_loses_no_acknowledged_write(
     subject: Subject,
     where: Callable[..., object],
     change: Change,

@@ -11,7 +11,7 @@ MODES = ("drop request", "drop response", "hold request", "hold response")
 
 
 class Proxy:
-    """Passes connections to a server on this machine.
+    """A TCP proxy to a server on this machine.
 
     `fail(n, mode)` chooses the n-th message of a client from now on. `drop request`: the connection ends before the
     server gets the message. `drop response`: it ends after the server has responded. `hold`: the message or the

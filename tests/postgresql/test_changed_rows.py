@@ -1,4 +1,4 @@
-"""Rows that something else than kcore has changed: clear errors of the nodes, and findings of `kcore log verify`."""
+"""Rows that another program has changed: clear errors of the nodes, and findings of `kcore log verify`."""
 
 from __future__ import annotations
 

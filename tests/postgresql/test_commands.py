@@ -85,7 +85,7 @@ def test_status_drain_and_fence_show_and_change_nodes(url: str, capsys: pytest.C
     shared.close()
 
 
-def test_init_grants_the_node_role_what_nodes_need(primary: Server, url: str) -> None:
+def test_init_grants_the_node_role_the_rights_that_nodes_need(primary: Server, url: str) -> None:
     database = url.rsplit("/", 1)[1]
     role = f"serving_{database}"
     primary.query(f"CREATE ROLE {role} LOGIN")

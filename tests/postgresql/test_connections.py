@@ -121,7 +121,7 @@ def test_acknowledged_commits_that_are_missing_are_reported(shared: PostgresShar
     assert not sealed.is_durable
 
 
-def test_settlement_of_a_fenced_node_reports_what_is_stored(shared: PostgresShared, primary: Server) -> None:
+def test_settlement_of_a_fenced_node_reports_the_stored_rounds(shared: PostgresShared, primary: Server) -> None:
     store, lease, engine = shared.node(1)
     become_controller(store, lease, engine)
     create(engine, {0: 1})

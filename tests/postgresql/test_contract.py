@@ -17,7 +17,7 @@ from tests.cluster.test_shared_engine import (  # noqa: F401 - pytest collects t
     test_a_moved_partition_fences_its_old_leader,
     test_a_moved_partition_is_not_reclaimed_by_its_old_leader,
     test_a_new_incarnation_fences_the_earlier_one,
-    test_a_node_adopts_only_what_it_leads_in_the_epoch,
+    test_a_node_adopts_only_partitions_that_it_leads_in_the_epoch,
     test_a_node_begins_with_no_partition,
     test_a_removed_partition_is_reclaimed_by_the_controller,
     test_only_the_controller_creates_partitions,

@@ -1,4 +1,4 @@
-"""A synchronous standby: commits that did not wait for it are not acknowledged, a promotion loses no other."""
+"""A synchronous standby: no commit is acknowledged without it, and a promotion loses no acknowledged commit."""
 
 from __future__ import annotations
 

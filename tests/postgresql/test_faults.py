@@ -98,7 +98,7 @@ def _try(call: Callable[[], bool]) -> bool:
 
 
 class Scenario:
-    """Runs each kind of a node's work, repeats operations that did not reach the store, and checks the result.
+    """Each kind of a node's work, with repeated operations if the store was not reached, and checks of the result.
 
     Args:
         store: the store of node 1.
@@ -219,7 +219,7 @@ def faults(shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 
 
 class Interrupted:
-    """Raises an exception before or after the n-th wait for PostgreSQL, counted from the start of a run."""
+    """A patch that raises an exception before or after the n-th wait for PostgreSQL since the start of a run."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], *, after: bool) -> None:
         self.waits = 0
@@ -279,7 +279,7 @@ def interrupted(
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("error", INTERRUPTS)
-def test_an_exception_at_some_statements_loses_nothing(
+def test_an_exception_at_some_statements_loses_no_acknowledged_write(
     shared: PostgresShared, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], after: bool
 ) -> None:
     assert interrupted(shared, monkeypatch, error, after, 29) >= WAITS // 29
@@ -289,7 +289,7 @@ def test_an_exception_at_some_statements_loses_nothing(
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("error", INTERRUPTS)
-def test_an_exception_at_every_statement_loses_nothing(
+def test_an_exception_at_every_statement_loses_no_acknowledged_write(
     shared: PostgresShared, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], after: bool
 ) -> None:
     assert interrupted(shared, monkeypatch, error, after, 1) >= WAITS

@@ -68,7 +68,7 @@ from tests.postgresql.shared import PostgresShared
 
 
 class CreatingEngine(SharedLogEngine):
-    """Creates a partition when it is opened, as the engine of one node does."""
+    """An engine that creates a partition when it is opened, as the engine of one node does."""
 
     __slots__ = ()
 

@@ -127,7 +127,7 @@ def test_paused_nodes_drains_and_a_promotion_lose_no_record(servers: Servers, tm
 
 @pytest.mark.long
 def test_a_rolling_restart_shows_no_error_to_clients(url: str, tmp_path: Path) -> None:
-    """Every node is stopped and started while a producer and a consumer go on; neither sees an exception."""
+    """Every node is stopped and started while a producer and a consumer continue; neither sees an exception."""
     cluster, producer = begin(url, tmp_path)
     consumer = KafkaConsumer(
         "t",

@@ -6,7 +6,7 @@ import pytest
 
 from tests.cluster.test_failover import (  # noqa: F401 - pytest collects them here, too
     client,
-    test_a_killed_node_loses_nothing,
+    test_a_killed_node_loses_no_acknowledged_write,
     test_a_node_that_restarts_at_once_leads_in_a_new_epoch,
     test_a_stopped_node_hands_over_without_waiting_for_its_lease,
     test_committed_offsets_survive_a_restart_of_every_node,

@@ -110,7 +110,7 @@ def create_topic(nodes: Nodes, name: str = "t", partitions: int = 6) -> AdminCli
 
 
 class Load:
-    """Produces numbers without a pause; `sent` are the acknowledged ones."""
+    """A producer of numbers without a pause; `sent` are the acknowledged ones."""
 
     def __init__(self, nodes: Nodes) -> None:
         self._producer = Producer(

@@ -1,6 +1,6 @@
 """Three processes of `kcore serve --processes` send and write the same as Apache Kafka 4.3.1, request by request.
 
-The scripts speak with one server. So the other two nodes are drained: all partitions and coordinators are on the first
+The scripts use one server. So the other two nodes are drained: all partitions and coordinators are on the first
 node, and the metadata on whichever node is the controller.
 """
 

@@ -34,7 +34,7 @@ def subject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedS
 @pytest.mark.parametrize("change", [small, large])
 @pytest.mark.parametrize("where", [at_call, at_line])
 @pytest.mark.parametrize("step", STEPS)
-def test_an_exception_anywhere_in_a_commit_loses_nothing(
+def test_an_exception_anywhere_in_a_commit_loses_no_acknowledged_write(
     subject: SharedSubject,
     where: Callable[..., object],
     change: Change,
@@ -57,7 +57,7 @@ def test_an_exception_anywhere_in_a_commit_loses_nothing(
 
 @pytest.mark.parametrize("where", [at_call, at_line])
 @pytest.mark.parametrize("step", STEPS)
-def test_an_exception_anywhere_in_a_take_over_loses_nothing(
+def test_an_exception_anywhere_in_a_take_over_loses_no_acknowledged_write(
     subject: SharedSubject, where: Callable[..., object], step: int
 ) -> None:
     subject.grow(small, 2)

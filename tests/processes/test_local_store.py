@@ -82,7 +82,7 @@ def test_small_commits_are_entries_of_the_nodes_journal(pair: Pair) -> None:
     assert pair.take_over() == stored
 
 
-def test_a_node_goes_on_after_another_one_has_moved_its_journal(pair: Pair) -> None:
+def test_a_node_continues_after_another_one_has_moved_its_journal(pair: Pair) -> None:
     record(pair.first)
     pair.first.create(key(5), 2, 0)
     pair.first.commit()
@@ -99,7 +99,7 @@ def test_a_node_goes_on_after_another_one_has_moved_its_journal(pair: Pair) -> N
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_one_process_finds_everything_in_the_folder(pair: Pair, clean: bool) -> None:
+def test_one_process_reads_all_records_of_several_in_the_folder(pair: Pair, clean: bool) -> None:
     stored = contents(pair.log) + fill(pair.log, pair.second, 3)
     if clean:
         pair.second_store.unregister(pair.second_lease)
@@ -214,7 +214,7 @@ def test_a_repair_reads_the_journals_of_nodes(pair: Pair, tmp_path: Path) -> Non
 
 
 class FailingFlush:
-    """Makes flushes of journals fail."""
+    """A patch that makes flushes of journals fail."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.fails = True
@@ -270,7 +270,7 @@ def test_a_failed_flush_of_the_journal_fails_the_commit(synced: Pair, monkeypatc
 
 
 def test_a_take_over_decides_a_commit_whose_flush_failed(synced: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other node reads the entry and stores it, before its writer can ask for the outcome."""
+    """The other node reads the entry and stores it, before its writer can read the outcome."""
     stored = contents(synced.log)
     flush = FailingFlush(monkeypatch)
     data = batch()

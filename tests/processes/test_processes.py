@@ -33,7 +33,7 @@ SETTINGS = {
 }
 
 
-def test_a_killed_process_is_replaced_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+def test_a_killed_process_is_replaced_and_no_acknowledged_write_is_lost(tmp_path: Path) -> None:
     with Supervised(tmp_path, 2, SETTINGS) as cluster:
         workers = start_all(cluster.bootstrap)
         for node_id in (1, 2):
@@ -47,7 +47,7 @@ def test_a_killed_process_is_replaced_and_nothing_acknowledged_is_lost(tmp_path:
 
 
 @pytest.mark.long
-def test_a_stopped_process_is_fenced_then_killed_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+def test_a_stopped_process_is_fenced_then_killed_and_no_acknowledged_write_is_lost(tmp_path: Path) -> None:
     with Supervised(tmp_path, 3, SETTINGS) as cluster:
         workers = start_all(cluster.bootstrap)
         for node_id in (1, 2, 3):
@@ -65,7 +65,7 @@ def test_a_stopped_process_is_fenced_then_killed_and_nothing_acknowledged_is_los
 
 
 @pytest.mark.long
-def test_a_rolling_restart_loses_nothing(tmp_path: Path) -> None:
+def test_a_rolling_restart_loses_no_acknowledged_write(tmp_path: Path) -> None:
     with Supervised(tmp_path, 3, SETTINGS) as cluster:
         workers = start_all(cluster.bootstrap)
         for node_id in (1, 2, 3):
@@ -177,7 +177,7 @@ def test_a_process_killed_before_it_served_starts_again(tmp_path: Path) -> None:
 
 
 def test_the_cluster_ends_when_its_folder_is_removed(tmp_path: Path) -> None:
-    """Otherwise the supervisor would start the processes again for ever."""
+    """Otherwise the supervisor would start the processes again without end."""
     with Supervised(tmp_path, 1, SETTINGS) as cluster:
         pid = cluster.pid(1)
         shutil.rmtree(cluster.data / "cluster")

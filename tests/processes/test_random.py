@@ -1,4 +1,4 @@
-"""Random deaths, pauses and drains of nodes over a data folder: nothing acknowledged is lost."""
+"""Random failures, pauses and drains of nodes over a data folder: no acknowledged write is lost."""
 
 from __future__ import annotations
 

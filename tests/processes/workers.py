@@ -1,4 +1,4 @@
-"""Clients of several libraries that remember what was acknowledged, and check it at the end."""
+"""Clients of several libraries that record their acknowledged writes, and check them at the end."""
 
 from __future__ import annotations
 

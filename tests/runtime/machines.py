@@ -49,7 +49,7 @@ class Count:
 
 
 class CounterMachine:
-    """Adds, reads, parks readers until a count is reached, deletes after a timeout."""
+    """Named counters: adds, reads, parks readers until a count is reached, deletes after a timeout."""
 
     def __init__(self, context: ShardContext) -> None:
         self.context = context

@@ -284,7 +284,7 @@ def test_a_shard_with_invalid_memory_is_reloaded_after_its_last_commit() -> None
 
 
 class BackgroundCommits(RuleBasedStateMachine):
-    """Runs any events in any order: each acknowledged count is in the log, and memory equals the log.
+    """Events in any order: each acknowledged count is in the log, and memory equals the log.
 
     A count that was acknowledged never disappears; one that was refused is not in the log.
     """

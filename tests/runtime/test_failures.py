@@ -54,7 +54,7 @@ class Unencodable:
 
 
 class AwkwardApi(AddApi):
-    """Makes the decision that its test sets."""
+    """An API that makes the decision that its test sets."""
 
     decision: Any = None
 

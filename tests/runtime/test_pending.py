@@ -79,8 +79,8 @@ class NoMemoryApi(AddApi):
 
 
 @pytest.mark.parametrize("bound", [True, False])
-def test_a_step_that_raises_fails_the_response_that_it_owes(bound: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """Without that, the client would wait for ever."""
+def test_a_step_that_raises_fails_its_response(bound: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Otherwise the client would get no response."""
     got: list[object] = []
     part, whole = pending(), Step(AddApi(), RequestContext(0), "request")
     whole.on_complete(got.append)

@@ -1,4 +1,4 @@
-"""A shard that reads ahead hands what it has replayed over to the shard that loads."""
+"""A shard that reads ahead passes its replay to the shard that loads."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ DAY = datetime.timedelta(days=1)
 
 
 class Authority:
-    """Signs certificates; all files are PEM.
+    """An authority that signs certificates; all files are PEM.
 
     Args:
         folder: where files go.

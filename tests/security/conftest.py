@@ -28,7 +28,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 class Everything(logging.Handler):
-    """Collects every line that the server logs, at any level; clients in this process log elsewhere."""
+    """A collector of every line that the server logs, at any level; clients in this process log elsewhere."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)

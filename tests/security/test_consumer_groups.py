@@ -151,7 +151,7 @@ def test_a_classic_join_resolves_patterns_with_its_own_permissions(world: World)
 
 
 def test_a_description_has_no_denied_topic(world: World) -> None:
-    """29 for the group, without its members; a topic that is subscribed to but not assigned needs no permission."""
+    """The group has code 29 and no members; a topic that is subscribed to but not assigned needs no permission."""
     world.allow(acl(Op.DESCRIBE, Kind.GROUP, "g", principal=BOB), acl(Op.DESCRIBE, name="a", principal=BOB))
     world.join("m", subscribed_topic_names=["a"])
     assert [member.member_id for member in world.described(BOB).members] == ["m"]

@@ -332,7 +332,7 @@ def test_redirects_from_https_to_http_are_refused(old: str, new: str, followed: 
 
 
 class SlowIssuer:
-    """Accepts one connection, sends the beginning of a response, then a byte now and then until the client leaves."""
+    """A server of one connection that sends single bytes of a response slowly, until the client disconnects."""
 
     def __init__(self, beginning: bytes) -> None:
         self._beginning = beginning

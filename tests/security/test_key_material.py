@@ -285,7 +285,7 @@ TYPE = "listener.name.ssl.ssl.keystore.type"
 
 @pytest.mark.parametrize("kind", ["PEM", "PKCS12"])
 def test_only_small_regular_files_are_read(rotated: Rotated, authority: Authority, tmp_path: Path, kind: str) -> None:
-    """The event loop reads the file: a pipe would block it for ever, and a huge file would fill the memory."""
+    """The event loop reads the file: a pipe would block it, and a huge file would fill the memory."""
     pipe, huge = tmp_path / "pipe", tmp_path / "huge"
     os.mkfifo(pipe)
     with huge.open("wb") as file:

@@ -13,7 +13,7 @@ NOW_MS, WALL_MS = 1_000_000, 1_700_000_000_000
 
 
 class Named(Mechanism):
-    """Accepts the name in the token; "two" needs two tokens, "until N" expires in N ms."""
+    """A mechanism that accepts the name in the token; "two" needs two tokens, "until N" expires in N ms."""
 
     name = "NAMED"
 
@@ -79,7 +79,7 @@ def test_the_tables_are_total() -> None:
 
 
 def test_a_disabled_mechanism_is_refused_with_the_enabled_ones() -> None:
-    """UNSUPPORTED_SASL_MECHANISM (33)."""
+    """The response has the error UNSUPPORTED_SASL_MECHANISM (33)."""
     one = exchange()
     assert one.handshake(1, "GSSAPI", NOW_MS) == SaslHandshakeResponse(error_code=33, mechanisms=["NAMED", "OTHER"])
     assert one.state is SaslState.FAILED

@@ -94,7 +94,7 @@ def test_a_mechanism_that_is_not_enabled_closes_the_connection(secure: Secure) -
 
 @pytest.mark.parametrize(("user", "password"), [(USER, "wrong"), ("nobody", PASSWORD), (USER, ""), ("", PASSWORD)])
 def test_wrong_credentials_are_refused_after_a_delay(secure: Secure, user: str, password: str) -> None:
-    """58 with a text that does not name the user, after the delay; then the connection is closed."""
+    """The client gets code 58 with a text without the user's name, after the delay; then the connection is closed."""
     with secure.raw("SASL_PLAINTEXT") as raw:
         handshake(raw, "PLAIN")
         began_s = time.monotonic()

@@ -62,7 +62,7 @@ def state_requests(topic: bytes) -> list[Any]:
 
 @pytest.mark.parametrize("index", range(5), ids=["initialize", "read", "write", "summary", "delete"])
 def test_the_state_of_share_partitions_is_for_brokers(engine: Guarded, index: int) -> None:
-    """Without CLUSTER_ACTION 31 for each partition."""
+    """Without CLUSTER_ACTION, each partition gets code 31."""
     request = state_requests(topic_id(engine))[index]
     engine.forget()
     assert engine.codes(request) == {CLUSTER}
@@ -83,7 +83,7 @@ def test_a_broker_may_read_the_ends_of_epochs(engine: Guarded) -> None:
 
 
 def test_a_share_consumer_needs_its_group_and_each_topic(engine: Guarded) -> None:
-    """Without READ of the group 30 at the top level, without READ of a topic 29 for its partitions."""
+    """Without READ on the group, the response has code 30; without READ on a topic, its partitions have code 29."""
     topic = topic_id(engine)
     engine.codes(state_requests(topic)[0], who=ADMIN)
 

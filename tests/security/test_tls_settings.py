@@ -87,7 +87,7 @@ def test_javas_names_of_ciphers_are_accepted(java: str, openssl: str) -> None:
 
 
 def test_listeners_have_protocols() -> None:
-    """By their names, or by the map; an unknown name is refused instead of being unprotected."""
+    """A listener has the protocol of its name or of the map; an unknown name is refused, and not unprotected."""
     config = Config.of(
         {
             "listeners": "SSL://:1,IN://:2,OUT://:3,PLAINTEXT2://:4",

@@ -191,7 +191,7 @@ class Raw:
 
 
 class Lines(logging.Handler):
-    """Collects the server's log lines about connections."""
+    """A collector of the server's log lines about connections."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -42,7 +42,7 @@ RETRIED = record(message((X25519,), ()))
         (b"", FirstMessage.UNCLEAR),
     ],
 )  # fmt: skip
-def test_a_first_message_tells_the_cost_of_the_handshake(data: bytes, kind: FirstMessage) -> None:
+def test_a_first_message_determines_the_cost_of_the_handshake(data: bytes, kind: FirstMessage) -> None:
     assert classify(data) is kind
 
 

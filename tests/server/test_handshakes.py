@@ -103,7 +103,7 @@ def test_an_address_with_many_handshakes_makes_room_for_another_one_sooner(
     assert idle[-1].getpeername()[1] == server.port
 
 
-def test_a_new_client_gets_past_many_of_its_address_that_stall(
+def test_a_new_client_is_served_despite_stalled_clients_of_its_address(
     tls: MakeTls, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handshake, "MAX_HANDSHAKES", 4)

@@ -87,7 +87,7 @@ def test_a_valid_lease_lets_the_fast_path_respond(decide: Callable[[Served], Any
 
 
 @both
-def test_the_slow_path_decides_what_the_fast_path_leaves(decide: Callable[[Served], Any]) -> None:
+def test_the_slow_path_decides_requests_that_the_fast_path_declines(decide: Callable[[Served], Any]) -> None:
     world = World(lambda world: None)
     assert decide(world.entry) is SLOW
     assert (world.fast_calls, world.checked) == (1, [])

@@ -310,7 +310,7 @@ def test_connections_beyond_the_rate_of_the_server_wait(serve: Any) -> None:
 
 def test_connections_beyond_the_quota_of_their_address_are_closed_unread(serve: Any) -> None:
     """connection_creation_rate: a throttled connection gets no response and does not count, neither as a connection nor
-    for the server's own rate; other addresses go on."""
+    for the server's own rate; other addresses continue."""
     live: LiveServer = serve({"max.connection.creation.rate": "1000"})
 
     def set_quota(rate: float) -> None:

@@ -160,7 +160,7 @@ def test_a_connection_lost_in_the_middle_of_a_frame_leaves_no_state(live: LiveSe
 
 
 def test_a_response_that_is_lost_closes_the_connection(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If memory runs out for a response and also for its failure, the client must not wait for ever."""
+    """If memory runs out for a response and also for its failure, the client would otherwise get no response."""
 
     def no_memory(*_: object) -> None:
         raise MemoryError

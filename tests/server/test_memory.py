@@ -70,7 +70,7 @@ def test_a_check_looks_at_some_connections_and_the_next_one_at_others(
     assert counts == [[15, 10, 0], [5, 20, 0], [0, 20, 5], [0, 10, 15], [0, 0, 25]]
 
 
-def test_a_client_at_the_limit_of_responses_does_not_stop_the_others_again_and_again(responses: ResponseMemory) -> None:
+def test_a_client_at_the_limit_of_responses_does_not_stop_the_others_repeatedly(responses: ResponseMemory) -> None:
     others, one = [Peer() for _ in range(100)], Peer()
     for peer in others:
         claim(responses, peer, 10)
@@ -85,7 +85,7 @@ def test_a_client_at_the_limit_of_responses_does_not_stop_the_others_again_and_a
     assert {peer.held for peer in others} == {False}
 
 
-def test_a_client_at_the_limit_of_requests_does_not_stop_the_others_again_and_again() -> None:
+def test_a_client_at_the_limit_of_requests_does_not_stop_the_others_repeatedly() -> None:
     others, one = [Peer() for _ in range(100)], Peer()
     loop = asyncio.new_event_loop()
     requests = RequestMemory(LIMIT, [*others, one], loop)  # type: ignore[list-item]

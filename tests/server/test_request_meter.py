@@ -32,7 +32,7 @@ MS = 1_000_000
 
 
 class Beat(Api[HeartbeatRequest, HeartbeatResponse]):
-    """Returns `result`, or raises it, after `cost_ms` of the meter's clock."""
+    """An API that returns `result`, or raises it, after `cost_ms` of the meter's clock."""
 
     key = ApiKey.HEARTBEAT
     request_type = HeartbeatRequest

@@ -34,7 +34,7 @@ SHARED = [HeartbeatResponse(error_code=code) for code in (0, 25, 27)]
 
 
 class Beat(Api[HeartbeatRequest, HeartbeatResponse]):
-    """Returns one of few shared responses, by generation; refuses, fails or parks for some groups."""
+    """An API with few shared responses, by generation; it refuses, fails or parks requests of some groups."""
 
     key = ApiKey.HEARTBEAT
     request_type = HeartbeatRequest
@@ -77,8 +77,9 @@ class Beat(Api[HeartbeatRequest, HeartbeatResponse]):
 
 
 class Find(Api[FindCoordinatorRequest, FindCoordinatorResponse]):
-    """Returns a message whose length is the number in the key: some are too long to encode; negative ones complete
-    later.
+    """An API that returns a message whose length is the number in the key.
+
+    Some messages are too long to encode; negative numbers complete later.
     """
 
     key = ApiKey.FIND_COORDINATOR
@@ -103,7 +104,7 @@ class Find(Api[FindCoordinatorRequest, FindCoordinatorResponse]):
 
 
 class Delete(Api[OffsetDeleteRequest, OffsetDeleteResponse]):
-    """Returns a response that cannot be encoded."""
+    """An API that returns a response that cannot be encoded."""
 
     key = ApiKey.OFFSET_DELETE
     request_type = OffsetDeleteRequest
@@ -183,7 +184,7 @@ class Owner:
         if len(frame) % 2:
             self.queue.request(frame)
 
-    def facts(self) -> dict[str, Any]:
+    def observable_state(self) -> dict[str, Any]:
         """Returns all observable state of the queue and of its effects."""
         queue = self.queue
         return {
@@ -274,7 +275,7 @@ def play(make: Callable[..., Any], script: list[tuple[str, Any]]) -> list[Any]:
             queue.accept(argument)
         else:
             getattr(queue, what)()
-        seen.append(owner.facts() | {"calls": list(owner.calls)})
+        seen.append(owner.observable_state() | {"calls": list(owner.calls)})
     seen.append(queue.take())
     return seen
 

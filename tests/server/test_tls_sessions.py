@@ -37,7 +37,7 @@ def expand(secret: bytes, label: bytes, size: int) -> bytes:
 
 
 class Sender:
-    """Encrypts the records of a TLS 1.3 client itself, because Python's module sends no changes of the key."""
+    """A TLS 1.3 client that encrypts its records itself, because Python's module sends no changes of the key."""
 
     def __init__(self, server: Tls, folder: Path) -> None:
         context = server.context

@@ -93,7 +93,7 @@ def test_requests_with_long_responses_also_share_the_time_of_a_turn(monkeypatch:
 
 
 class Waiting:
-    """Keeps the turns of a server from passing."""
+    """Turns of a server that do not pass until the test lets them."""
 
     def __init__(self, live: LiveServer) -> None:
         self._turns = live.server.turns
@@ -256,7 +256,7 @@ def test_connections_that_are_read_together_share_the_time_of_a_turn(phase_ns: i
         assert live.call(lambda: live.server.turns.waiting) == {}
 
 
-def test_connections_that_go_on_together_share_the_time_of_a_turn() -> None:
+def test_connections_that_continue_together_share_the_time_of_a_turn() -> None:
     """The end of a rebalance completes the joins of thousands, after each of which other requests may wait."""
     with LiveServer() as live, contextlib.ExitStack() as stack:
         peers = [stack.enter_context(live.raw()) for _ in range(5)]

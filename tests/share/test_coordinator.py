@@ -141,7 +141,7 @@ def test_a_deleted_topic_takes_its_state_with_it() -> None:
 
 
 def test_a_load_deletes_the_state_of_a_topic_deleted_before_a_crash() -> None:
-    """The deletion of the topic is durable, that of the state is not: the next load deletes the state."""
+    """The deletion of the topic is durable and the deletion of its state is not; the next load deletes the state."""
     world = World()
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000)
     world.start(request, 6)
@@ -201,7 +201,7 @@ def test_the_count_of_completed_deliveries_is_bounded_by_its_field() -> None:
 # ---- the persister of the node
 
 
-def test_the_persister_creates_the_topic_and_repeats_what_a_loading_shard_refuses() -> None:
+def test_the_persister_creates_the_topic_and_repeats_operations_of_a_loading_shard() -> None:
     world = World()
     persister = world.engine.share_persister
     shards = world.engine.share.shards
@@ -260,7 +260,7 @@ def test_the_persister_gives_up_after_its_retries() -> None:
 
 
 def test_an_operation_whose_retry_raises_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without that, the caller (perhaps a client's request) would wait for ever."""
+    """Otherwise the caller, perhaps a client's request, would get no response."""
     world = World()
     world.log.failures_left = 1
     data = WritePartition(partition=0, state_epoch=1, leader_epoch=-1, start_offset=3)

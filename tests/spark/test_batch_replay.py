@@ -152,7 +152,7 @@ def in_rows(result: Rebuilt) -> dict[str, list[dict[str, Any]]]:
 
 @pytest.mark.seeded
 @pytest.mark.parametrize("topic", [CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE])
-def test_batches_and_rows_give_the_same(topic: str) -> None:
+def test_batches_and_rows_give_the_same_state(topic: str) -> None:
     """Compares random logs of all events, complete and cut by offset or time."""
     seed = SEED
     print("seed", seed)
@@ -174,7 +174,7 @@ def test_batches_and_rows_give_the_same(topic: str) -> None:
 
 @pytest.mark.seeded
 @pytest.mark.parametrize("moment", oracle.SOME_MOMENTS)
-def test_batches_and_rows_of_a_real_broker_give_the_same(kafka_logs: Path, moment: str) -> None:
+def test_batches_and_rows_of_a_real_broker_give_the_same_state(kafka_logs: Path, moment: str) -> None:
     """Compares them at their ends and at random earlier offsets."""
     seed = SEED
     print("seed", seed)

@@ -47,7 +47,7 @@ MOVED = ("record_offset",)
 """Columns with log offsets, which differ in a new folder."""
 
 
-def facts(result: Rebuilt) -> Shown:
+def tables_of_state(result: Rebuilt) -> Shown:
     """Returns a state's tables without the log offsets of records."""
     found = []
     for table, row in table_rows(result.state):
@@ -81,7 +81,7 @@ def test_live_records_of_a_real_log_give_its_state(kafka_logs: Path, moment: str
             result, living = kept(part.topic, part.partition, rows, AsOf(at))
             again = rebuild(part.topic, part.partition, renumbered(living))
             assert again.state.faults == []
-            assert facts(again) == facts(result)
+            assert tables_of_state(again) == tables_of_state(result)
             compared += len(living)
     assert compared > 5_000
 
@@ -108,7 +108,7 @@ def test_live_records_of_kcores_log_give_its_state(monkeypatch: pytest.MonkeyPat
             result, living = kept(part.topic, part.partition, rows, AsOf(at))
             again = rebuild(part.topic, part.partition, renumbered(living))
             assert again.state.faults == []
-            assert facts(again) == facts(result), (part[:2], at)
+            assert tables_of_state(again) == tables_of_state(result), (part[:2], at)
             opened += result.state.producers.first_unstable_offset() is not None
     assert opened
 
@@ -132,7 +132,7 @@ def test_a_folder_has_the_state(kafka_logs: Path, tmp_path: Path) -> None:
         for place, result in results.items():
             again = rebuild(*place, source.rows(found[place]))
             assert again.state.faults == []
-            assert facts(again) == facts(result)
+            assert tables_of_state(again) == tables_of_state(result)
 
 
 def test_invalid_input_is_refused(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_verify_finds_changed_files(small: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
-def test_verify_looks_at_counts_and_offsets_too(small: Path, tmp_path: Path, form: str) -> None:
+def test_verify_checks_counts_and_offsets_too(small: Path, tmp_path: Path, form: str) -> None:
     """Detects an edited manifest even if all files are unchanged."""
     export(SegmentSource(small), tmp_path, form=form, topic_filter=lambda topic: topic == "__share_group_state")
     path = tmp_path / "manifest.json"
@@ -205,7 +205,7 @@ def test_headers_timestamps_and_all_other_fields_are_read_back(tmp_path: Path, f
 
 
 class FixedSource(Source):
-    """Returns rows of one partition."""
+    """A source with rows of one partition."""
 
     def __init__(self, rows: list[EventRow]) -> None:
         self._rows = rows
@@ -298,7 +298,7 @@ def damaged_copy(kafka_logs: Path, folder: Path) -> Path:
     return folder / "logs"
 
 
-def told_by(source: Source) -> list[tuple[int, LogFault]]:
+def faults_of(source: Source) -> list[tuple[int, LogFault]]:
     """Returns a source's faults, each with the number of rows before it."""
     found: list[tuple[int, LogFault]] = []
     rows: list[EventRow] = []
@@ -311,11 +311,11 @@ def told_by(source: Source) -> list[tuple[int, LogFault]]:
 def test_faults_stay_recorded(kafka_logs: Path, tmp_path: Path, form: str) -> None:
     """Readers get the faults at their positions, once in every range, and `verify` reports them."""
     logs, events = damaged_copy(kafka_logs, tmp_path), tmp_path / "events"
-    expected = told_by(SegmentSource(logs))
+    expected = faults_of(SegmentSource(logs))
     assert [fault.kind for _, fault in expected] == ["corrupt", "truncated", "duplicate", "truncated"]
     report = export(SegmentSource(logs), events, form=form, rows_per_file=700)
     assert report.faults == [fault for _, fault in expected]
-    assert {one for one in told_by(ExportSource(events)) if one[1].kind != "duplicate"} == {
+    assert {one for one in faults_of(ExportSource(events)) if one[1].kind != "duplicate"} == {
         one for one in expected if one[1].kind != "duplicate"
     }
     assert verify(events) == [
@@ -345,7 +345,7 @@ def test_the_fault_of_a_partly_written_end_is_removed_once_it_is_complete(kafka_
     (logs / "__consumer_offsets-0" / last.name).write_bytes(last.read_bytes())
     rest = export(SegmentSource(logs), events, manifest=held)
     assert (rest.rows > 0, rest.faults) == (True, [])
-    assert sorted(fault for _, fault in told_by(ExportSource(events))) == sorted(report.faults[:-1])
+    assert sorted(fault for _, fault in faults_of(ExportSource(events))) == sorted(report.faults[:-1])
     assert Manifest.load(events) == held
 
 

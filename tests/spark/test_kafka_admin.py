@@ -179,7 +179,7 @@ def traffic(bootstrap: str) -> Iterator[None]:
         yield
 
 
-def test_jobs_report_what_kafkas_admin_client_reports(cluster: str, tmp_path: Path) -> None:
+def test_jobs_and_kafkas_admin_client_report_the_same_state(cluster: str, tmp_path: Path) -> None:
     """Groups with members, static members, offsets, share states and transactions are equal, field by field.
 
     A rebuild of a live cluster ends at the last stable offset: a group that has only pending offsets is not in it.

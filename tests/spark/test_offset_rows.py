@@ -40,7 +40,7 @@ def offsets_of(state: PartitionState) -> dict[str, Any]:
 
 
 @pytest.mark.seeded
-def test_offsets_are_loaded_as_they_were() -> None:
+def test_loaded_offsets_equal_the_original_ones() -> None:
     """Covers sliced arrays, pending offsets between committed ones, and a group whose rows are not adjacent."""
     random = Random(SEED)
     before = PartitionState(*PLACE)

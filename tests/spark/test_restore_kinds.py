@@ -57,7 +57,7 @@ def log() -> list[EventRow]:
 
 
 class Written(Source):
-    """Writes the records to a log."""
+    """A source with records in a log."""
 
     def parts(self) -> list[Part]:
         return [Part(CONSUMER_OFFSETS, 0, 0, len(log()))]

@@ -108,7 +108,7 @@ def test_a_place_without_logs_is_an_error(tmp_path: Path) -> None:
         stored_log(LocalStorage(tmp_path))
 
 
-def test_uris_and_paths_are_told_apart(tmp_path: Path) -> None:
+def test_uris_and_paths_are_distinguished(tmp_path: Path) -> None:
     assert [is_uri(one) for one in ("s3a://b/x", "file:/x", "hdfs://n:9/x", "a/b", "/a", "c:/x", tmp_path)] == [
         True,
         True,

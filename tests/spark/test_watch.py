@@ -115,7 +115,7 @@ def test_a_stream_continues_with_more_events_and_late_partitions(spark: Any, kaf
 
 @pytest.mark.long
 def test_a_worker_that_starts_too_late_is_started_again(kafka_logs: Path, tmp_path: Path) -> None:
-    """Spark waits ten seconds for the worker of a Python source. On a busy machine that may be too short."""
+    """Spark waits ten seconds for the worker of a Python source, which may be too short on a busy machine."""
     export(SegmentSource(kafka_logs / "moment-1" / "__transaction_state-3"), tmp_path / "events", stop=50)
     python = tmp_path / "python"
     python.write_text(

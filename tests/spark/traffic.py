@@ -190,7 +190,7 @@ class ConsumerMember:
 
 
 class Traffic:
-    """Generates commits, deletions, groups of all protocols, migrations, transactions, share states and expiries.
+    """A generator of commits, deletions, groups of all protocols, migrations, transactions, share states and expiries.
 
     Args:
         world: the node, which must have the topics of `TOPICS`.

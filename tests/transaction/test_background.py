@@ -1,4 +1,4 @@
-"""Transactions in background commits: what others see while a decision of the coordinator is being written."""
+"""Transactions in background commits: responses while a decision of the coordinator is being written."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_producer_continues_after_the_commit_of_its_successor_has_failed(case:
 
 
 class Rounds:
-    """Commits rounds in the background where that is allowed; the one with a number fails.
+    """A driver that commits rounds in the background where that is allowed; the round with a given number fails.
 
     Attributes:
         count: the number of rounds in the background.
@@ -205,7 +205,7 @@ def test_the_end_of_a_transaction_is_shown_after_its_background_commit(fails: bo
 
 
 class RaisesAtLine:
-    """Raises an exception at the line event with a number, in the files of the transaction coordinator."""
+    """A trace function that raises an exception at the n-th line event, in the files of the transaction coordinator."""
 
     def __init__(self, number: int, error: BaseException) -> None:
         self.left = number

@@ -94,7 +94,7 @@ class Compared(World):
         else:
             self.answers[place] = result
 
-    def facts(self) -> dict[str, Any]:
+    def observable_state(self) -> dict[str, Any]:
         """Returns all observable state."""
         self.settle()
         names = [("t", 0), ("t", 1), ("u", 0)]
@@ -139,7 +139,7 @@ def play(world: Compared, script: list[tuple[Any, ...]]) -> dict[str, Any]:
                 world.advance(more[0])
             case "drop" if world.engine.topics.by_name("u"):
                 world.delete_topic("u")
-    return world.facts()
+    return world.observable_state()
 
 
 def beside(who: Identity, off: tuple[int, int]) -> Identity:
@@ -251,10 +251,10 @@ def test_after_the_last_epoch_another_producer_id_follows(commit):
         commit_of(world, "a")
         known = exhausted(world, "a")
         world.ask(end_request("a", Identity(known.producer_id, LAST_EPOCH), commit), 5)
-        response = world.facts()["answers"][-1]
+        response = world.observable_state()["answers"][-1]
         assert (response.error_code, response.producer_epoch) == (0, 0)
         assert response.producer_id > known.producer_id
-        seen.append((response, world.facts()))
+        seen.append((response, world.observable_state()))
     assert seen[0] == seen[1]
 
 

@@ -149,7 +149,7 @@ def test_markers_for_unreachable_partitions_are_retried(code: E) -> None:
     assert world.state("a") == "CompleteAbort"
 
 
-def test_no_marker_is_repeated_while_one_is_on_its_way() -> None:
+def test_no_marker_is_repeated_before_its_response() -> None:
     """A marker that arrives after the completion would end the producer's next transaction."""
     world = World()
     who = open_transaction(world)

@@ -1,4 +1,4 @@
-"""Planted faults between logs: Checks of `__transaction_state` against the other partitions."""
+"""Planted faults between logs: checks of `__transaction_state` against the other partitions."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_decided_transaction_that_lacks_a_marker_is_an_error_only_after_its_ti
 
 
 def test_a_missing_marker_is_found_once(node: Node) -> None:
-    """The transaction is also open in the partition; both signs of the fault give one finding."""
+    """The transaction is also open in the partition; both effects of the fault give one finding."""
     node.begin()
     node.write()
     here = node.decide()
@@ -307,7 +307,7 @@ def test_two_transactional_ids_with_one_producer_id_are_found(node: Node) -> Non
 # ---- effects of copies and compaction that are no findings
 
 
-def test_markers_are_not_missed_in_a_log_that_was_copied_first(node: Node) -> None:
+def test_missing_markers_in_a_log_that_was_copied_first_are_no_findings(node: Node) -> None:
     node.begin()
     node.write()
     node.decide()
@@ -315,7 +315,7 @@ def test_markers_are_not_missed_in_a_log_that_was_copied_first(node: Node) -> No
     assert found(*node.logs) == []
 
 
-def test_markers_of_a_deleted_topic_are_not_missed_in_its_successor(node: Node) -> None:
+def test_missing_markers_of_a_deleted_topic_are_no_findings_in_its_successor(node: Node) -> None:
     node.go_on()
     again = Written("t", clock=node.ids)
     again.raw(None, b"v")
@@ -323,7 +323,7 @@ def test_markers_of_a_deleted_topic_are_not_missed_in_its_successor(node: Node) 
     assert found(node.ids, node.offsets, again) == []
 
 
-def test_decisions_removed_by_compaction_are_not_missed(node: Node) -> None:
+def test_decisions_removed_by_compaction_are_no_findings(node: Node) -> None:
     """Only the newest record of the id is left."""
     node.whole()
     node.whole((7, 0), True, 1)

@@ -86,7 +86,7 @@ def table(spark: Any, out: Path) -> list[Finding]:
 
 
 @pytest.mark.long
-def test_spark_finds_the_same_as_python(spark: Any, tmp_path: Path) -> None:
+def test_spark_and_python_have_the_same_findings(spark: Any, tmp_path: Path) -> None:
     """Covers findings within and across partitions; a second run replaces the output of the first."""
     logs = planted()
     export(Rows(*logs), tmp_path / "events")

@@ -155,7 +155,7 @@ def test_compacted_log_is_marked_incomplete() -> None:
     assert (row["first_offset"], row["whole_from_offset"], row["whole_from_ms"]) == (7, 8, 1_000)
 
 
-def test_a_group_that_was_deleted_begins_anew() -> None:
+def test_a_group_that_was_deleted_begins_with_a_new_history() -> None:
     log = Log().generation(9, ALONE).put(GroupMetadataKey(group="g"), None).passes(1).generation(1, ALONE)
     assert brief(history(log), "epoch", "previous_epoch", "cause") == [
         (9, None, causes.JOINED),

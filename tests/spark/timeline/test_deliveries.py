@@ -50,7 +50,7 @@ def by_offset(batches: Batches) -> dict[int, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_progress_is_that_of_each_record(seed: int) -> None:
+def test_progress_is_the_sum_over_single_records(seed: int) -> None:
     """The counts over runs of offsets equal those over single offsets."""
     chance = random.Random(seed)
     before: Batches = ()

@@ -119,7 +119,7 @@ def test_a_change_supersedes_an_incomplete_rebalance(world: World) -> None:
 
 
 def test_a_leave_differs_from_a_timeout_only_if_the_session_timeout_is_known(world: World) -> None:
-    """With the session timeout, a leave soon after a sign of life is distinguished from an ambiguous departure."""
+    """With the session timeout, a leave soon after a commit or heartbeat differs from an ambiguous departure."""
     a, b, c = Member(world, "a"), Member(world, "b"), Member(world, "c")
     for member in (a, b, c):
         member.join(["t"])

@@ -223,7 +223,7 @@ def parsed(page: str) -> ElementTree.Element:
 
 
 class Tags(HTMLParser):
-    """Collects every tag and attribute of the page as a browser's parser sees it."""
+    """A parser that collects every tag and attribute of the page, as a browser's parser does."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
