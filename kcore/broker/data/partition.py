@@ -15,7 +15,7 @@ from kcore.broker.configs.log_config import LogConfig
 from kcore.broker.data.producer_snapshot import decode, encode
 from kcore.broker.data.producer_state import BatchMetadata, ProducerStates, increment_sequence
 from kcore.errors import KafkaError
-from kcore.log.errors import CorruptLogError, LogClosedError, LogError
+from kcore.log.errors import CorruptLogError, LogClosedError, LogError, PartitionDroppedError
 from kcore.process_logging import log_failure
 from kcore.protocol.error_codes import ErrorCode
 from kcore_ext.batch import parse_control, parse_header
@@ -161,8 +161,8 @@ class Partition(PartitionCore):
                 next(self._recovery)
             except StopIteration:
                 return
-            except LogClosedError:
-                return  # the engine was closed meanwhile
+            except (LogClosedError, PartitionDroppedError):
+                return  # the engine was closed, or the topic deleted, meanwhile
             except Exception as error:
                 log_failure(
                     logger,

@@ -11,7 +11,7 @@ import pytest
 from kcore.broker.data.partition import Partition
 from kcore.broker.data.recovery_retry import RecoveryRetry
 from kcore.clock import ManualClock, Now
-from kcore.log.errors import LogError
+from kcore.log.errors import LogClosedError, LogError, PartitionDroppedError
 from kcore.runtime.load_retry import FIRST_PAUSE_MS, LONGEST_PAUSE_MS
 from kcore_ext.runtime.timer_wheel import TimerWheel
 from tests.broker.data.context import DataPlane
@@ -113,4 +113,19 @@ def test_a_closed_partition_is_not_recovered_again(
     world.partition.close()
     world.advance(LONGEST_PAUSE_MS)
     assert world.partition.recovering
+    assert (len(world.plane.slices), world.wheel.next_deadline_ms()) == (0, -1)
+
+
+@pytest.mark.parametrize("error", [PartitionDroppedError("t-0"), LogClosedError()], ids=["deleted", "closed"])
+def test_a_topic_that_is_deleted_during_the_recovery_is_no_damage(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: LogError
+) -> None:
+    """The log would name `kcore log verify`."""
+    world = Retrying()
+    failing(monkeypatch, world.partition, [error])
+    world.plane.slices.add(world.retry.recover(world.partition))
+    world.advance(0)
+    world.partition.close()
+    world.advance(LONGEST_PAUSE_MS)
+    assert caplog.messages == []
     assert (len(world.plane.slices), world.wheel.next_deadline_ms()) == (0, -1)
