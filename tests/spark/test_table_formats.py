@@ -79,6 +79,7 @@ from pyspark.sql import SparkSession
 from kcore.spark.events.sources import SegmentSource
 from kcore.spark.export.exporter import export
 from kcore.spark.jobs.session import prepare_local_workers
+from kcore.spark.jobs.watch import WatchRun
 from kcore.spark.watch.tables import DDLS, EVENTS
 from kcore.spark.watch.watch import Watch, WatchOptions
 
@@ -94,8 +95,8 @@ for stop in (400, None):
     for kind, out in (("parquet", f"{folder}/parquet"), (form, place)):
         options = WatchOptions(once=True, form=kind, checkpoint=f"{folder}/checkpoint-{kind}")
         watch = Watch(spark, str(events), out, options)
-        for query in watch.start():
-            query.awaitTermination()
+        with WatchRun(watch) as stream:
+            stream.wait(None)
         if stop is None:
             watch.report(4_000_000_000_000)
         tables = watch.tables

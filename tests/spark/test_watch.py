@@ -19,7 +19,7 @@ from kcore.spark.export.exporter import export
 from kcore.spark.frames.views import register_views
 from kcore.spark.jobs.rebuild import rebuild
 from kcore.spark.jobs.submit import main
-from kcore.spark.jobs.watch import cause_in
+from kcore.spark.jobs.watch import WatchRun, cause_in
 from kcore.spark.state.table_batches import rows_batch
 from kcore.spark.state.table_schemas import TABLES
 from kcore.spark.timeline.event_kinds import EVENT_KINDS
@@ -42,8 +42,8 @@ def rows_of(frame: Any, columns: list[str]) -> list[str]:
 def run_once(spark: Any, events: Path, out: Path, **options: Any) -> Watch:
     """Runs a stream to the end of the present content."""
     watch = Watch(spark, str(events), out, WatchOptions(once=True, **options))
-    for query in watch.start():
-        query.awaitTermination()
+    with WatchRun(watch) as stream:
+        assert not stream.wait(None)
     return watch
 
 

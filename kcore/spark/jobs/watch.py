@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from kcore.errors import ConfigError, KcoreError
 from kcore.printable import clean
@@ -137,32 +137,54 @@ def run(options: argparse.Namespace) -> int:
     with session(options, "watch") as spark:
         prepare(spark, set(parse_settings(options.conf)))
         watch = Watch(spark, source, options.out, watch_options)
-        queries, failures = watch.start(), 0
-        try:
-            while True:
-                try:
-                    running = wait(queries, None if watch_options.once else watch_options.trigger_ms / 1000)
-                except WorkerStartError as error:
-                    failures += 1
-                    if failures > RESTARTS:
-                        raise
-                    print(f"kcore: {error}: starting the stream again", file=sys.stderr, flush=True)
-                    stop(queries)
-                    queries = watch.start()
-                    continue
-                failures = 0
+        with WatchRun(watch) as stream:
+            running = True
+            while running:
+                running = stream.wait(None if watch_options.once else watch_options.trigger_ms / 1000)
                 for alert in watch.report(time.time_ns() // 1_000_000):
                     print(clean(f"{alert['kind']}: {alert['subject']}: {alert['detail']}"), flush=True)
-                if not running:
-                    return 0
-        finally:
-            stop(queries)
+    return 0
 
 
-def stop(queries: list[StreamingQuery]) -> None:
-    """Stops queries, also those that have ended."""
-    for query in queries:
-        query.stop()
+class WatchRun:
+    """The running queries of a stream, which start again after the late start of a Python worker.
+
+    Args:
+        watch: the stream. Its queries start with this object and stop at the end of its `with` block.
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._queries = watch.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        for query in self._queries:
+            query.stop()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Waits until the queries end, or for a time; returns True if one of them still runs.
+
+        Args:
+            timeout_s: the time, or None for no limit.
+
+        Raises:
+            WorkerStartError: a Python worker started too late, `RESTARTS` times after the first.
+            KcoreError: a query failed.
+        """
+        for _ in range(RESTARTS):
+            try:
+                return wait(self._queries, timeout_s)
+            except WorkerStartError as error:
+                print(f"kcore: {error}: starting the stream again", file=sys.stderr, flush=True)
+                self._stop()
+                self._queries = self._watch.start()
+        return wait(self._queries, timeout_s)
 
 
 def wait(queries: list[StreamingQuery], timeout_s: float | None) -> bool:
