@@ -39,7 +39,7 @@ except ImportError:  # no build of the extension: declarations are still readabl
     from kcore.protocol import pure as frames  # type: ignore[no-redef]
     from kcore.protocol.pure import ARRAY, STRUCT, WIRE_KINDS, FieldSpec, Schema  # type: ignore[assignment]
 
-R = TypeVar("R")
+R = TypeVar("R", covariant=True)  # noqa: PLC0105 - the name is part of many signatures
 
 MAX_VERSION: Final = 32767
 """The upper bound of an open version range: versions are an int16 on the wire."""

@@ -82,6 +82,7 @@ def use_a_cluster() -> None:
         described = node.groups.describe(["g"])["g"]
         if not isinstance(described, KafkaError):
             assert_type(described.state, str)
+        print(node.send(HeartbeatRequest(group_id="g")))  # an argument of type object
         response = node.send(HeartbeatRequest(group_id="g"))
         assert_type(response, HeartbeatResponse)
 
