@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kcore.errors import KafkaError
@@ -66,7 +66,11 @@ def described_group(group_id: str, kind: str, row: Any) -> GroupDescription:
         return GroupDescription(
             group_id, kind, row.group_state, members, assignor=row.protocol_data, protocol_type=row.protocol_type
         )
-    members = tuple(_streams_member(each) if kind == "streams" else _epoch_member(each) for each in row.members)
+    if kind == "streams":
+        sources = _sources(row.topology)
+        members = tuple(_streams_member(each, sources) for each in row.members)
+    else:
+        members = tuple(map(_epoch_member, row.members))
     return GroupDescription(
         group_id,
         kind,
@@ -153,17 +157,34 @@ def _tasks(assignment: Any) -> Tasks:
     return Tasks(listed(assignment.active_tasks), listed(assignment.standby_tasks), listed(assignment.warmup_tasks))
 
 
-def _streams_member(row: Any) -> MemberDescription:
-    assigned = _tasks(row.assignment)
+def _sources(topology: Any) -> dict[str, list[str]]:
+    """Returns the topics that the tasks of each subtopology read."""
+    subtopologies = topology.subtopologies or () if topology is not None else ()
+    return {
+        each.subtopology_id: [*each.source_topics, *(topic.name for topic in each.repartition_source_topics)]
+        for each in subtopologies
+    }
+
+
+def _read_by(tasks: Iterable[tuple[str, int]], sources: Mapping[str, list[str]]) -> tuple[TopicPartition, ...]:
+    return tuple(
+        sorted({TopicPartition(topic, n) for subtopology_id, n in tasks for topic in sources.get(subtopology_id, ())})
+    )
+
+
+def _streams_member(row: Any, sources: Mapping[str, list[str]]) -> MemberDescription:
+    assigned, target = _tasks(row.assignment), _tasks(row.target_assignment)
     return MemberDescription(
         row.member_id,
         row.instance_id,
         row.client_id,
         row.client_host,
         epoch=row.member_epoch,
+        assignment=_read_by(assigned.active, sources),
+        target=_read_by(target.active, sources),
         rack=row.rack_id,
         tasks=assigned.active,
         assigned_tasks=assigned,
-        target_tasks=_tasks(row.target_assignment),
+        target_tasks=target,
         topology_epoch=row.topology_epoch,
     )

@@ -271,7 +271,8 @@ class MemberDescription:
         client_id: the client's id.
         host: the client's address.
         epoch: its member epoch; -1 in a classic group.
-        assignment: the partitions that it owns.
+        assignment: the partitions that it owns. A streams member owns the partitions with the numbers of its active
+            tasks, in all topics that these tasks read; a topic may have fewer partitions than there are tasks.
         target: the partitions that it will own after the rebalance; equal to `assignment` in a classic group.
         topics: the names that it subscribes to.
         pattern: the regular expression that it subscribes to, or None.

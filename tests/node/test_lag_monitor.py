@@ -11,6 +11,12 @@ from typing import Any
 import pytest
 
 import kcore
+from kcore.protocol.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    Subtopology,
+    TopicInfo,
+    Topology,
+)
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "lag_monitor.py"
@@ -68,6 +74,34 @@ def test_a_group_that_never_commits_is_behind(node: kcore.Node, name: str, monit
         assert node.group(f"{name}-member").lag() == {}
         row = next(row for row in monitor.measure(node) if row.group_id == f"{name}-member")
     assert (row.lag, row.worst) == (7, kcore.TopicPartition(name, 0))
+
+
+def test_tasks_that_never_commit_are_behind(monitor: Any) -> None:
+    """A streams member owns the partitions of its tasks' source and repartition topics."""
+    settings = {"group.streams.initial.rebalance.delay.ms": "0", "group.streams.assignment.interval.ms": "0"}
+    count = Subtopology(subtopology_id="0", source_topics=["words"], repartition_sink_topics=["words-by-key"])
+    total = Subtopology(subtopology_id="1", repartition_source_topics=[TopicInfo(name="words-by-key", partitions=1)])
+    with kcore.open(config=settings) as node:
+        prepare(node, "words")
+        node.topics.create("words-by-key", 1).append("by-key")
+        join = StreamsGroupHeartbeatRequest(
+            group_id="counters",
+            member_id="m",
+            process_id="p",
+            rebalance_timeout_ms=60_000,
+            topology=Topology(subtopologies=[count, total]),
+            active_tasks=[],
+            standby_tasks=[],
+            warmup_tasks=[],
+        )
+        response = node.send(join)
+        assert (response.error_code, len(response.active_tasks or ())) == (0, 2)
+        (member,) = node.group("counters").describe().members
+        row = next(row for row in monitor.measure(node) if row.group_id == "counters")
+    owned = tuple(kcore.TopicPartition(*each) for each in (("words", 0), ("words", 1), ("words-by-key", 0)))
+    assert member.tasks == (("0", 0), ("0", 1), ("1", 0))
+    assert member.assignment == member.target == owned
+    assert (row.type, row.lag, row.worst) == ("streams", 8, owned[0])
 
 
 @pytest.mark.parametrize(
