@@ -9,14 +9,13 @@ from typing import Any, TypeVar
 from kcore.client.aio.receive_buffer import MAX_FRAME_BYTES
 from kcore.client.sasl import MECHANISMS
 from kcore.client.security import ClientSecurity
-from kcore.errors import ConnectionClosedError
+from kcore.errors import AuthenticationError, ConnectionClosedError
 from kcore.protocol.api_keys import ApiKey, response_class, response_header_version
 from kcore.protocol.error_codes import code_name
 from kcore.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kcore.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kcore.protocol.schema import Request
-from kcore.security.mechanism import AuthenticationError
 from kcore.version import VERSION
 from kcore_ext.codec.frames import encode_request
 

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Callable, Generator
 from typing import Final
 
-from kcore.security.mechanism import AuthenticationError
+from kcore.errors import AuthenticationError
 from kcore.security.scram import MIN_ITERATIONS, ScramMechanism
 
 Exchange = Generator[bytes, bytes, None]

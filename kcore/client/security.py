@@ -63,8 +63,8 @@ class ClientSecurity:
         Raises:
             ConfigError: a setting is unknown, invalid or missing, or a file cannot be read.
         """
-        for name in settings:
-            if name.startswith(_PREFIXES) and name not in NAMES:
+        for name in settings:  # names with underscores are those of kafka-python and aiokafka
+            if name.replace("_", ".").startswith(_PREFIXES) and name not in NAMES:
                 raise ConfigError(f"unknown setting {name}; valid: {', '.join(NAMES)}")
         for name in ("ssl.truststore.type", "ssl.keystore.type"):
             if settings.get(name, "PEM").upper() != "PEM":
@@ -111,7 +111,8 @@ def _context(settings: Mapping[str, str]) -> ssl.SSLContext:
         if certificate:
             context.load_cert_chain(certificate, settings.get("ssl.key.location"), settings.get("ssl.key.password", ""))
     except (OSError, ValueError) as error:  # ssl's own errors are OSErrors
-        raise ConfigError(f"TLS: {authorities or ''} {certificate or ''} cannot be used: {error}") from error
+        files = " and ".join(filter(None, (authorities, certificate))) or "the authorities"
+        raise ConfigError(f"TLS: {files} cannot be used: {error}") from error
     if settings.get("ssl.endpoint.identification.algorithm", "https").lower() in ("", "none"):
         context.check_hostname = False
     return context

@@ -204,6 +204,22 @@ class ConnectionClosedError(KcoreError, ConnectionError):
     """The server closed the connection without a response, or is unreachable. It is a `ConnectionError`, too."""
 
 
+class AuthenticationError(KcoreError):
+    """A client or a server failed to authenticate.
+
+    The text may be sent to the peer and logged: it must not contain any part of a token, nor reveal whether a user
+    exists.
+
+    Args:
+        text: the text for the peer and the log.
+        reason: a more precise reason, for the log only; it must not contain any part of a token either.
+    """
+
+    def __init__(self, text: str, reason: str = "") -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
 class CommitFailedError(KcoreError):
     """A member's commit was refused because the member has left the group, was fenced, or lost its partitions.
 

@@ -9,22 +9,6 @@ from typing import ClassVar
 from kcore.errors import KcoreError
 
 
-class AuthenticationError(KcoreError):
-    """A peer failed to authenticate.
-
-    The text may be sent to the peer and logged: it must not contain any part of a token, nor reveal whether a user
-    exists.
-
-    Args:
-        text: the text for the peer and the log.
-        reason: a more precise reason, for the log only; it must not contain any part of a token either.
-    """
-
-    def __init__(self, text: str, reason: str = "") -> None:
-        super().__init__(text)
-        self.reason = reason
-
-
 class PostponedError(KcoreError):
     """A token cannot be evaluated yet, because the evaluation would wait for another thread.
 

@@ -10,8 +10,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Final, NamedTuple
 
+from kcore.errors import AuthenticationError
 from kcore.process_logging import limited_logger
-from kcore.security.mechanism import AuthenticationError, Mechanism, PostponedError
+from kcore.security.mechanism import Mechanism, PostponedError
 
 logger = limited_logger(__name__)
 

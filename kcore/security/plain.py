@@ -10,8 +10,9 @@ import hmac
 from collections.abc import Mapping
 from typing import ClassVar
 
+from kcore.errors import AuthenticationError
 from kcore.security.decoys import Decoys
-from kcore.security.mechanism import AuthenticationError, Mechanism
+from kcore.security.mechanism import Mechanism
 from kcore.security.scram import Credentials, ScramMechanism
 
 

@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import Enum
 
+from kcore.errors import AuthenticationError
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.sasl_handshake import SaslHandshakeResponse
-from kcore.security.mechanism import AuthenticationError, Mechanism
+from kcore.security.mechanism import Mechanism
 from kcore.security.principal import ANONYMOUS, user_principal
 
 MIN_REAUTHENTICATION_INTERVAL_MS = 1_000

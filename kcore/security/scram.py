@@ -22,7 +22,8 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
-from kcore.security.mechanism import AuthenticationError, Mechanism
+from kcore.errors import AuthenticationError
+from kcore.security.mechanism import Mechanism
 
 if TYPE_CHECKING:
     from kcore.security.decoys import Decoys

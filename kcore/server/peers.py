@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kcore.client.aio.connection import AsyncConnection
-from kcore.errors import KafkaError, KcoreError
+from kcore.errors import AuthenticationError, KafkaError, KcoreError
 from kcore.process_logging import log_failure
 from kcore.runtime.peers import NODE_PREFIX, REQUEST_TIMEOUT_MS
-from kcore.security.mechanism import AuthenticationError
 
 if TYPE_CHECKING:
     from kcore.client.security import ClientSecurity

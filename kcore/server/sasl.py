@@ -7,11 +7,11 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kcore.errors import AuthenticationError
 from kcore.process_logging import fields
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
-from kcore.security.mechanism import AuthenticationError
 from kcore.security.sasl import SaslState
 from kcore.server import login_queue, unauthenticated
 from kcore.server.dispatch import RefusedError

@@ -86,4 +86,4 @@ async def test_a_server_that_stays_unreachable_is_logged_once(caplog: pytest.Log
                     await cluster.metadata([])
         await cluster.close()
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line.startswith(f"client: cannot connect to 127.0.0.1:{port}, trying again: ")
+    assert line.startswith(f"client: cannot connect to 127.0.0.1:{port}, trying again: [Errno ")

@@ -12,10 +12,9 @@ import kcore
 from kcore.cli import main
 from kcore.client import ClientSecurity, Connection, ConnectionClosedError
 from kcore.client.sasl import scram
-from kcore.errors import ConfigError, KcoreError
+from kcore.errors import AuthenticationError, ConfigError, KcoreError
 from kcore.node.types import OffsetAndMetadata
 from kcore.protocol.messages.list_groups import ListGroupsRequest
-from kcore.security.mechanism import AuthenticationError
 from kcore.security.scram import ScramMechanism
 from tests.kit import wait_until
 from tests.security.secure import PASSWORD, USER, Secure
@@ -114,6 +113,39 @@ def test_a_client_without_tls_is_reported_at_both_ends(secure: Secure, listener:
 
 
 @pytest.mark.parametrize(
+    ("listener", "protocol", "missing"),
+    [
+        ("SSL", "PLAINTEXT", "TLS or a password"),
+        ("SASL_SSL", "PLAINTEXT", "TLS or a password"),
+        ("SASL_PLAINTEXT", "PLAINTEXT", "TLS or a password"),
+        ("SASL_SSL", "SSL", "a password"),
+    ],
+)
+def test_a_node_without_the_required_protection_is_told_the_setting(
+    secure: Secure, listener: str, protocol: str, missing: str
+) -> None:
+    security = {"security.protocol": protocol, "ssl.truststore.location": str(secure.authority)}
+    with (
+        pytest.raises(ConnectionClosedError) as refused,
+        kcore.connect(secure.bootstrap(listener), security=security, call_timeout=0.2) as node,
+    ):
+        node.cluster_id()
+    assert str(refused.value) == (
+        f"{secure.bootstrap(listener)}: the server closed the connection; if its listener requires {missing}, "
+        "set security.protocol in `security`, or in the file of --command-config"
+    )
+
+
+def test_a_node_that_does_not_trust_the_server_is_told_the_setting(secure: Secure) -> None:
+    bootstrap = secure.bootstrap("SSL")
+    with pytest.raises(ConnectionClosedError) as refused:
+        kcore.connect(bootstrap, security={"security.protocol": "SSL"})
+    text = str(refused.value)
+    assert text.startswith(f"cannot connect to {bootstrap}: [SSL: CERTIFICATE_VERIFY_FAILED] ")
+    assert text.endswith("; ssl.truststore.location names the authorities that the client trusts")
+
+
+@pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"security.protocol": "TLS"}, "security.protocol=TLS; valid: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
@@ -122,7 +154,9 @@ def test_a_client_without_tls_is_reported_at_both_ends(secure: Secure, listener:
         ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}, "SASL needs sasl.username"),
         ({"ssl.truststore.password": "x"}, "unknown setting ssl.truststore.password"),
         ({"security.protocol": "SSL", "ssl.truststore.type": "JKS"}, "only PEM is supported"),
-        ({"security.protocol": "SSL", "ssl.truststore.location": "/none.pem"}, "TLS: /none.pem"),
+        ({"security.protocol": "SSL", "ssl.truststore.location": "/none.pem"}, "TLS: /none.pem cannot be used"),
+        ({"security_protocol": "SSL"}, "unknown setting security_protocol; valid: security.protocol, "),
+        ({"sasl_plain_username": "x"}, "unknown setting sasl_plain_username; valid: security.protocol, "),
     ],
 )
 def test_wrong_settings_are_named(settings: dict[str, str], message: str) -> None:

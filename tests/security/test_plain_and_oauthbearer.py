@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcore.config.jaas import PLAIN_MODULE
+from kcore.errors import AuthenticationError
 from kcore.security.decoys import Decoys
-from kcore.security.mechanism import AuthenticationError
 from kcore.security.oauthbearer import OAuthBearer, OAuthIdentity
 from kcore.security.oauthbearer import _split as split
 from kcore.security.plain import Plain, PlainOfSettings

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kcore.errors import AuthenticationError
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.messages.sasl_handshake import SaslHandshakeResponse
-from kcore.security.mechanism import AuthenticationError, Mechanism
+from kcore.security.mechanism import Mechanism
 from kcore.security.sasl import EXPECTED, TRANSITIONS, SaslExchange, SaslState
 
 NOW_MS, WALL_MS = 1_000_000, 1_700_000_000_000

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kcore.errors import AuthenticationError
 from kcore.security.decoys import Decoys
-from kcore.security.mechanism import AuthenticationError
 from kcore.security.scram import ScramCredential, ScramMechanism, ScramServer, ScramSha256, ScramSha512
 from tests.security.exchange import SALT, Users, scram_client
 

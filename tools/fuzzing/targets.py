@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kcore.clock import ManualClock
 from kcore.config.node import Config
 from kcore.engine import Engine
-from kcore.errors import KcoreError
+from kcore.errors import AuthenticationError, KcoreError
 from kcore.log import MemoryLogEngine
 from kcore.protocol import DecodeError
 from kcore.protocol.api_keys import ApiKey, request_class, response_class
@@ -39,7 +39,6 @@ from kcore.protocol.records import (
 from kcore.protocol.records.metadata import MetadataRecord, decode_metadata_record, encode_metadata_record
 from kcore.runtime import Pending, RequestContext
 from kcore.security.decoys import Decoys
-from kcore.security.mechanism import AuthenticationError
 from kcore.security.plain import Plain
 from kcore.security.scram import ScramCredential, ScramMechanism, ScramSha256, ScramSha512
 from kcore.server.dispatch import Dispatch, RefusedError

@@ -462,7 +462,8 @@ class _UnreachableBrokers:
             self._warn_at_s[address] = now_s
         elif now_s >= warn_at_s:
             self._warn_at_s[address] = now_s + WARN_INTERVAL_S
-            logger.warning("client: cannot connect to %s:%d, trying again: %s", *address, error)
+            cause = str(error).removeprefix(f"cannot connect to {broker.host}:{broker.port}: ")
+            logger.warning("client: cannot connect to %s:%d, trying again: %s", *address, cause)
 
     def reached(self, broker: Broker) -> None:
         """Forgets the failures of a broker."""

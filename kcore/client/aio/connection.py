@@ -21,14 +21,13 @@ from kcore.client.connection import (
 )
 from kcore.client.sasl import MECHANISMS
 from kcore.client.security import ClientSecurity
-from kcore.errors import ConnectionClosedError, KafkaError
+from kcore.errors import AuthenticationError, ConnectionClosedError, KafkaError
 from kcore.protocol.api_keys import ApiKey, response_class, response_header_version
 from kcore.protocol.error_codes import ErrorCode, code_name
 from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kcore.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kcore.protocol.schema import Request
-from kcore.security.mechanism import AuthenticationError
 from kcore_ext.codec.frames import encode_request
 from kcore_ext.codec.read import decode_with_views
 
@@ -96,6 +95,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._error: Exception | None = None
         self._full = False  # True while the socket's buffer is full
         self._writers: list[asyncio.Future[None]] = []  # the callers that wait for room in the buffer, in order
+        self._missing = ""  # the protection that the server may require, and that the client does not use
         self.versions: dict[int, tuple[int, int]] = {}
         self.features: dict[str, int] = {}
 
@@ -118,13 +118,17 @@ class AsyncConnection(asyncio.BufferedProtocol):
                 )
         except TimeoutError:
             raise ConnectionClosedError(f"cannot connect to {host}:{port} within {timeout_s:g} s") from None
-        except (OverflowError, ValueError) as error:  # a broker's response had an invalid address
-            raise ConnectionClosedError(f"cannot connect to {host!r}:{port}: {error}") from error
         except OSError as error:
             cause = str(error) or type(error).__name__
+            if hasattr(error, "verify_message"):
+                cause += "; ssl.truststore.location names the authorities that the client trusts"
             if tls is not None and isinstance(error, ConnectionResetError):
                 cause = "the server closed the connection during the TLS handshake; its listener may not use TLS"
             raise ConnectionClosedError(f"cannot connect to {host}:{port}: {cause}") from error
+        except (OverflowError, ValueError) as error:  # a broker's response had an invalid address
+            raise ConnectionClosedError(f"cannot connect to {host!r}:{port}: {error}") from error
+        if security is None or not security.mechanism:
+            self._missing = "TLS or a password" if tls is None else "a password"
         try:
             if security is not None and security.mechanism:
                 await self._authenticate(security, timeout_s)
@@ -321,6 +325,10 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Fails the requests that wait for a response."""
         reason = "the server closed the connection" if exc is None else f"the connection broke: {exc}"
+        # A listener with SASL responds to the first request, ApiVersions, and to no other one before the login.
+        if self._missing and self._waiting and next(iter(self._waiting)) <= 2:
+            setting = "set security.protocol in `security`, or in the file of --command-config"
+            reason += f"; if its listener requires {self._missing}, {setting}"
         self._close(ConnectionClosedError(f"{self._host}:{self._port}: {reason}"))
 
     def pause_writing(self) -> None:
