@@ -82,7 +82,6 @@ def use_a_cluster() -> None:
         described = node.groups.describe(["g"])["g"]
         if not isinstance(described, KafkaError):
             assert_type(described.state, str)
-        print(node.send(HeartbeatRequest(group_id="g")))  # an argument of type object
         response = node.send(HeartbeatRequest(group_id="g"))
         assert_type(response, HeartbeatResponse)
 
@@ -152,3 +151,7 @@ def make_mistakes(node: kcore.EmbeddedNode) -> None:
     node.topcis  # type: ignore[attr-defined]  # noqa: B018
     node.topics.create("jobs", partitons=4)  # type: ignore[call-arg]
     node.group("g").join("jobs", on_assigned=1)  # type: ignore[arg-type]
+
+
+async def print_a_response(node: kcore.AsyncNode) -> None:
+    print(await node.send(HeartbeatRequest(group_id="g")))  # the parameter has the type object
