@@ -29,12 +29,12 @@ class EvenOdd:
         for member in sorted(members, key=lambda member: member.member_id):
             for topic in member.topics:
                 readers.setdefault(topic, []).append(member.member_id)
-        found: dict[str, dict[str | bytes, list[int]]] = {}
+        assigned: dict[str, dict[str | bytes, list[int]]] = {}
         for topic, ids in readers.items():
             for partition in range(topics.get(topic, 0)):
                 owner = ids[-1 if partition % 2 else 0]
-                found.setdefault(owner, {}).setdefault(topic, []).append(partition)
-        return found
+                assigned.setdefault(owner, {}).setdefault(topic, []).append(partition)
+        return assigned
 
 
 def main() -> None:
@@ -60,9 +60,9 @@ def main() -> None:
     second = cooperative.assign(owned, topics, first)
     print("cooperative-sticky:", len(first.withheld), "withheld, then", {m: a.size for m, a in second.items()})
 
-    # Loads the assignor by one line of configuration, as in group.consumer.assignors.
-    found = load_all("uniform,__main__:EvenOdd", "consumer")
-    print("own:", found["even-odd"].assign(members, topics).sizes())
+    # Loads the assignor by the text of a setting, such as group.consumer.assignors.
+    assignors = load_all("uniform,__main__:EvenOdd", "consumer")
+    print("user-defined:", assignors["even-odd"].assign(members, topics).sizes())
 
     # A simulation: 10,000 members, 1,000,000 partitions, one more member joins.
     group, grown = arrays.Group(np.full(100, 10_000), 9_999), arrays.Group(np.full(100, 10_000), 10_000)

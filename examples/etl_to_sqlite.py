@@ -22,7 +22,7 @@ LIMIT_S = 60.0
 
 
 class StepError(Exception):
-    """A fault of this example's own."""
+    """A failure that the example causes."""
 
 
 def square(node: kcore.Node, source: str, target: str, fail_after: int | None = None) -> None:
@@ -37,7 +37,7 @@ def square(node: kcore.Node, source: str, target: str, fail_after: int | None = 
     copied = 0
     group = node.group(f"{source}-squares")
     with node.transaction(f"{source}-squares"):
-        pass  # aborts a transaction that a killed predecessor left open: until then, its offsets are not readable
+        pass  # aborts the open transaction of a killed predecessor, which delays reads of the committed offsets
     with group.consume([source], auto_commit=None, max_records=25) as consumer:
         until_s = time.monotonic() + LIMIT_S
         while sum(each.offset for each in group.committed().values()) < COUNT and time.monotonic() < until_s:

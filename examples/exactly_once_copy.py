@@ -27,16 +27,16 @@ SOURCE, SINK = "orders", "orders-checked"
 GROUP = TRANSACTIONAL_ID = "order-checker"
 PARTITIONS = 4
 BATCH = 50
-PATIENCE_S = 60.0
-CALL_S = 4.0  # time limit of one client call; afterwards the copier starts over
+TIME_LIMIT_S = 60.0
+CALL_S = 4.0  # time limit of one client call, after which the copier starts again
 
 CLIENT = {
     # The server or the copier may be killed at any moment: retry soon.
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 100,
     "retry.backoff.ms": 20,
-    # librdkafka 2.16 discards broker addresses while no broker responds, and may then wait forever for a discarded one.
-    # The address does not change here.
+    # While no broker responds, librdkafka 2.16 discards broker addresses, and may then wait without end for a discarded
+    # address. The address does not change here.
     "metadata.recovery.strategy": "none",
     "log_level": 0,
 }
@@ -51,7 +51,7 @@ def transform(value: bytes) -> bytes:
 
 def copy(bootstrap: str) -> None:
     """Copies until it is killed; prints the number of records after each commit."""
-    taken: list[object] = []  # partitions revoked from the consumer since the last batch
+    revoked: list[object] = []  # partitions revoked from the consumer since the last batch
     while True:
         consumer = Consumer(
             CLIENT
@@ -70,22 +70,22 @@ def copy(bootstrap: str) -> None:
         )
         try:
             producer.init_transactions(CALL_S)
-            consumer.subscribe([SOURCE], on_revoke=lambda _, parts: taken.extend(parts))
+            consumer.subscribe([SOURCE], on_revoke=lambda _, parts: revoked.extend(parts))
             while True:
-                copy_batch(consumer, producer, taken)
+                copy_batch(consumer, producer, revoked)
         except KafkaException as error:
             # The producer is fenced, or its transaction timed out: start again from the committed offsets.
             print(f"again: {error}", file=sys.stderr, flush=True)
             consumer.close()
 
 
-def copy_batch(consumer: Consumer, producer: Producer, taken: list[object]) -> None:
+def copy_batch(consumer: Consumer, producer: Producer, revoked: list[object]) -> None:
     """Copies one batch in one transaction."""
     messages = [message for message in consumer.consume(BATCH, 0.1) if not message.error()]
-    if taken:
+    if revoked:
         # A rebalance revoked some of these partitions: their records will be delivered again from the committed
         # offsets.
-        taken.clear()
+        revoked.clear()
         rewind(consumer)
         return
     if not messages:
@@ -121,9 +121,9 @@ def end(operation: Callable[[float], None]) -> None:
 
 def rewind(consumer: Consumer) -> None:
     """Seeks back to the committed offsets."""
-    for place in consumer.committed(consumer.assignment(), CALL_S):
-        place.offset = max(place.offset, 0)
-        consumer.seek(place)
+    for partition in consumer.committed(consumer.assignment(), CALL_S):
+        partition.offset = max(partition.offset, 0)
+        consumer.seek(partition)
 
 
 # ---- the demonstration
@@ -154,7 +154,7 @@ class Copier:
             self.copied += int(line)
 
     def has(self, records: int) -> bool:
-        """Returns True if it has copied this number of records."""
+        """Returns True if the copier has copied this number of records."""
         assert self._process.poll() is None, "the copier ended by itself"
         return self.copied >= records
 
@@ -192,7 +192,7 @@ def read_committed(bootstrap: str, topic: str) -> Iterator[tuple[int, bytes]]:
     )
     consumer.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])
     at_end: set[int] = set()
-    deadline_s = time.monotonic() + PATIENCE_S
+    deadline_s = time.monotonic() + TIME_LIMIT_S
     while len(at_end) < PARTITIONS:
         assert time.monotonic() < deadline_s, "the sink cannot be read"
         for message in consumer.consume(1000, 0.2):
@@ -210,10 +210,10 @@ def all_committed(consumer: Consumer, records: int) -> bool:
         partitions = consumer.committed([TopicPartition(SOURCE, index) for index in range(PARTITIONS)], 10)
     except KafkaException:
         return False
-    return sum(max(place.offset, 0) for place in partitions) == records
+    return sum(max(partition.offset, 0) for partition in partitions) == records
 
 
-def demonstrate(records: int, rounds: int, seed: int, data: Path, say: Callable[[str], None] = print) -> None:
+def demonstrate(records: int, rounds: int, seed: int, data: Path, report: Callable[[str], None] = print) -> None:
     """Kills the server or the copier `rounds` times while `records` are copied, and checks the result.
 
     Raises:
@@ -234,28 +234,28 @@ def demonstrate(records: int, rounds: int, seed: int, data: Path, say: Callable[
                 if number % 3 == 2:
                     copier.kill()
                     copier.start()
-                    say(f"{copier.copied} copied: killed the copier")
+                    report(f"{copier.copied} copied: killed the copier")
                 else:
                     server.kill()
                     server.start()
-                    say(f"{copier.copied} copied: killed the server, recovered {server.recovered}")
+                    report(f"{copier.copied} copied: killed the server, recovered {server.recovered}")
             group = Consumer(CLIENT | {"bootstrap.servers": server.bootstrap, "group.id": GROUP})
             wait_for(lambda: all_committed(group, records), "all records are copied")
             group.close()
         finally:
             copier.kill()
-        found = list(read_committed(server.bootstrap, SINK))
+        copied = list(read_committed(server.bootstrap, SINK))
     for index in range(PARTITIONS):
-        values = [value for partition, value in found if partition == index]
-        wanted = [transform(str(number).encode()) for number in range(index, records, PARTITIONS)]
-        assert values == wanted, f"partition {index}: {len(values)} records, {len(wanted)} wanted"
-    say(f"{len(found)} records, each once")
+        values = [value for partition, value in copied if partition == index]
+        expected = [transform(str(number).encode()) for number in range(index, records, PARTITIONS)]
+        assert values == expected, f"partition {index}: {len(values)} records, {len(expected)} expected"
+    report(f"{len(copied)} records, each once")
 
 
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
+def wait_for(condition: Callable[[], bool], description: str) -> None:
+    deadline_s = time.monotonic() + TIME_LIMIT_S
     while not condition():
-        assert time.monotonic() < deadline_s, f"it took too long until {what}"
+        assert time.monotonic() < deadline_s, f"it took too long until {description}"
         time.sleep(0.01)
 
 

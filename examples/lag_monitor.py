@@ -3,12 +3,12 @@
     python examples/lag_monitor.py                                on an engine in this process, with groups of its own
     python examples/lag_monitor.py HOST:PORT [INTERVAL] [COUNT]   on kcore serve, Apache Kafka or another cluster
 
-Partitions that a member owns without a committed offset count from their first record: a group that never commits is
-not shown as caught up. A consumer with another `reset` than "earliest" may have less to do.
+If a member owns a partition without a committed offset, the lag includes all records of the partition. So a group that
+never commits does not look caught up. A consumer with another `reset` than "earliest" may have fewer records to read.
 
-It measures COUNT times (by default endlessly), every INTERVAL seconds (by default 5). From the second time on, it knows
-how fast each group's lag shrinks. The exit status is 1 if a group is behind at the end, so that a script can wait for
-all groups to catch up.
+The monitor measures COUNT times (by default endlessly), every INTERVAL seconds (by default 5). From the second time on,
+it also estimates the time to catch up. The exit status is 1 if a group is behind at the end, so that a script can wait
+for all groups to catch up.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def uncommitted(
 ) -> set[kcore.TopicPartition]:
     """Returns the partitions that members own without a committed offset."""
     if isinstance(group, KafkaError):
-        return set()  # for example, it was deleted since it was listed
+        return set()  # for example, the group was deleted since it was listed
     return {partition for member in group.members for partition in member.assignment}.difference(committed)
 
 

@@ -31,7 +31,7 @@ def join(engine: kcore.EmbeddedNode, name: str, member_id: str = "") -> Pending:
     return join(engine, name, response.member_id)
 
 
-def beat(engine: kcore.EmbeddedNode, member: JoinGroupResponse) -> ErrorCode:
+def heartbeat(engine: kcore.EmbeddedNode, member: JoinGroupResponse) -> ErrorCode:
     response = engine.send(
         HeartbeatRequest(group_id="workers", generation_id=member.generation_id, member_id=member.member_id)
     )
@@ -44,12 +44,12 @@ def main() -> None:
         joins = [join(engine, "alice"), join(engine, "bob")]
         engine.advance(6_000)  # twice group.initial.rebalance.delay.ms, because a member joined in the first period
         alice, bob = (pending.response for pending in joins)
-        print(f"generation {alice.generation_id}: {alice.leader.split('-')[0]} leads, both are in")
+        print(f"generation {alice.generation_id}: {alice.leader.split('-')[0]} leads, both are members")
 
         for _ in range(4):  # alice sends a heartbeat every 15 s, bob sends none
             engine.advance(15_000)
-            print(f"after {clock.monotonic_ms() // 1000:3} s alice hears {beat(engine, alice).name}")
-        print(f"bob hears {beat(engine, bob).name}")
+            print(f"after {clock.monotonic_ms() // 1000:3} s alice gets {heartbeat(engine, alice).name}")
+        print(f"bob gets {heartbeat(engine, bob).name}")
 
 
 if __name__ == "__main__":

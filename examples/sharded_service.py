@@ -63,7 +63,7 @@ class Store:
 
 
 class Worker:
-    """A worker with an event loop in a thread of its own, so that it can freeze alone."""
+    """A worker with an event loop in a separate thread, so that it can freeze alone."""
 
     def __init__(self, bootstrap: str, name: str, store: Store) -> None:
         self.name = name
@@ -105,19 +105,19 @@ class Worker:
 
     def _write_all(self) -> None:
         owned = dict(self.fences)
-        if self.freeze_s:  # the whole process stands still: no heartbeats, no events
+        if self.freeze_s:  # stops the event loop, as if the process was paused: no heartbeats, no events
             time.sleep(self.freeze_s)
             self.freeze_s = 0.0
         for shard, fence in owned.items():
             self.refused += not self.store.write(shard, self.name, fence)
 
 
-def until(condition: Any, what: str) -> None:
+def until(condition: Any, description: str) -> None:
     """Waits for a condition of the workers."""
     until_s = time.monotonic() + LIMIT_S
     while not condition():
         if time.monotonic() > until_s:
-            sys.exit(f"not within {LIMIT_S:g} s: {what}")
+            sys.exit(f"not within {LIMIT_S:g} s: {description}")
         time.sleep(0.02)
 
 

@@ -1,8 +1,8 @@
 """Stateful tasks, like those of Kafka Streams, for Python workers that are members of a streams group.
 
 Workers count the words of a topic with four partitions. A task counts one partition, and its state is the count. Each
-task also has a standby task in another worker, which holds a copy of the state. The coordinator assigns the tasks,
-moves as few of them as possible, and gives the tasks of a lost worker to the workers with the copies. A worker without
+task also has a standby task in another worker, which holds a copy of the state. The coordinator assigns the tasks, and
+moves as few of them as possible. It assigns the tasks of a lost worker to the workers with the copies. A worker without
 a copy restores the state of a task from the changelog, which is a dictionary here.
 
 python examples/stream_tasks.py
@@ -41,10 +41,10 @@ class Worker:
     """A member of the group. A process with several threads would have several members with one process id.
 
     Attributes:
-        state: the state of its tasks, which it keeps when their role changes; Kafka Streams has a directory for it.
-        active: the tasks that it runs.
-        standby: the tasks of other workers whose state it copies.
-        restored: the tasks whose state it restored since the last output.
+        state: task -> state. It stays when the role of the task changes; Kafka Streams keeps it in a directory.
+        active: the tasks that the worker runs.
+        standby: the tasks that other workers run, with copies of the state here.
+        restored: the tasks with a state that was restored since the last output.
     """
 
     def __init__(self, engine: kcore.SyncEngine, changelog: dict[int, int], name: str) -> None:
@@ -72,7 +72,7 @@ class Worker:
                     self.state[task] = self.changelog.get(task, 0)
 
     def join(self) -> None:
-        """Sends the first heartbeat, which carries the topology."""
+        """Sends the first heartbeat, with the topology."""
         self.heartbeat(
             rebalance_timeout_ms=60_000,
             process_id=self.name,
@@ -83,12 +83,12 @@ class Worker:
         )
 
     def report(self) -> None:
-        """Sends a heartbeat with its tasks; the coordinator may give every other task to another worker."""
+        """Sends a heartbeat with the worker's tasks; the coordinator may assign all other tasks to other workers."""
         active, standby = to_heartbeat(self.active), to_heartbeat(self.standby)
         self.heartbeat(active_tasks=active, standby_tasks=standby, warmup_tasks=[])
 
     def leave(self) -> None:
-        """Leaves the group; its tasks are reassigned at once."""
+        """Leaves the group; the coordinator reassigns the tasks at once."""
         self.epoch = -1
         self.heartbeat()
 
@@ -99,7 +99,7 @@ class Worker:
             self.changelog[task] = self.state[task]
 
     def copy(self) -> None:
-        """Copies the state of its standby tasks from the changelog."""
+        """Copies the state of the standby tasks from the changelog."""
         for task in self.standby:
             self.state[task] = self.changelog.get(task, 0)
 

@@ -26,7 +26,7 @@ from kcore.client.virtual_topics import declare_virtual_topic
 from kcore.testing import ServerProcess
 
 TOPIC, GROUP, SHARDS = "accounts", "account-workers", 12
-PATIENCE_S = 60.0
+TIME_LIMIT_S = 60.0
 WORK_S = 0.02
 
 SETTINGS = {
@@ -42,9 +42,9 @@ SETTINGS = {
 
 
 def work(bootstrap: str, worker_id: str) -> None:
-    """Increments the counts of its shards until its input ends; prints the shards it owns and every refused commit.
+    """Increments the counts of the owned shards until the input ends; prints these shards and every refused commit.
 
-    A line of input makes it freeze between reading a shard's count and committing the next one.
+    After a line of input, the worker freezes between reading a shard's count and committing the next one.
     """
     with Connection.to(bootstrap) as connection:
         declare_virtual_topic(connection, TOPIC, SHARDS)  # the first worker creates it
@@ -63,14 +63,14 @@ def work(bootstrap: str, worker_id: str) -> None:
     threading.Thread(target=lambda: ([freezing.set() for _ in sys.stdin], ending.set()), daemon=True).start()
     owned: list[int] | None = None
     while not ending.is_set():
-        consumer.poll(0.02)  # the client detects lost shards and rejoins only here, so a late write stays late
-        mine = consumer.assignment()
-        shards = sorted(part.partition for part in mine)
+        consumer.poll(0.02)  # only here does the client detect lost shards, so a late commit has the old epoch
+        assignment = consumer.assignment()
+        shards = sorted(part.partition for part in assignment)
         if shards != owned:
             owned = shards
-            say(event="owns", shards=shards)
+            print_event(event="owns", shards=shards)
         try:
-            for shard in consumer.committed(mine, timeout=10) if mine else []:
+            for shard in consumer.committed(assignment, timeout=10) if assignment else []:
                 count = max(shard.offset, 0)
                 time.sleep(WORK_S)  # simulates the work on the shard
                 if freezing.is_set():
@@ -78,11 +78,11 @@ def work(bootstrap: str, worker_id: str) -> None:
                     os.kill(os.getpid(), signal.SIGSTOP)
                 consumer.commit(offsets=[TopicPartition(TOPIC, shard.partition, count + 1)], asynchronous=False)
         except KafkaException as error:
-            say(event="refused", reason=error.args[0].name())
+            print_event(event="refused", reason=error.args[0].name())
     consumer.close()
 
 
-def say(**line: object) -> None:
+def print_event(**line: object) -> None:
     """Prints one line of JSON."""
     print(json.dumps(line), flush=True)
 
@@ -91,7 +91,7 @@ def say(**line: object) -> None:
 
 
 class Worker:
-    """The demonstration's view of a worker process."""
+    """A worker process, with the shards and the refused commits that it has printed."""
 
     def __init__(self, bootstrap: str, worker_id: str) -> None:
         self.worker_id = worker_id
@@ -130,15 +130,15 @@ class Worker:
         """Ends the worker cleanly: it leaves its group."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.process.wait(PATIENCE_S)
+        self.process.wait(TIME_LIMIT_S)
 
 
-def wait(condition: Callable[[], bool], what: str) -> None:
+def wait(condition: Callable[[], bool], description: str) -> None:
     """Waits until a condition holds."""
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + TIME_LIMIT_S
     while not condition():
         if time.monotonic() > end:
-            raise SystemExit(f"not within {PATIENCE_S:.0f} s: {what}")
+            raise SystemExit(f"not within {TIME_LIMIT_S:.0f} s: {description}")
         time.sleep(0.02)
 
 
@@ -149,7 +149,8 @@ def share(workers: Sequence[Worker]) -> None:
     def shared() -> bool:
         owned = [worker.shards for worker in workers]
         return (
-            sorted(shard for mine in owned for shard in mine) == list(range(SHARDS)) and min(map(len, owned)) >= fewest
+            sorted(shard for shards in owned for shard in shards) == list(range(SHARDS))
+            and min(map(len, owned)) >= fewest
         )
 
     wait(shared, f"{[worker.worker_id for worker in workers]} share all shards")
@@ -164,15 +165,15 @@ def demonstrate() -> None:
             print("two workers start")
             workers += [Worker(server.bootstrap, "ann"), Worker(server.bootstrap, "bob")]
             share(workers)
-            print("a third one comes: shards move one by one, the others go on")
+            print("a third worker joins: shards move one by one, the others continue")
             workers.append(Worker(server.bootstrap, "cyd"))
             share(workers)
             ann, bob, cyd = workers
-            print("ann freezes for longer than her session: the others take over")
-            had = list(ann.shards)
+            print("ann freezes for longer than her session: the others get her shards")
+            frozen_shards = list(ann.shards)
             ann.freeze()
             share([bob, cyd])
-            print(f"ann goes on where she was, in the middle of shards {had}: her write is refused, and she rejoins")
+            print(f"ann continues in the middle of shards {frozen_shards}: her write is refused, and she rejoins")
             refused = ann.refused
             ann.signal(signal.SIGCONT)
             wait(lambda: ann.refused > refused, "ann's late write is refused")

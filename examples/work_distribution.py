@@ -1,6 +1,6 @@
 """Distributes work without topics: a user-defined protocol type and assignment, with Kafka's rebalancing.
 
-Three workers of one process share ten jobs; one leaves, and the other two take over its jobs. The group protocol
+Three workers of one process share ten jobs. One worker leaves, and the other two get its jobs. The group protocol
 carries opaque bytes: only the workers interpret the leader's assignment.
 
 python examples/work_distribution.py
@@ -45,7 +45,7 @@ class Worker:
                 time.sleep(0.01)  # a worker joined too late for this generation: its join starts the next one
 
     def _share(self) -> dict[str, Any] | None:
-        """Returns the assignment of one generation; None if the next one has already begun."""
+        """Returns the assignment of one generation; None if the next generation has already begun."""
         joined = self._join()
         while joined.error_code:  # the first response only assigns a member id (KIP-394)
             self.member_id = joined.member_id if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED else ""
@@ -58,7 +58,7 @@ class Worker:
                 member_id=self.member_id,
                 protocol_type=TYPE,
                 protocol_name=PROTOCOL,
-                assignments=self._deal(joined) if joined.leader == self.member_id else [],
+                assignments=self._assign(joined) if joined.leader == self.member_id else [],
             )
         )
         return None if response.error_code else json.loads(response.assignment)
@@ -77,27 +77,27 @@ class Worker:
         )
 
     @staticmethod
-    def _deal(joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
+    def _assign(joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
         members = sorted(joined.members, key=lambda member: member.metadata)
         return [
             SyncGroupRequestAssignment(
                 member_id=member.member_id,
-                assignment=json.dumps({"crew": len(members), "jobs": JOBS[place :: len(members)]}).encode(),
+                assignment=json.dumps({"crew": len(members), "jobs": JOBS[index :: len(members)]}).encode(),
             )
-            for place, member in enumerate(members)
+            for index, member in enumerate(members)
         ]
 
     def must_rebalance(self) -> bool:
         """Returns True if a heartbeat announces a rebalance."""
-        beat = HeartbeatRequest(group_id=GROUP, generation_id=self.generation, member_id=self.member_id)
-        return self.engine.send(beat).error_code != 0
+        request = HeartbeatRequest(group_id=GROUP, generation_id=self.generation, member_id=self.member_id)
+        return self.engine.send(request).error_code != 0
 
     def leave(self) -> None:
         """Leaves the group and releases its jobs."""
         self.engine.send(LeaveGroupRequest(group_id=GROUP, members=[MemberIdentity(member_id=self.member_id)]))
 
 
-def together(workers: list[Worker]) -> None:
+def rebalance_all(workers: list[Worker]) -> None:
     """Rebalances all workers, each in its own thread, because they wait for each other."""
     threads = [threading.Thread(target=worker.rebalance, args=[len(workers)]) for worker in workers]
     for thread in threads:
@@ -114,11 +114,11 @@ def show(workers: list[Worker]) -> None:
 def main() -> None:
     with kcore.open(config={"group.initial.rebalance.delay.ms": 200}) as engine:
         crew = [Worker(engine, name) for name in ("ann", "ben", "cat")]
-        together(crew)
+        rebalance_all(crew)
         show(crew)
         crew.pop().leave()
         print("cat leaves")
-        together([worker for worker in crew if worker.must_rebalance()])
+        rebalance_all([worker for worker in crew if worker.must_rebalance()])
         show(crew)
 
 

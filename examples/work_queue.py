@@ -41,7 +41,7 @@ def work(bootstrap: str) -> None:
                 event = "archived" if job.delivery_count >= LIMIT else "failed"
             else:
                 if name == INTERRUPTED and job.delivery_count == 1:
-                    time.sleep(60)  # works on it until it is killed
+                    time.sleep(60)  # the job lasts until the worker is killed
                 elif name == SLOW:
                     for _ in range(5):
                         time.sleep(job.lock_timeout / 2)
@@ -53,7 +53,7 @@ def work(bootstrap: str) -> None:
 
 
 class Workers:
-    """Workers in processes of their own."""
+    """The worker processes, and their events."""
 
     def __init__(self, bootstrap: str) -> None:
         self.events: queue.Queue[tuple[str, str, str, int]] = queue.Queue()

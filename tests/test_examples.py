@@ -16,7 +16,7 @@ from kcore.testing import ServerProcess
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 
-SAID = {
+EXPECTED = {
     "embed_sync": ["workers is at 42 of lines-0"],
     "sharded_service": [
         "64 shards are shared by 10 workers, 6 to 7 each",
@@ -28,12 +28,12 @@ SAID = {
     ],
     "embed_async": ["offset 0: first", "offset 1: second"],
     "manual_clock": [
-        "generation 1: alice leads, both are in",
-        "after  21 s alice hears NONE",
-        "after  36 s alice hears NONE",
-        "after  51 s alice hears REBALANCE_IN_PROGRESS",
-        "after  66 s alice hears REBALANCE_IN_PROGRESS",
-        "bob hears UNKNOWN_MEMBER_ID",
+        "generation 1: alice leads, both are members",
+        "after  21 s alice gets NONE",
+        "after  36 s alice gets NONE",
+        "after  51 s alice gets REBALANCE_IN_PROGRESS",
+        "after  66 s alice gets REBALANCE_IN_PROGRESS",
+        "bob gets UNKNOWN_MEMBER_ID",
     ],
     "etl_to_sqlite": [
         "the first step failed before the commit: the transaction aborts",
@@ -89,9 +89,9 @@ def run(*arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("name", SAID)
+@pytest.mark.parametrize("name", EXPECTED)
 def test_an_example_prints_the_expected_output(name: str) -> None:
-    assert run(str(EXAMPLES / f"{name}.py")) == SAID[name]
+    assert run(str(EXAMPLES / f"{name}.py")) == EXPECTED[name]
 
 
 def test_the_store_of_the_sharded_service_refuses_other_members_of_an_epoch() -> None:
@@ -119,12 +119,12 @@ def test_the_work_queue_of_a_server_prints_the_same() -> None:
         "group.share.assignment.interval.ms": "0",
     }
     with ServerProcess(None, settings) as server:
-        assert run(str(EXAMPLES / "work_queue.py"), "--connect", server.bootstrap) == SAID["work_queue"]
+        assert run(str(EXAMPLES / "work_queue.py"), "--connect", server.bootstrap) == EXPECTED["work_queue"]
 
 
 def test_the_sync_example_reads_its_folder_again(tmp_path: Path) -> None:
     for _ in range(2):
-        assert run(str(EXAMPLES / "embed_sync.py"), str(tmp_path / "data")) == SAID["embed_sync"]
+        assert run(str(EXAMPLES / "embed_sync.py"), str(tmp_path / "data")) == EXPECTED["embed_sync"]
 
 
 def test_the_plugin_of_the_example_gives_each_test_a_server() -> None:

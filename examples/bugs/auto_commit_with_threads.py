@@ -1,7 +1,7 @@
 """Hands records to a thread, and lets the client commit automatically (confluent-kafka).
 
-The bug: the client commits what `poll` has returned, whether the thread has processed it or not. Records that wait in
-the queue when the process ends are lost.
+The bug: the client commits the offsets of all records that `poll` has returned, also of records that the thread has not
+processed. Records that wait in the queue when the process ends are lost.
 The fix: `enable.auto.offset.store=false`, and `store_offsets` for each processed record.
 """
 

@@ -39,7 +39,7 @@ async def _run(bootstrap: str, process: Process, done: Done) -> None:
             for records in (await consumer.getmany(timeout_ms=10)).values():
                 for record in records:
                     await process(consumer, record)
-                    with contextlib.suppress(aiokafka.errors.KafkaError):  # the record comes again
+                    with contextlib.suppress(aiokafka.errors.KafkaError):  # the record is delivered again
                         await consumer.commit()
 
 
@@ -69,14 +69,14 @@ def check(broker: Broker, program) -> None:
     def handle(record: Any) -> None:
         with contextlib.suppress(AssertionError):  # the long work ends when the member has left, or after LONG_S
             broker.wait_for(lambda b: b.history(GROUP).of("left"), LONG_S)
-            _colleague(broker, processed)
+            _run_second_worker(broker, processed)
         processed.append(record)
 
     program(broker.bootstrap, handle, lambda: bool(processed) and broker.committed(GROUP).get((TOPIC, 0)) == 1)
     broker.assert_no_double_processing(processed, GROUP)
 
 
-def _colleague(broker: Broker, processed: list[Any]) -> None:
+def _run_second_worker(broker: Broker, processed: list[Any]) -> None:
     """Processes a record as another worker of the group."""
     consumer = confluent_consumer(broker.bootstrap)
     consumer.subscribe([TOPIC])

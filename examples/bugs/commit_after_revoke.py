@@ -2,7 +2,7 @@
 
 The bug: the program keeps its positions in a dictionary, and commits all of them from time to time. After a rebalance
 the dictionary still has partitions of another consumer, and the commit moves that consumer's offsets back. The broker
-accepts it, because the member and the generation are right.
+accepts it, because the member and the generation are valid.
 The fix: drop the positions of revoked partitions.
 """
 
@@ -18,7 +18,7 @@ SYMPTOM = "the committed offsets of partition . went back"
 
 
 class _Worker:
-    """A worker that commits all its positions at a time."""
+    """A worker that commits all its positions together."""
 
     drops_revoked = False
 
@@ -40,17 +40,17 @@ class _Worker:
 
     def commit(self) -> None:
         """Commits all positions."""
-        places = [confluent_kafka.TopicPartition(TOPIC, index, offset) for index, offset in self.positions.items()]
-        if places:
-            self.consumer.commit(offsets=places, asynchronous=False)
+        offsets = [confluent_kafka.TopicPartition(TOPIC, index, offset) for index, offset in self.positions.items()]
+        if offsets:
+            self.consumer.commit(offsets=offsets, asynchronous=False)
 
 
 class buggy(_Worker):  # noqa: N801 - a program, as the functions of the other modules
-    """Keeps the positions of revoked partitions."""
+    """A worker that keeps the positions of revoked partitions."""
 
 
 class fixed(_Worker):  # noqa: N801
-    """Drops the positions of revoked partitions."""
+    """A worker that drops the positions of revoked partitions."""
 
     drops_revoked = True
 
@@ -58,21 +58,21 @@ class fixed(_Worker):  # noqa: N801
 def check(broker: Broker, program) -> None:
     for partition in range(PARTITIONS):
         broker.node.topics[TOPIC].append("first", partition=partition)
-    one = program(broker.bootstrap, "one")
-    while len(one.positions) < PARTITIONS:
-        one.step()
-    one.commit()
-    two = program(broker.bootstrap, "two")
-    while len(one.consumer.assignment()) != 1 or len(two.consumer.assignment()) != 1:
-        one.step()
-        two.step()
-    (moved,) = two.consumer.assignment()
+    first = program(broker.bootstrap, "first")
+    while len(first.positions) < PARTITIONS:
+        first.step()
+    first.commit()
+    second = program(broker.bootstrap, "second")
+    while len(first.consumer.assignment()) != 1 or len(second.consumer.assignment()) != 1:
+        first.step()
+        second.step()
+    (moved,) = second.consumer.assignment()
     broker.node.topics[TOPIC].append("second", partition=moved.partition)
-    while two.positions.get(moved.partition) != 2:
-        two.step()
-    two.commit()
-    one.commit()
-    two.consumer.close()
-    one.consumer.close()
+    while second.positions.get(moved.partition) != 2:
+        second.step()
+    second.commit()
+    first.commit()
+    second.consumer.close()
+    first.consumer.close()
     commits = broker.history(GROUP).commits((TOPIC, moved.partition))
     assert commits == sorted(commits), f"the committed offsets of partition {moved.partition} went back: {commits}"

@@ -20,8 +20,8 @@ def _run(bootstrap: str, handle: Handle, count: int, step: int) -> None:
         for _ in range(count):
             record = next(consumer)
             handle(record)
-            place = TopicPartition(record.topic, record.partition)
-            consumer.commit({place: OffsetAndMetadata(record.offset + step, "", -1)})
+            partition = TopicPartition(record.topic, record.partition)
+            consumer.commit({partition: OffsetAndMetadata(record.offset + step, "", -1)})
     finally:
         consumer.close()
 

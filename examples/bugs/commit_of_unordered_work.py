@@ -1,7 +1,7 @@
-"""Processes records concurrently, and commits each one when it is done (aiokafka).
+"""Processes records concurrently, and commits each record when it is done (aiokafka).
 
 The bug: a committed offset covers all records before it. If a later record is done first, its commit includes the
-earlier one, which a crash then loses.
+earlier record, which a crash then loses.
 The fix: commit only up to the first record that is not done.
 """
 
@@ -36,8 +36,8 @@ def _committable_prefix(done: set[int], start: int) -> int:
 
 async def _run(bootstrap: str, handle: Handle, count: int, committable) -> None:
     async with _consumer(bootstrap) as consumer:
-        place = aiokafka.TopicPartition(TOPIC, 0)
-        start = await consumer.committed(place) or 0
+        partition = aiokafka.TopicPartition(TOPIC, 0)
+        start = await consumer.committed(partition) or 0
         batch: list[aiokafka.ConsumerRecord] = []
         while len(batch) < count - start:
             for records in (await consumer.getmany(timeout_ms=10)).values():
@@ -46,7 +46,7 @@ async def _run(bootstrap: str, handle: Handle, count: int, committable) -> None:
         for record in reversed(batch):  # the later record is done first
             handle(record)
             done.add(record.offset)
-            await consumer.commit({place: committable(done, start)})
+            await consumer.commit({partition: committable(done, start)})
 
 
 def buggy(bootstrap: str, handle: Handle, count: int) -> None:

@@ -1,4 +1,4 @@
-"""Parts that the programs share: clients with short intervals, and a crash that a test causes."""
+"""Shared code of the programs: clients with short intervals, and crashes that a test causes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Done = Callable[[], bool]
 
 
 class CrashError(Exception):
-    """The end of a process at this place: the program does not catch it, and the test starts it again."""
+    """A simulated crash: the program does not catch it, and the test starts the program again."""
 
 
 class CrashOnce:
-    """A handler that collects records, and crashes once, before or after it has processed the chosen one.
+    """A handler that collects records, and crashes once, before or after it has processed a chosen record.
 
     Args:
         offset: the offset of the record.
@@ -59,7 +59,7 @@ def run_twice(program: Callable[[], None]) -> None:
 
 
 def confluent_consumer(bootstrap: str, **settings: Any) -> confluent_kafka.Consumer:
-    """Returns a confluent-kafka consumer that commits only by itself."""
+    """Returns a confluent-kafka consumer without automatic commits."""
     return confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -81,7 +81,7 @@ def confluent_producer(bootstrap: str, **settings: Any) -> confluent_kafka.Produ
 
 
 def python_consumer(bootstrap: str, **settings: Any) -> kafka.KafkaConsumer:
-    """Returns a kafka-python consumer that commits only by itself."""
+    """Returns a kafka-python consumer without automatic commits."""
     return kafka.KafkaConsumer(
         TOPIC,
         bootstrap_servers=bootstrap,
@@ -97,7 +97,7 @@ def python_consumer(bootstrap: str, **settings: Any) -> kafka.KafkaConsumer:
 
 
 def records(consumer: confluent_kafka.Consumer, done: Done):
-    """Yields the records of a confluent-kafka consumer until `done()`; errors of the client are raised."""
+    """Yields the records of a confluent-kafka consumer until `done()`; raises errors of the client."""
     while not done():
         record = consumer.poll(POLL_S)
         if record is None:

@@ -1,7 +1,7 @@
 """Catches the error of a commit, and continues as if the commit had succeeded (kafka-python).
 
-The bug: the offsets are not committed, and the program ends believing that its work is done.
-The fix: join again by polling, and commit what is processed then.
+The bug: the offsets are not committed, but the program ends successfully.
+The fix: poll again, which joins the group again, process the records that are delivered again, and commit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def fixed(bootstrap: str, handle: Handle, count: int) -> None:
     consumer = python_consumer(bootstrap)
     committed = False
     while not committed:
-        for _ in range(count):  # after a refused commit the consumer joins again, and the records come again
+        for _ in range(count):  # after a refused commit the consumer joins again, and gets the records again
             handle(next(consumer))
         with contextlib.suppress(kafka.errors.CommitFailedError):
             consumer.commit()

@@ -23,7 +23,7 @@ def _revoked(consumer: confluent_kafka.Consumer, partitions: list[confluent_kafk
 
 
 def _lost(consumer: confluent_kafka.Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
-    """Drops the state of the partitions; here there is none."""
+    """Drops the state of the partitions; this program has no state."""
 
 
 def _run(consumer: confluent_kafka.Consumer, handle: Handle, done: Done) -> None:

@@ -1,6 +1,6 @@
-"""Commits from time to time, but not when partitions are taken away (confluent-kafka).
+"""Commits from time to time, but not when partitions are revoked (confluent-kafka).
 
-The bug: the next owner of a partition begins at the last commit, and processes again what came after it.
+The bug: the next owner of a partition begins at the last commit, and processes the later records again.
 The fix: commit in `on_revoke`; the rebalance waits for it.
 """
 
@@ -24,9 +24,9 @@ def buggy(bootstrap: str, handle: Handle) -> confluent_kafka.Consumer:
 
 def fixed(bootstrap: str, handle: Handle) -> confluent_kafka.Consumer:
     def revoked(consumer: confluent_kafka.Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
-        places = [place for place in consumer.position(partitions) if place.offset >= 0]
-        if places:
-            consumer.commit(offsets=places, asynchronous=False)
+        positions = [position for position in consumer.position(partitions) if position.offset >= 0]
+        if positions:
+            consumer.commit(offsets=positions, asynchronous=False)
 
     consumer = confluent_consumer(bootstrap)
     consumer.subscribe([TOPIC], on_revoke=revoked)
@@ -45,19 +45,19 @@ def check(broker: Broker, program) -> None:
     for partition in range(PARTITIONS):
         broker.node.topics[TOPIC].append("first", partition=partition)
     processed: list[confluent_kafka.Message] = []
-    one = program(broker.bootstrap, processed.append)
+    first = program(broker.bootstrap, processed.append)
     while len(processed) < PARTITIONS:
-        _step(one, processed.append)
-    two = program(broker.bootstrap, processed.append)
-    while len(one.assignment()) != 1 or len(two.assignment()) != 1:
-        _step(one, processed.append)
-        _step(two, processed.append)
-    (moved,) = two.assignment()
+        _step(first, processed.append)
+    second = program(broker.bootstrap, processed.append)
+    while len(first.assignment()) != 1 or len(second.assignment()) != 1:
+        _step(first, processed.append)
+        _step(second, processed.append)
+    (moved,) = second.assignment()
     broker.node.topics[TOPIC].append("second", partition=moved.partition)
     while not any(r.partition() == moved.partition and r.offset() == 1 for r in processed):
-        _step(two, processed.append)
-    one.close()
-    while len(two.assignment()) != PARTITIONS:  # so the last commit of `two` is after the rebalance
-        _step(two, processed.append)
-    two.close()
+        _step(second, processed.append)
+    first.close()
+    while len(second.assignment()) != PARTITIONS:  # so the last commit of `second` is after the rebalance
+        _step(second, processed.append)
+    second.close()
     broker.assert_no_double_processing(processed, GROUP)

@@ -1,4 +1,4 @@
-"""Adds to a balance for each record, although records may come twice (aiokafka).
+"""Adds to a balance for each record, although records may be delivered twice (aiokafka).
 
 The bug: after a crash between processing and commit, the record is processed again, and its amount counts twice.
 The fix: store the position of the last processed record together with the balance, and skip older records.

@@ -1,6 +1,6 @@
 """Ends without `flush` (confluent-kafka).
 
-The bug: `produce` only puts a record into a queue. Records that are still there when the process ends are lost.
+The bug: `produce` only puts a record into a queue. Records that are still in the queue when the process ends are lost.
 The fix: `flush` before the end.
 """
 

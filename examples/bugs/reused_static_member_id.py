@@ -1,6 +1,6 @@
 """Gives all workers the same `group.instance.id` (confluent-kafka).
 
-The bug: the id names one static member. The second worker takes the place of the first one, which gets a fatal error.
+The bug: the id names one static member. The second worker replaces the first one, which gets a fatal error.
 The fix: an id for each worker, such as its host name or the index of its pod.
 """
 

@@ -1,7 +1,7 @@
 """Gives every process a random transactional id (aiokafka).
 
-The bug: a process that was paused is a zombie when another one has taken its work over. Kafka fences the zombie only if
-both use the same transactional id; with random ids both transactions commit, and the output has every record twice.
+The bug: a paused process becomes a zombie when another process continues its work. Kafka fences the zombie only if both
+use the same transactional id. With random ids both transactions commit, and the output has every record twice.
 The fix: a transactional id that names the work, such as the input's topic and partition.
 """
 
@@ -37,7 +37,7 @@ async def fixed(bootstrap: str) -> aiokafka.AIOKafkaProducer:
     return await _begin(bootstrap, "copier-input-0")
 
 
-async def _take_over(bootstrap: str, program) -> None:
+async def _replace(bootstrap: str, program) -> None:
     zombie = await program(bootstrap)  # this process is paused from now on
     successor = await program(bootstrap)
     await successor.commit_transaction()
@@ -48,6 +48,6 @@ async def _take_over(bootstrap: str, program) -> None:
 
 
 def check(broker: Broker, program) -> None:
-    asyncio.run(_take_over(broker.bootstrap, program))
+    asyncio.run(_replace(broker.bootstrap, program))
     output = broker.node.topics[TOPIC].read(0, 0)
     assert len(output) == 1, f"the output has {len(output)} records"
