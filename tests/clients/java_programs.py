@@ -15,7 +15,7 @@ import pytest
 
 SOURCE = Path(__file__).with_name("java")
 CACHE = Path(__file__).parents[2] / "build" / "java-clients"
-QUICK = ("-Xmx256m", "-XX:TieredStopAtLevel=1")  # options of a machine that starts soon and stays small
+QUICK = ("-Xmx256m", "-XX:TieredStopAtLevel=1")  # options of a JVM that starts fast and needs little memory
 
 
 @functools.cache

@@ -20,7 +20,7 @@ METADATA_MAX_AGE_MS = 1_000
 
 
 class Voice:
-    """Prints events when they change."""
+    """The output of a member process: prints events when they change."""
 
     def __init__(self) -> None:
         self._owned: list[list[Any]] | None = None
@@ -118,7 +118,7 @@ def kafka_python(options: dict[str, Any], voice: Voice, stop: threading.Event) -
         reconnect_backoff_max_ms=200,
     )
     consumer.subscribe(options["topics"], listener=Listener())
-    # Without metadata it would join, learn the partitions, and rejoin; kafka-python 3.0 loses that second join if it
+    # Without metadata it would join, get the partitions, and rejoin; kafka-python 3.0 loses that second join if it
     # ends between two polls.
     for topic in options["topics"]:
         consumer.partitions_for_topic(topic)

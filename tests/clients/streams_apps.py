@@ -21,7 +21,7 @@ DEADLINE_S = 90.0
 
 
 class App:
-    """One instance of a Kafka Streams application: a Java process that obeys commands."""
+    """One instance of a Kafka Streams application: a Java process that executes commands."""
 
     def __init__(self, bootstrap: str, prefix: str, kind: str, folder: Path, **settings: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -204,14 +204,14 @@ async def test_manual_commits_are_read_back(bootstrap: str, name: str, new_topic
 
 
 async def test_a_commit_of_a_fenced_member_is_refused(bootstrap: str, name: str, new_topic: NewTopic) -> None:
-    """Another consumer has taken over the instance id, so this member's partitions have another owner."""
+    """Another consumer has the instance id now, so this member's partitions have another owner."""
     topic = new_topic()
     part = TopicPartition(topic, 0)
     await send(bootstrap, topic, [b"a", b"b"])
     static = {"group_instance_id": "one", "heartbeat_interval_ms": 60_000, "session_timeout_ms": 60_000}
     async with consuming(bootstrap, name, topic, **static) as consumer:
         await read(consumer, 2)
-        async with consuming(bootstrap, name, topic, **static) as other:  # takes over the instance id: KIP-345
+        async with consuming(bootstrap, name, topic, **static) as other:  # fences the first member: KIP-345
             await read(other, 2)
             with pytest.raises(CommitFailedError):
                 await consumer.commit({part: 2})

@@ -286,7 +286,9 @@ def test_a_commit_of_a_fenced_member_is_refused(bootstrap: str, name: str, new_t
             assert other.committed([TopicPartition(topic, 0)], timeout=30)[0].offset == OFFSET_INVALID
 
 
-def test_a_member_whose_instance_id_is_taken_over_is_fenced(bootstrap: str, name: str, new_topic: NewTopic) -> None:
+def test_a_member_is_fenced_when_another_one_uses_its_instance_id(
+    bootstrap: str, name: str, new_topic: NewTopic
+) -> None:
     """Of two processes with one instance id, the later one replaces the earlier one (KIP-345)."""
     topic = new_topic()
     send(bootstrap, topic, [b"a"])

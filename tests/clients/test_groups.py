@@ -79,7 +79,7 @@ def test_members_join_leave_crash_and_return(
     produce(bootstrap, topic, 4, values)
     expect_received(values, first, second)
 
-    second.leave()  # its session outlasts the deadline: only the leave request frees its partitions
+    second.leave()  # its session is longer than the deadline: only the leave request frees its partitions
     expect_share(parts, first)
 
     third = start_member(library, **options, session_timeout_ms=SHORT_SESSION_MS)

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_virtual_topic_grows_and_refuses_data() -> None:
-    """Declaring it again changes nothing; more shards extend it, fewer do not shrink it; records are refused."""
+    """More shards extend the topic, fewer do not shrink it, as many change nothing; records are refused."""
     with kcore.open() as engine:
         assert declare_virtual_topic(engine, "shards", 4) == 4
         assert declare_virtual_topic(engine, "shards", 4) == 4

@@ -25,7 +25,7 @@ METADATA_MAX_AGE_S = 1.0
 """The settings of tests/clients/members.py, which Java's member gets."""
 
 
-class Ours:
+class KcoreMember:
     """A member of kcore that acts like Member.java: it polls, and commits after each batch of records."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, strategy: str, client_id: str = "kcore") -> None:
@@ -64,7 +64,7 @@ class Ours:
     kill = leave
 
 
-class Theirs:
+class JavaMember:
     """Java's member."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, strategy: str) -> None:
@@ -89,7 +89,7 @@ class Theirs:
         self._member.kill()
 
 
-SUBJECTS: dict[str, Callable[[str, str, str, str], Any]] = {"kcore": Ours, "java": Theirs}
+SUBJECTS: dict[str, Callable[[str, str, str, str], Any]] = {"kcore": KcoreMember, "java": JavaMember}
 
 
 def scenario(subject: str, bootstrap: str, group: str, strategy: str) -> dict[str, list[Recorded]]:
@@ -112,7 +112,7 @@ def scenario(subject: str, bootstrap: str, group: str, strategy: str) -> dict[st
                 "the member reads and commits everything",
             )
             steps["join"] = proxy.take()
-            second = Ours(bootstrap, group, topic, strategy, LAST)
+            second = KcoreMember(bootstrap, group, topic, strategy, LAST)
             eventually(
                 lambda: (
                     len(member.owned) == len(second.owned) == PARTITIONS // 2

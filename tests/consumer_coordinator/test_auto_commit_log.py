@@ -1,4 +1,4 @@
-"""The log lines about commits that members make themselves, in virtual time."""
+"""The log lines about failed automatic commits of members, in virtual time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def result(code: int) -> OffsetCommitResponse:
 
 
 def test_the_error_of_an_automatic_commit_is_logged_once_until_it_changes(caplog: pytest.LogCaptureFixture) -> None:
-    """No call of the user's code gets it, and commits would fail unnoticed until the next owner repeats the work."""
+    """No call of the user's code gets the error. Unlogged, it would first show when the next owner repeats the work."""
     driver = joined(consumer(lambda: {T[0]: 5}, auto_commit_ms=COMMIT_MS), 0)
     lines = []
     for code in (

@@ -124,8 +124,8 @@ def joined(driver: Driver, *partitions: int) -> Driver:
     return driver
 
 
-def test_a_commit_of_a_lost_membership_does_not_end_the_next_takeover() -> None:
-    """The commit before a revocation fails after the member was fenced, joined again, and takes partitions over."""
+def test_a_commit_of_a_lost_membership_does_not_end_the_next_reconciliation() -> None:
+    """The commit before a revocation fails after the member was fenced, has joined again, and adopts partitions."""
     driver = joined(consumer(lambda: {T[0]: 5, T[1]: 5}, auto_commit_ms=1_000_000), 0, 1)
     driver.step(INTERVAL_MS)
     driver.beats(beat(2, 0))
@@ -143,8 +143,8 @@ def test_a_commit_of_a_lost_membership_does_not_end_the_next_takeover() -> None:
     assert driver.machine.fetchable(T[2])
 
 
-def test_a_commit_of_a_lost_membership_does_not_take_its_partitions_over() -> None:
-    """As above, while the next reconciliation waits for a commit of its own: the old target must not be taken."""
+def test_a_commit_of_a_lost_membership_does_not_make_the_member_adopt_its_target() -> None:
+    """As above, while the next reconciliation waits for its own commit: the member must not adopt the old target."""
     driver = joined(consumer(lambda: {T[0]: 5, T[2]: 5}, auto_commit_ms=1_000_000), 0, 1)
     driver.step(INTERVAL_MS)
     driver.beats(beat(2, 0))
@@ -183,7 +183,7 @@ def test_a_refusal_that_arrives_after_the_member_has_left_does_not_stop_its_hear
     assert driver.machine.assignment == {T[1]}
 
 
-def test_the_response_of_an_ended_membership_gives_the_next_one_nothing() -> None:
+def test_the_response_of_an_ended_membership_assigns_no_partitions_to_the_next_one() -> None:
     driver = joined(consumer(), 0)
     driver.step(INTERVAL_MS)
     late = driver.take(ConsumerGroupHeartbeatRequest)
@@ -268,7 +268,7 @@ def test_a_revocation_that_the_listener_fails_is_repeated_with_a_backoff() -> No
     assert driver.machine.assignment == {T[0]}
 
 
-def test_an_idle_classic_member_whose_program_does_not_poll_rests() -> None:
+def test_a_classic_member_that_may_not_rebalance_wakes_only_for_its_heartbeat() -> None:
     driver = classic()
     machine = driver.machine
     driver.step()
@@ -316,7 +316,7 @@ def test_the_end_of_a_machine_begins_no_step_of_a_rebalance() -> None:
     assert driver.machine.take_requests() == []
 
 
-def test_a_member_that_got_nothing_asks_again_soon() -> None:
+def test_a_member_without_partitions_repeats_its_heartbeat_soon() -> None:
     """The coordinator postpones an assignment by its assignment interval, and computes it at a later heartbeat."""
     driver = consumer()
     driver.step()

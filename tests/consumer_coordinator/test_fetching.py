@@ -14,7 +14,7 @@ P = TopicPartition("t", 0)
 
 
 def fetched(offset: int) -> FetchedRecords[Record]:
-    """Records as a Fetch returns them: one, with an offset."""
+    """Returns the records of a Fetch: a single one, with an offset."""
     batch = bytearray(build_batch([(0, None, b"v", ())], CompressionType.NONE))
     batch[:8] = offset.to_bytes(8, "big")
     return read_fetched(P, PartitionData(records=bytes(batch)), offset, committed=False)
@@ -47,7 +47,7 @@ def test_a_position_that_is_validated_is_neither_fetched_nor_committed() -> None
     assert positions.begin_validation([P], lambda _: 3) == {}
 
 
-def test_a_seek_during_the_validation_wins() -> None:
+def test_a_seek_during_the_validation_replaces_its_result() -> None:
     positions = Positions()
     positions.assign([P])
     positions.seek(P, 5, epoch=1)

@@ -41,6 +41,6 @@ def test_a_new_member_waits_for_two_seconds_at_most_if_another_one_has_just_left
 
 @pytest.mark.usefixtures("_defaults")
 def test_a_new_member_waits_for_seven_seconds_at_most_if_another_one_gives_partitions_up() -> None:
-    """The other one learns of it at its next heartbeat, and the new one at one of its own."""
+    """The other member gets its new assignment with its next heartbeat, and the new member with a later one."""
     waits_ms = [wait_ms(seed, leaves=False) for seed in range(20)]
     assert 2_000 < max(waits_ms) <= 7_000

@@ -50,13 +50,13 @@ class Chaos:
         elif choice < 0.03 and len(members) > 1:
             member = self.random.choice(members)
             member.machine.close(world.now_ms, timeout_ms=5_000)
-        elif choice < 0.06 and world.answers:
-            index = self.random.randrange(len(world.answers))
-            member, outgoing, _ = world.answers[index]
+        elif choice < 0.06 and world.responses:
+            index = self.random.randrange(len(world.responses))
+            member, outgoing, _ = world.responses[index]
             lost = self.random.choice([ConnectionClosedError("lost"), TimeoutError("late")])
-            world.answers[index] = (member, outgoing, lost)
-        elif choice < 0.35 and world.answers:
-            world.deliver(self.random.randrange(len(world.answers)))
+            world.responses[index] = (member, outgoing, lost)
+        elif choice < 0.35 and world.responses:
+            world.deliver(self.random.randrange(len(world.responses)))
         elif choice < 0.7 and members:
             self.step(self.random.choice(members))
         elif choice < 0.8 and members:
@@ -89,10 +89,10 @@ class Chaos:
             positions[partition] = positions.get(partition, 0) + 1
 
     def check(self) -> None:
-        """Checks what holds at every moment.
+        """Checks the properties that hold at every moment.
 
         No partition has two owners by their own events, unless the coordinator has removed one of them. No partition
-        comes or goes without an event.
+        is gained or lost without an event.
         """
         for member in self.world.members:
             machine = member.machine

@@ -56,7 +56,7 @@ def kind(request: pytest.FixtureRequest) -> dict[str, Any]:
     return dict(request.param)
 
 
-def test_one_member_gets_everything_and_leaves(world: World, kind: dict[str, Any]) -> None:
+def test_a_single_member_gets_all_partitions_and_leaves(world: World, kind: dict[str, Any]) -> None:
     one = world.member("one", "t", **kind)
     world.until(lambda: len(one.owned) == 4)
     assert one.events == [Assigned(tuple(T), one.machine.epoch)]
@@ -66,7 +66,7 @@ def test_one_member_gets_everything_and_leaves(world: World, kind: dict[str, Any
     assert (one.owned, one.errors) == ({}, [])
 
 
-def test_members_share_and_take_over(world: World, kind: dict[str, Any]) -> None:
+def test_members_share_partitions_and_the_last_one_gets_all(world: World, kind: dict[str, Any]) -> None:
     one = world.member("one", "t", **kind)
     world.until(lambda: len(one.owned) == 4)
     two = world.member("two", "t", **kind)
@@ -78,7 +78,7 @@ def test_members_share_and_take_over(world: World, kind: dict[str, Any]) -> None
     assert not two.lost
 
 
-def test_cooperative_members_keep_what_they_can(world: World) -> None:
+def test_cooperative_members_keep_as_many_partitions_as_possible(world: World) -> None:
     one = world.member("one", "t", protocol="classic", assignors=["cooperative-sticky"])
     world.until(lambda: len(one.owned) == 4)
     two = world.member("two", "t", protocol="classic", assignors=["cooperative-sticky"])
@@ -96,7 +96,7 @@ def test_a_crashed_member_is_replaced(world: World, kind: dict[str, Any]) -> Non
     assert two.machine.epoch > 0
 
 
-def test_a_member_that_was_away_too_long_loses_everything_and_joins_again(world: World, kind: dict[str, Any]) -> None:
+def test_a_member_without_heartbeats_loses_all_partitions_and_joins_again(world: World, kind: dict[str, Any]) -> None:
     one, two = world.member("one", "t", **kind), world.member("two", "t", **kind)
     world.until(lambda: len(one.owned) == len(two.owned) == 2)
     held, epoch = tuple(sorted(one.owned)), one.machine.epoch
@@ -173,7 +173,7 @@ def test_consumed_positions_are_committed_before_they_are_revoked(world: World, 
     assert committed(world.engine, "g") == {("t", 0): 3, ("t", 1): 4, ("t", 2): 5, ("t", 3): 6}
 
 
-def test_a_cooperative_member_commits_what_it_consumed_during_the_rebalance(world: World) -> None:
+def test_a_cooperative_member_commits_records_that_it_consumed_during_the_rebalance(world: World) -> None:
     positions = dict.fromkeys(T, 1)
     options: dict[str, Any] = {"protocol": "classic", "assignors": ["cooperative-sticky"]}
     one = world.member("one", "t", consumed=lambda: positions, auto_commit_ms=600_000, **options)
@@ -205,7 +205,7 @@ def test_a_member_that_does_not_poll_leaves_and_returns(world: World, kind: dict
     while world.now_ms < until_ms or len(two.owned) < 4:
         world.step(one, poll=False)
         world.step(two)
-        while world.answers:
+        while world.responses:
             world.deliver()
         world.engine.advance(50)
         assert world.now_ms < until_ms + 60_000
@@ -230,7 +230,7 @@ def test_patterns_follow_new_topics(world: World, kind: dict[str, Any]) -> None:
     world.until(lambda: sorted(map(str, one.owned)) == ["u1-0", "u2-0"])
 
 
-def test_a_static_member_keeps_its_place_when_it_restarts(world: World, kind: dict[str, Any]) -> None:
+def test_a_static_member_keeps_its_partitions_when_it_restarts(world: World, kind: dict[str, Any]) -> None:
     one, two = world.member("one", "t", instance_id="i", **kind), world.member("two", "t", **kind)
     world.until(lambda: len(one.owned) == len(two.owned) == 2)
     mine = set(one.owned)
@@ -316,20 +316,20 @@ def test_a_leader_that_is_fenced_while_it_looks_topics_up_joins_again(world: Wor
     one = world.member("one", "t", protocol="classic")
     for _ in range(100):
         world.step(one)
-        if any(isinstance(outgoing.request, MetadataRequest) for _, outgoing, _ in world.answers):
+        if any(isinstance(outgoing.request, MetadataRequest) for _, outgoing, _ in world.responses):
             break
-        while world.answers:
+        while world.responses:
             world.deliver()
         world.engine.advance(50)
-    (lookup,) = world.answers
-    world.answers.clear()
+    (lookup,) = world.responses
+    world.responses.clear()
     identity = MemberIdentity(member_id=one.machine.member_id)
     world.engine.send(LeaveGroupRequest(group_id="g", members=[identity]))
     world.engine.advance(1_000)
     world.step(one)  # sends a heartbeat
     world.deliver()
     assert one.machine.epoch == -1
-    world.answers.append(lookup)
+    world.responses.append(lookup)
     world.deliver()
     world.until(lambda: len(one.owned) == 4, limit_ms=5_000)
 
@@ -348,14 +348,14 @@ def test_a_member_that_closes_during_its_join_leaves_the_group(world: World, kin
     """Otherwise it would keep partitions until the end of its session."""
     one = world.member("one", "t", **kind)
     join = (ConsumerGroupHeartbeatRequest, JoinGroupRequest)
-    while not any(isinstance(outgoing.request, join) for _, outgoing, _ in world.answers):
-        while world.answers:
+    while not any(isinstance(outgoing.request, join) for _, outgoing, _ in world.responses):
+        while world.responses:
             world.deliver()
         world.step(one)
         world.engine.advance(50)
     one.machine.close(world.now_ms, timeout_ms=5_000)
     if lost:
-        world.answers = [(member, outgoing, ConnectionClosedError("lost")) for member, outgoing, _ in world.answers]
+        world.responses = [(member, outgoing, ConnectionClosedError("lost")) for member, outgoing, _ in world.responses]
     world.step(one)
     closed_at_ms = world.now_ms
     world.until(lambda: one.machine.closed)
@@ -386,7 +386,7 @@ def test_a_topic_that_is_created_later_is_soon_assigned(world: World, kind: dict
     assert sorted(map(str, one.owned)) == ["t-0", "t-1", "t-2", "t-3", "u-0", "u-1"]
 
 
-def test_a_member_takes_nothing_over_while_the_report_of_its_partitions_is_on_its_way(world: World) -> None:
+def test_a_member_adopts_no_partitions_before_the_response_to_its_report(world: World) -> None:
     """The coordinator gives partitions of its target to others when the member reports that it does not own them."""
     one = world.member("one", "t", protocol="consumer")
     held: list[tuple[Any, Any, Any]] = []
@@ -396,27 +396,27 @@ def test_a_member_takes_nothing_over_while_the_report_of_its_partitions_is_on_it
         for _ in range(0, ms, 50):
             for member in world.members:
                 world.step(member)
-            while world.answers:
-                late = world.answers[0][0] is one and type(world.answers[0][1].request) in hold
-                held.append(world.answers.pop(0)) if late else world.deliver()
+            while world.responses:
+                late = world.responses[0][0] is one and type(world.responses[0][1].request) in hold
+                held.append(world.responses.pop(0)) if late else world.deliver()
             world.engine.advance(50)
 
-    run(500)  # its target arrives, and the names of its topics do not
+    run(500)  # its target arrives, but not the names of its topics
     assert (len(held), one.owned) == (1, {})
     world.cut.add("one")
     run(1_500)  # a heartbeat fails, so the next one reports the owned partitions again
     world.cut.clear()
     two = world.member("two", "t", protocol="consumer")
-    world.step(two)  # it joins; half of the target is its own from now on
+    world.step(two)  # it joins, and gets half of the target
     hold.append(ConsumerGroupHeartbeatRequest)
     run(2_000)
     assert isinstance(held[-1][1].request, ConsumerGroupHeartbeatRequest)
     metadata = [each for each in held if isinstance(each[1].request, MetadataRequest)]
     held[:] = [each for each in held if each not in metadata]
-    world.answers += metadata  # the names arrive before the response to the heartbeat
+    world.responses += metadata  # the names arrive before the response to the heartbeat
     hold.clear()
     run(1_000)
-    world.answers += held
+    world.responses += held
     world.until(lambda: len(one.owned) == len(two.owned) == 2 and world.complete("t"))
     assert [event for event in one.events if isinstance(event, Revoked)] == []
 
@@ -430,12 +430,12 @@ def test_a_leader_keeps_the_partitions_of_a_topic_whose_leaders_are_unknown(worl
     while not refused:
         for member in world.members:
             world.step(member)
-        for place, (member, outgoing, _) in enumerate(world.answers):
+        for place, (member, outgoing, _) in enumerate(world.responses):
             if isinstance(outgoing.request, MetadataRequest):
                 topic = MetadataResponseTopic(error_code=ErrorCode.LEADER_NOT_AVAILABLE, name="t")
-                world.answers[place] = member, outgoing, MetadataResponse(topics=[topic])
+                world.responses[place] = member, outgoing, MetadataResponse(topics=[topic])
                 refused += 1
-        while world.answers:
+        while world.responses:
             world.deliver()
         world.engine.advance(50)
     world.until(lambda: len(one.owned) == len(two.owned) == 2, limit_ms=5_000)
@@ -456,13 +456,13 @@ def test_heartbeats_that_the_named_coordinator_does_not_serve_are_repeated_with_
     until_ms = world.now_ms + 5_000
     while world.now_ms < until_ms:
         world.step(one)
-        for place, (member, outgoing, _) in enumerate(world.answers):
+        for place, (member, outgoing, _) in enumerate(world.responses):
             response = responses.get(type(outgoing.request))
             if response is not None:
                 beats.append(world.now_ms)
                 refused = response(error_code=ErrorCode.NOT_COORDINATOR)
-                world.answers[place] = member, outgoing, ConnectionClosedError("down") if lost else refused
-        while world.answers:
+                world.responses[place] = member, outgoing, ConnectionClosedError("down") if lost else refused
+        while world.responses:
             world.deliver()
         world.engine.advance(10)
     assert 4 <= len(beats) <= 12, [later - earlier for earlier, later in pairwise(beats)]

@@ -101,7 +101,7 @@ def test_passing_errors_are_repeated_and_others_end_the_membership() -> None:
     assert member.leave() is None
 
 
-def test_a_heartbeat_after_a_lost_response_asks_for_the_assignment_again() -> None:
+def test_a_heartbeat_after_a_lost_response_requests_the_assignment_again() -> None:
     """The coordinator sends an unchanged assignment only to a member that sends its subscription."""
     member = ShareMembership("g", ["t"], "rack")
     member.request()
@@ -118,7 +118,7 @@ def test_a_heartbeat_after_a_lost_response_asks_for_the_assignment_again() -> No
     assert member.request().subscribed_topic_names is None
 
 
-def test_a_member_that_never_sent_a_request_has_nothing_to_leave() -> None:
+def test_a_member_that_never_sent_a_request_does_not_leave() -> None:
     assert ShareMembership("g", ["t"]).leave() is None
 
 

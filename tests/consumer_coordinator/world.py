@@ -100,7 +100,7 @@ class World:
     """One engine, a clock, and members.
 
     Args:
-        seed: of everything random.
+        seed: the seed of all random choices.
         topics: topic -> number of partitions.
     """
 
@@ -114,7 +114,7 @@ class World:
         for name, partitions in topics.items():
             make_topic(self.engine, name, partitions)
         self.members: list[Handled] = []
-        self.answers: list[tuple[Handled, Outgoing, Any]] = []  # responses on their way
+        self.responses: list[tuple[Handled, Outgoing, Any]] = []  # responses that are not delivered yet
         self.cut: set[str] = set()  # members without a connection
         self.manual: set[str] = set()  # members whose events the test handles
 
@@ -180,9 +180,9 @@ class World:
             member.handle()
 
     def carry(self, member: Handled, outgoing: Outgoing) -> None:
-        """Gives a request to the engine; the response is queued."""
+        """Passes a request to the engine; queues the response."""
         if member.name in self.cut:
-            self.answers.append((member, outgoing, ConnectionClosedError("cut")))
+            self.responses.append((member, outgoing, ConnectionClosedError("cut")))
             return
         request = outgoing.request
         commits = isinstance(request, OffsetCommitRequest)
@@ -191,9 +191,9 @@ class World:
         if commits:
             self.check_commit(member, request, valid, response)
         if isinstance(response, Pending):
-            response.on_complete(lambda value: self.answers.append((member, outgoing, value)))
+            response.on_complete(lambda value: self.responses.append((member, outgoing, value)))
         else:
-            self.answers.append((member, outgoing, response))
+            self.responses.append((member, outgoing, response))
 
     def is_member(self, member_id: str, epoch: int) -> bool:
         """Returns True if the coordinator has the member, and did not fence that epoch of it.
@@ -219,8 +219,8 @@ class World:
         assert valid or 0 not in codes, f"{member.name} committed though it is fenced"
 
     def deliver(self, index: int = 0) -> None:
-        """Delivers one response, or the error that stands in its place."""
-        member, outgoing, response = self.answers.pop(index)
+        """Delivers one response, or the error that replaces it."""
+        member, outgoing, response = self.responses.pop(index)
         if member.name in self.cut and not isinstance(response, Exception):
             response = ConnectionClosedError("cut")
         if isinstance(response, Exception):
@@ -232,7 +232,7 @@ class World:
         """Steps every member and delivers every response."""
         for member in self.members:
             self.step(member)
-        while self.answers:
+        while self.responses:
             self.deliver()
 
     def run(self, ms: int, step_ms: int = 50) -> None:

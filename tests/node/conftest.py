@@ -1,7 +1,7 @@
 """The same cases for an embedded engine, `kcore serve`, and Apache Kafka; and for both API styles.
 
-Apache Kafka takes part if `KCORE_TEST_KAFKA` is set: to HOST:PORT of a broker, or to `start` for a broker of the tests'
-own (`make test-kafka`).
+The cases run against Apache Kafka if `KCORE_TEST_KAFKA` is set: to HOST:PORT of a broker, or to `start` for a broker
+that the tests start (`make test-kafka`).
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def test_each_batch_gets_its_acquired_offsets() -> None:
 
 
 def test_a_range_of_any_length_takes_no_memory_for_its_offsets() -> None:
-    """A broker that errs, or a compacted log, has ranges with few records; the rest of a range are gaps."""
+    """A faulty broker, or a compacted log, may have ranges with few records. The other offsets of a range are gaps."""
     one, two = batch(5, b"a"), batch(9, b"b", b"c")
     row = PartitionData(partition_index=3, records=one + two)
     last = (1 << 63) - 1

@@ -117,7 +117,7 @@ def test_share_groups_have_start_offsets_and_lags(node: kcore.Node, name: str) -
 
 def test_users_are_added_changed_and_removed(node: kcore.Node, name: str) -> None:
     def expect(mechanisms: dict[str, int] | None) -> None:
-        """Waits until the broker has the change, which Kafka's controller acknowledges before."""
+        """Waits until the broker has the change: Kafka's controller acknowledges it earlier."""
         wait_until(lambda: node.users.list().get(name) == mechanisms, f"the user has {mechanisms}")
 
     assert name not in node.users.list()
@@ -195,7 +195,7 @@ def test_a_hanging_transaction_is_found_and_aborted() -> None:
         with node.transaction("living") as transaction:
             transaction.append("jobs", "c", partition=1)
             transaction.flush()
-            assert node.transactions.hanging(places) == []  # not idle for long
+            assert node.transactions.hanging(places) == []  # the producer has written just now
             (hanging,) = node.transactions.hanging(places, idle=0)
             assert (hanging.partition, hanging.producer_id, hanging.transaction_start) == (places[0], 9_999, 0)
         node.advance(899_000)
@@ -262,7 +262,7 @@ class TwoBrokers(TargetTransport):
         channel: str = "",
         timeout_s: float | None = None,
     ) -> R:
-        """Sends a request to the broker that is given, or that its first transactional id belongs to."""
+        """Sends a request to `broker`, or to the coordinator of its first transactional id."""
         if broker is None:
             broker = self._of((getattr(request, "transactional_ids", None) or ["a"])[0])
         response: R = self.brokers_of[broker].send(request, at_most if version is None else version)
@@ -304,7 +304,7 @@ def halves() -> Iterator[tuple[kcore.Node, kcore.EmbeddedNode, kcore.EmbeddedNod
 def test_each_request_goes_to_the_broker_of_its_group_partition_and_transaction(
     halves: tuple[kcore.Node, kcore.EmbeddedNode, kcore.EmbeddedNode],
 ) -> None:
-    """Every other broker would refuse it, or would not know the group."""
+    """Any other broker would refuse the request, or would not have the group."""
     node, *engines = halves
     for letter, engine in zip("ab", engines, strict=True):
         engine.topics.create(f"topic-{letter}", 1).append_many("xy")
@@ -326,7 +326,7 @@ def test_each_request_goes_to_the_broker_of_its_group_partition_and_transaction(
     assert [state.partition.topic for state in producers] == ["topic-a", "topic-b"]
 
 
-def test_a_loading_coordinator_is_asked_again(
+def test_a_loading_coordinator_gets_the_request_again(
     halves: tuple[kcore.Node, kcore.EmbeddedNode, kcore.EmbeddedNode], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A group whose description fails for a moment does not appear with that error."""

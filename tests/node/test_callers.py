@@ -1,4 +1,4 @@
-"""Calls that would disturb those of other tasks or threads, or would wait for their own callers."""
+"""Refused calls: concurrent calls of one operation, and calls that would wait for their own caller."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Thread(threading.Thread):
 
 
 def test_a_second_poll_of_a_consumer_is_refused(node: kcore.Node, name: str) -> None:
-    """It would count the records that the first one returns as processed, and commit them."""
+    """The second poll would count the records of the first one as processed, and commit them."""
     node.topics.create(name, 1)
     with node.group(name).consume(name, reset="earliest") as consumer:
         first = Thread(lambda: consumer.poll(LIMIT_S))
@@ -85,7 +85,7 @@ async def test_a_second_poll_of_a_consumer_on_a_loop_is_refused(anode: kcore.Asy
 
 
 def test_a_second_wait_for_the_events_of_a_member_is_refused(node: kcore.Node, name: str) -> None:
-    """It would count the event that the first one returns as handled."""
+    """The second call would count the event of the first one as handled."""
     node.topics.create(name, 1)
     with node.group(name).join(name) as member:
         assert member.poll(LIMIT_S) is not None
@@ -129,7 +129,7 @@ def test_a_listener_cannot_close_its_own_member(node: kcore.Node, name: str, kin
 
 
 def test_a_listener_may_close_a_member_that_other_code_closes(node: kcore.Node, name: str) -> None:
-    """The close of the other code is enough: that of the listener neither waits nor fails."""
+    """The listener's close neither waits nor fails, because the other close ends the member."""
     node.topics.create(name, 1)
     errors: list[Exception | None] = []
     user = node.group(name).join(name, on_revoked=lambda _: errors.append(error_of(user.close)))
@@ -147,7 +147,7 @@ def test_a_callback_of_a_commit_cannot_close_its_member(node: kcore.Node, name: 
     assert [type(error) for error in errors] == [ReentrantCallError]
 
 
-def test_an_interceptor_cannot_close_its_consumer_while_it_sees_a_commit(node: kcore.Node, name: str) -> None:
+def test_an_interceptor_cannot_close_its_consumer_in_on_commit(node: kcore.Node, name: str) -> None:
     node.topics.create(name, 1)
     node.topics[name].append("a")
     errors: list[Exception | None] = []

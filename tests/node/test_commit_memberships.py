@@ -102,7 +102,7 @@ def test_a_member_that_joined_again_since_its_poll_commits_nothing(
 @VIRTUAL
 @pytest.mark.parametrize("commit", COMMITS[:-1])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_member_that_does_not_know_of_its_removal_is_refused_by_the_coordinator(
+def test_the_coordinator_refuses_a_member_that_has_not_detected_its_removal(
     kcore_node: VirtualNode, protocol: Protocol, commit: Commit
 ) -> None:
     async def scenario(node: kcore.AsyncNode) -> tuple[Any, ...]:
@@ -145,7 +145,7 @@ def test_metadata_that_was_read_with_the_positions_is_refused_after_a_new_join(
 
 @VIRTUAL
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_member_does_not_commit_a_partition_that_a_rebalance_took_from_it(
+def test_a_member_does_not_commit_a_partition_that_a_rebalance_has_revoked(
     kcore_node: VirtualNode, protocol: Protocol
 ) -> None:
     """A slow worker of a member with listeners: it is still a member, but the partition has a new owner."""
@@ -182,7 +182,7 @@ def test_a_member_does_not_commit_a_partition_that_a_rebalance_took_from_it(
 @VIRTUAL
 @pytest.mark.parametrize("listens", [False, True], ids=["reads", "listens"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_member_commits_again_once_its_program_knows_of_the_new_membership(
+def test_a_member_commits_again_once_its_program_has_seen_the_new_membership(
     kcore_node: VirtualNode, protocol: Protocol, listens: bool
 ) -> None:
     async def scenario(node: kcore.AsyncNode) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from kcore.node._sync.node import Node
 from tests.drivers.test_forks import HANG_S, in_child
 from tests.kit import QUICK
 
-# the long linger: no batch leaves before the fork
+# the long linger: no batch is sent before the fork
 pytestmark = pytest.mark.filterwarnings("ignore::kcore.errors.ImplausibleTimeWarning")
 
 SERVED = "served"

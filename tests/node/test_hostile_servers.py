@@ -21,9 +21,9 @@ from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from tests.recording_proxy import RecordingProxy
 
 TIMEOUT_S = 1.0
-"""The time limit of a response that never comes."""
+"""The time limit of a response that never arrives."""
 LIMIT_S = 60.0
-"""The time limit of a response that comes at once, and of a whole test: only a wait without end reaches it."""
+"""The time limit of a response that arrives at once, and of a whole test: only a wait without end reaches it."""
 MEMORY_BYTES = 64 << 20
 
 Answer = Callable[[socket.socket, bytes], None]
@@ -75,7 +75,7 @@ def dripping(client: socket.socket, correlation: bytes) -> None:
 
 
 def huge_count(client: socket.socket, correlation: bytes) -> None:
-    """Returns an ApiVersions response that announces two thousand million rows and has none."""
+    """Returns an ApiVersions response that announces two billion rows and has none."""
     client.sendall(frame(correlation + b"\0\0" + b"\xff\xff\xff\xff\x07" + bytes(16)))
 
 
@@ -108,13 +108,13 @@ WITHOUT_RESPONSE = (silent, dripping, huge_frame)
 
 
 def timeout_of(answer: Answer) -> float:
-    """Returns the time limit of a response: on a slow machine, even one that comes at once may take seconds."""
+    """Returns the time limit of a response: on a slow machine, even an immediate response may take seconds."""
     return TIMEOUT_S if answer in WITHOUT_RESPONSE else LIMIT_S
 
 
 @contextlib.contextmanager
 def hostile(answer: Answer) -> Iterator[str]:
-    """Runs a server that treats the first request of each connection in its own manner."""
+    """Runs a server that breaks the protocol at the first request of each connection."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -160,7 +160,7 @@ def test_a_node_does_not_connect_to_a_server_that_breaks_the_protocol(answer: An
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-async def test_a_node_on_a_loop_does_not_connect_either(answer: Answer) -> None:
+async def test_a_node_on_a_loop_does_not_connect_to_a_server_that_breaks_the_protocol(answer: Answer) -> None:
     with hostile(answer) as address, bounded(), pytest.raises((ConnectionClosedError, TimeoutError)):
         await kcore.connect_async(address, timeout=timeout_of(answer))
 

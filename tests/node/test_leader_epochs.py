@@ -110,7 +110,7 @@ def test_a_position_behind_a_truncation_moves_to_the_place_where_the_logs_differ
     assert leader.asked[0] == (0, NEW_EPOCH, 0)
 
 
-def test_a_position_of_an_epoch_that_the_new_leader_does_not_know_is_reset(
+def test_a_position_of_an_epoch_that_the_new_leader_does_not_have_is_reset(
     read: Callable[..., tuple[NewLeader, list[int]]],
 ) -> None:
     assert read((-1, -1))[1] == [0, 1, 2, 3]

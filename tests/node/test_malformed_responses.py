@@ -67,7 +67,7 @@ def change(random_: random.Random, message: Any) -> str | None:
 
 
 class Hostile:
-    """Changes the responses of a proxy.
+    """The handler of a proxy, which changes responses.
 
     Args:
         random_: decides about the changes.
@@ -177,7 +177,7 @@ def ends_in_time(operation: Callable[[], object]) -> Exception | None:
 
 
 class Unclear(logging.Handler):
-    """Collects the logged exceptions that are not an error of the client API, such as those that end a thread."""
+    """The logged exceptions that are no errors of the client API, such as exceptions that end a thread."""
 
     def __init__(self) -> None:
         super().__init__()

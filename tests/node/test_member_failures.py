@@ -92,7 +92,7 @@ def test_a_refusal_is_logged_once(node: kcore.Node, name: str, caplog: pytest.Lo
     member.close()
 
 
-def test_the_log_line_of_a_member_that_never_got_an_id_says_so(
+def test_the_log_line_of_a_member_without_an_id_names_its_group(
     node: kcore.Node, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     member = node.group(name).join(name, protocol="classic", session_timeout=0.02, heartbeat_interval=0.01)
@@ -172,8 +172,10 @@ def test_a_closed_member_does_not_start_again(node: kcore.Node, name: str, optio
         consumer.__enter__()
 
 
-def test_calls_of_a_member_that_was_not_started_say_so(node: kcore.Node, name: str, options: dict[str, Any]) -> None:
-    """Some of them would wait for ever otherwise."""
+def test_calls_of_a_member_that_was_not_started_raise_an_error(
+    node: kcore.Node, name: str, options: dict[str, Any]
+) -> None:
+    """Otherwise some of these calls would never return."""
     node.topics.create(name, 1)
     member, consumer = node.group(name).join(name, **options), node.group(name).consume(name, **options)
     calls: list[Any] = [
@@ -205,7 +207,7 @@ def test_a_loop_starts_its_member_and_closes_it(node: kcore.Node, name: str, opt
     assert (type(first), member.state, record.value, consumer.member.state) == (Assigned, "Closed", b"record", "Closed")
 
 
-def test_a_poll_of_a_closed_consumer_says_so(node: kcore.Node, name: str, options: dict[str, Any]) -> None:
+def test_a_poll_of_a_closed_consumer_raises_an_error(node: kcore.Node, name: str, options: dict[str, Any]) -> None:
     node.topics.create(name, 1)
     with node.group(name).consume(name, **options) as consumer:
         consumer.poll()
@@ -261,7 +263,7 @@ def test_a_member_of_a_closed_node_does_not_start(name: str) -> None:
 
 
 def test_nothing_starts_while_the_node_closes_its_members(name: str) -> None:
-    """Another thread may start a worker for each that is closed; the close must end all the same."""
+    """Another thread may start a worker for each closed one; the close of the node must end nevertheless."""
     with kcore.open() as node:
         node.topics.create("t")
         refused: list[type[BaseException]] = []

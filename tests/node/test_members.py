@@ -61,7 +61,9 @@ def test_a_member_owns_its_partitions_until_it_leaves(node: kcore.Node, name: st
     assert group.describe().members == ()
 
 
-async def test_two_members_share_on_a_loop(anode: kcore.AsyncNode, name: str, options: dict[str, Any]) -> None:
+async def test_two_members_share_partitions_on_a_loop(
+    anode: kcore.AsyncNode, name: str, options: dict[str, Any]
+) -> None:
     await anode.topics.create(name, 4)
     group = anode.group(name)
     seen: list[str] = []
@@ -86,7 +88,7 @@ async def until(condition: Any, limit_s: float = 60.0) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_loop_of_events_gives_up_when_it_continues(
+async def test_a_loop_of_events_gives_partitions_up_when_it_continues(
     anode: kcore.AsyncNode, name: str, options: dict[str, Any]
 ) -> None:
     await anode.topics.create(name, 2)
@@ -113,7 +115,9 @@ async def test_a_loop_of_events_gives_up_when_it_continues(
     assert (await group.committed())[event.partitions[0]] == OffsetAndMetadata(7)
 
 
-def test_a_listener_may_commit_what_it_gives_up(node: kcore.Node, name: str, options: dict[str, Any]) -> None:
+def test_a_listener_may_commit_the_partitions_that_it_gives_up(
+    node: kcore.Node, name: str, options: dict[str, Any]
+) -> None:
     node.topics.create(name, 2)
     group = node.group(name)
 
@@ -151,7 +155,7 @@ def test_an_error_of_a_listener_is_raised_to_the_user(node: kcore.Node, name: st
 
 
 @pytest.mark.filterwarnings("ignore::kcore.errors.ImplausibleTimeWarning")
-def test_a_refused_member_says_why(node: kcore.Node, name: str) -> None:
+def test_a_refused_member_raises_the_error_of_the_coordinator(node: kcore.Node, name: str) -> None:
     node.topics.create(name, 1)
     with pytest.raises(errors.UnsupportedAssignorError):
         node.group(name).join(name, server_assignor="no-such-assignor").start()
@@ -159,7 +163,7 @@ def test_a_refused_member_says_why(node: kcore.Node, name: str) -> None:
         node.group(name).join(name, protocol="classic", session_timeout=100_000).start()
 
 
-def test_arguments_are_checked_before_anything_is_sent(node: kcore.Node) -> None:
+def test_arguments_are_checked_before_a_request_is_sent(node: kcore.Node) -> None:
     group = node.group("g")
     for arguments in ({}, {"topics": "t", "pattern": "t.*"}, {"topics": "t", "protocol": "no"}):
         with pytest.raises(errors.ConfigError):

@@ -154,7 +154,7 @@ def test_a_subscription_repeats_lookups_of_missing_topics_only() -> None:
     assert SubscriptionCheck([], 1.0).due_s is None
 
 
-def test_a_topic_that_exists_again_begins_anew() -> None:
+def test_the_times_of_a_topic_that_exists_again_begin_again() -> None:
     topics = MissingTopics()
     times = [(0.0, False), (1.9, False), (2.0, True), (2.1, False), (601.9, False), (602.0, True)]
     assert [(at_s, topics.missing("t", at_s)) for at_s, _ in times] == times

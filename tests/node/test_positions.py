@@ -18,7 +18,7 @@ ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def fetched(partition: TopicPartition, offset: int, count: int) -> FetchedRecords[Record]:
-    """Makes a response with records from an offset on."""
+    """Returns the records of a response, from an offset on."""
     builder = BatchBuilder(1 << 16, base_timestamp_ms=5)
     for _ in range(count):
         assert builder.append(5, None, b"v")
@@ -28,7 +28,7 @@ def fetched(partition: TopicPartition, offset: int, count: int) -> FetchedRecord
 
 
 def assigned(*partitions: TopicPartition, offset: int = 0) -> Positions:
-    """Makes positions at an offset."""
+    """Returns assigned positions at an offset."""
     positions = Positions()
     positions.assign(partitions)
     for partition in partitions:
@@ -42,7 +42,7 @@ def store(positions: Positions, partition: TopicPartition, offset: int, count: i
     positions.store(partition, version, offset, fetched(partition, offset, count))
 
 
-def places(records: list[Record]) -> list[tuple[int, int]]:
+def positions_of(records: list[Record]) -> list[tuple[int, int]]:
     """Returns partition and offset of each record."""
     return [(record.partition, record.offset) for record in records]
 
@@ -59,11 +59,11 @@ def test_polls_take_partition_after_partition_and_count_at_the_next_poll() -> No
     store(positions, ZERO, 0, 3)
     store(positions, ONE, 0, 2)
     assert positions.to_fetch(0) == {}
-    assert places(positions.take(2)) == [(0, 0), (0, 1)]
+    assert positions_of(positions.take(2)) == [(0, 0), (0, 1)]
     assert offsets(positions) == {ZERO: 0, ONE: 0}
     positions.processed()
     assert offsets(positions) == {ZERO: 2, ONE: 0}
-    assert places(positions.take(9)) == [(0, 2), (1, 0), (1, 1)]
+    assert positions_of(positions.take(9)) == [(0, 2), (1, 0), (1, 1)]
     positions.processed()
     assert offsets(positions) == {ZERO: 3, ONE: 2}
     assert positions.consumed()[ZERO] == OffsetAndMetadata(3, "", 4)
@@ -76,7 +76,7 @@ def test_a_second_response_for_the_same_offset_is_dropped() -> None:
     positions = assigned(ZERO)
     store(positions, ZERO, 0, 2)
     positions.store(ZERO, 1, 0, fetched(ZERO, 0, 2))
-    assert places(positions.take(9)) == [(0, 0), (0, 1)]
+    assert positions_of(positions.take(9)) == [(0, 0), (0, 1)]
     positions.store(ZERO, 1, 0, fetched(ZERO, 0, 2))
     assert positions.take(9) == []
     assert positions.to_fetch(0) == {ZERO: 2}
@@ -95,7 +95,7 @@ def test_a_loop_counts_a_record_when_the_next_one_is_requested() -> None:
     store(positions, ZERO, 0, 2)
     store(positions, ONE, 0, 2)
     assert positions.take_for_loop(9)
-    assert places([next(positions.cursor), next(positions.cursor)]) == [(0, 0), (0, 1)]
+    assert positions_of([next(positions.cursor), next(positions.cursor)]) == [(0, 0), (0, 1)]
     assert offsets(positions) == {ZERO: 1, ONE: 0}
     next(positions.cursor)
     assert offsets(positions) == {ZERO: 2, ONE: 0}
@@ -111,7 +111,7 @@ def test_a_poll_after_a_loop_begins_with_the_records_that_the_loop_left() -> Non
     assert positions.take_for_loop(3)
     next(positions.cursor)
     positions.processed()
-    assert places(positions.take(9)) == [(0, 1), (0, 2), (0, 3)]
+    assert positions_of(positions.take(9)) == [(0, 1), (0, 2), (0, 3)]
     positions.processed()
     assert offsets(positions) == {ZERO: 4}
 
@@ -125,7 +125,7 @@ def test_records_of_a_lost_partition_leave_the_loop_and_do_not_count() -> None:
     positions.drop([ZERO])
     positions.remove([ZERO])
     positions.assign([ZERO])
-    assert places(list(positions.cursor)) == [(1, 0), (1, 1)]
+    assert positions_of(list(positions.cursor)) == [(1, 0), (1, 1)]
     positions.processed()
     assert offsets(positions) == {ONE: 2}
 
@@ -146,14 +146,14 @@ def test_paused_partitions_are_neither_taken_nor_fetched() -> None:
     store(positions, ZERO, 0, 2)
     store(positions, ONE, 0, 1)
     positions.by_partition[ZERO].paused = True
-    assert places(positions.take(9)) == [(1, 0)]
+    assert positions_of(positions.take(9)) == [(1, 0)]
     assert positions.to_fetch(0) == {ONE: 1}
     positions.by_partition[ZERO].paused = False
-    assert places(positions.take(9)) == [(0, 0), (0, 1)]
+    assert positions_of(positions.take(9)) == [(0, 0), (0, 1)]
 
 
 def marker(offset: int) -> bytes:
-    """Makes the batch of a transaction marker."""
+    """Returns the batch of a transaction marker."""
     batch = bytearray(build_control_batch(1, 0, producer_id=7, producer_epoch=0, timestamp_ms=1))
     batch[:8] = offset.to_bytes(8, "big")
     return bytes(batch)
@@ -169,7 +169,7 @@ def store_marker(positions: Positions, partition: TopicPartition, offset: int) -
 def test_a_marker_after_consumed_records_is_committed_with_them() -> None:
     positions = assigned(ZERO)
     store(positions, ZERO, 0, 2)
-    assert places(positions.take(9)) == [(0, 0), (0, 1)]
+    assert positions_of(positions.take(9)) == [(0, 0), (0, 1)]
     store_marker(positions, ZERO, 2)
     assert offsets(positions) == {ZERO: 0}  # the program still processes the records before the marker
     positions.processed()
@@ -185,16 +185,16 @@ def test_a_marker_in_the_response_of_consumed_records_is_committed_with_them() -
     records.add(marker(2), 0, None, decompress)
     positions = assigned(ZERO)
     positions.store(ZERO, positions.by_partition[ZERO].version, 0, records)
-    assert places(positions.take(1)) == [(0, 0)]
+    assert positions_of(positions.take(1)) == [(0, 0)]
     positions.processed()
     assert offsets(positions) == {ZERO: 1}
-    assert places(positions.take(1)) == [(0, 1)]
+    assert positions_of(positions.take(1)) == [(0, 1)]
     assert offsets(positions) == {ZERO: 1}
     positions.processed()
     assert offsets(positions) == {ZERO: 3}
 
 
-def test_a_marker_behind_a_loop_is_not_committed_before_the_loop_gets_there() -> None:
+def test_a_marker_after_records_of_a_loop_is_not_committed_before_the_loop_has_finished_them() -> None:
     positions = assigned(ZERO)
     store(positions, ZERO, 0, 2)
     assert positions.take_for_loop(9)
@@ -234,13 +234,13 @@ def test_a_reset_to_a_smaller_offset_forgets_the_ends_of_earlier_records() -> No
     """The topic was created again: if the old end were committed, the group would skip the new records before it."""
     positions = assigned(ZERO, offset=50)
     store(positions, ZERO, 50, 3)
-    assert places(positions.take(10)) == [(0, 50), (0, 51), (0, 52)]
+    assert positions_of(positions.take(10)) == [(0, 50), (0, 51), (0, 52)]
     positions.seek(ZERO, None)  # OFFSET_OUT_OF_RANGE
     positions.processed()
     positions.locate(ZERO, positions.by_partition[ZERO].version, 0, None)
     assert ZERO not in offsets(positions)
     store(positions, ZERO, 0, 2)
-    assert places(positions.take(10)) == [(0, 0), (0, 1)]
+    assert positions_of(positions.take(10)) == [(0, 0), (0, 1)]
     positions.processed()
     assert offsets(positions) == {ZERO: 2}
 
@@ -255,7 +255,7 @@ def test_a_reset_to_a_larger_offset_keeps_the_records_of_a_loop() -> None:
     positions.processed()
     assert offsets(positions) == {ZERO: 3}
     store(positions, ZERO, 60, 1)
-    assert places(positions.take(10)) == [(0, 60)]
+    assert positions_of(positions.take(10)) == [(0, 60)]
     positions.processed()
     assert offsets(positions) == {ZERO: 61}
 
@@ -292,4 +292,4 @@ def test_records_that_a_failed_poll_has_taken_are_fetched_again() -> None:
     assert offsets(positions) == {ZERO: 20, ONE: 20}
     assert positions.to_fetch(0) == {ZERO: 20, ONE: 20}
     store(positions, ZERO, 20, 3)
-    assert places(positions.take(10)) == [(0, 20), (0, 21), (0, 22)]
+    assert positions_of(positions.take(10)) == [(0, 20), (0, 21), (0, 22)]

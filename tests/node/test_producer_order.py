@@ -258,7 +258,7 @@ async def produce(network: Network, chance: random.Random, records: int, linger:
 def test_each_record_is_stored_once_and_in_order(case: int) -> None:
     """A record whose append failed may be stored or not, but neither twice nor after a later one."""
     chance = random.Random(f"{SEED} {case}")
-    random.seed(f"{SEED} {case}")  # of the pauses before repetitions
+    random.seed(f"{SEED} {case}")  # the jitter of the pauses before repetitions
     with kcore.open() as engine:
         limit = chance.choice([1_000_000, 220, 140])  # a full batch has 271 bytes, and one of a single record 131
         engine.topics.create(TOPIC, PARTITIONS, config={"max.message.bytes": limit})

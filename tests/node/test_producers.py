@@ -104,7 +104,7 @@ def test_lost_connections_neither_lose_nor_repeat_records(served: str, name: str
 
 @pytest.mark.parametrize("place", ["start", "handle"])
 def test_a_failure_of_the_send_loop_does_not_end_it(bootstrap: str, name: str, place: str) -> None:
-    """If the loop ended, `flush` and the results of all records would wait for ever."""
+    """If the loop ended, `flush` and the results of all records would never return."""
     with kcore.connect(bootstrap) as node, node.producer() as producer:
         node.topics.create(name, 1)
         holder: Any = producer._calls.transport if place == "start" else producer

@@ -281,7 +281,7 @@ def test_a_lost_connection_releases_the_jobs(bootstrap: str, name: str) -> None:
 
 @pytest.mark.parametrize("ends", [False, True], ids=["next", "end"])
 def test_a_lost_acceptance_is_logged(bootstrap: str, name: str, caplog: pytest.LogCaptureFixture, ends: bool) -> None:
-    """A job that the program did may be delivered again, and no operation raises an error for it."""
+    """The group may deliver a finished job again, and no operation raises an error for it."""
     with kcore.connect(bootstrap) as node:
         queue_with(node, name, "a")
         with node.queue(name, group=name) as queue:

@@ -35,7 +35,7 @@ def feed(received: ReceiveBuffer, data: bytes, most: int) -> list[bytes]:
 
 
 @given(st.lists(SIZES, max_size=6), st.sampled_from([1_000, 7_777, SMALLEST_BYTES, 1 << 20]), st.integers(0, 50))
-def test_frames_are_the_sent_ones(sizes: list[int], most: int, tail: int) -> None:
+def test_received_frames_equal_the_sent_frames(sizes: list[int], most: int, tail: int) -> None:
     frames = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
     data = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
     received = ReceiveBuffer()
@@ -43,7 +43,7 @@ def test_frames_are_the_sent_ones(sizes: list[int], most: int, tail: int) -> Non
     assert len(received) == 4 + tail
 
 
-def test_memory_is_kept_between_frames_and_given_up_after_a_long_one() -> None:
+def test_memory_is_kept_between_frames_and_released_after_a_long_one() -> None:
     received = ReceiveBuffer()
     assert len(received.space()) == SMALLEST_BYTES
     frame = bytes(1 << 20)
@@ -82,7 +82,7 @@ def receive(received: ReceiveBuffer, frame: bytes, most: int = 1 << 18) -> memor
 
 
 @given(st.lists(st.tuples(SIZES, st.booleans(), st.integers(0, 3)), max_size=8), st.sampled_from([1_000, 1 << 20]))
-def test_a_frame_stays_as_it_is_while_a_caller_holds_it_or_a_part_of_it(
+def test_a_frame_does_not_change_while_a_caller_holds_it_or_a_part_of_it(
     steps: list[tuple[int, bool, int]], most: int
 ) -> None:
     received = ReceiveBuffer()

@@ -79,9 +79,7 @@ async def test_a_due_timer_makes_a_step() -> None:
 
 
 @pytest.mark.parametrize("last", [Stepper.END, MemoryError("injected")], ids=["last", "failed"])
-async def test_after_its_last_step_or_a_failed_one_it_makes_no_more(
-    last: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_no_step_follows_the_last_step_or_a_failed_one(last: Any, caplog: pytest.LogCaptureFixture) -> None:
     steps = Steps(60.0, last)
     steps.stepper.run()
     steps.stepper.run()
@@ -113,7 +111,7 @@ async def joined(bootstrap: str, name: str, **options: Any) -> AsyncIterator[kco
 
 
 class Created:
-    """Counts the tasks that the running loop makes."""
+    """A counter of the tasks that the running loop creates."""
 
     def __init__(self) -> None:
         self.count = 0

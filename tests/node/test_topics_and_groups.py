@@ -81,7 +81,7 @@ def test_equal_keys_share_a_partition_and_many_records_are_one_batch(node: kcore
 
 
 def test_records_without_a_key_take_the_partitions_in_turn(node: kcore.Node, name: str) -> None:
-    """The turn is the node's: each `node.topics[name]` is a new object."""
+    """The node counts the turns, because each `node.topics[name]` is a new object."""
     node.topics.create(name, 3)
     places = [node.topics[name].append("one").partition for _ in range(3)]
     places += [node.topics[name].append_many(["one", "batch"])[1].partition for _ in range(3)]
@@ -102,7 +102,7 @@ async def test_records_without_a_key_take_the_partitions_in_turn_on_a_loop(anode
 def test_an_existing_topic_with_other_partitions_is_returned_with_a_warning(
     node: kcore.Node, name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`create` does not wait for the missing partitions, because nothing creates them."""
+    """`create` does not wait for the missing partitions, because no request creates them."""
 
     def sleep(seconds: float) -> None:
         raise AssertionError("waits for partitions that do not exist")
@@ -125,7 +125,7 @@ def test_a_topic_has_start_and_end_offsets_and_offsets_at_a_time(node: kcore.Nod
     assert topic.offsets_at(datetime.fromtimestamp(500, UTC)) == {0: 0, 1: None}
 
 
-def test_reading_outside_of_the_log_is_an_error_and_at_its_end_nothing(node: kcore.Node, name: str) -> None:
+def test_a_read_outside_of_the_log_is_an_error_and_a_read_at_its_end_is_empty(node: kcore.Node, name: str) -> None:
     topic = node.topics.create(name, 1)
     assert topic.read(0, 0) == topic.read(0, 0, wait=0.01) == []
     with pytest.raises(errors.OffsetOutOfRangeError) as caught:
@@ -133,7 +133,7 @@ def test_reading_outside_of_the_log_is_an_error_and_at_its_end_nothing(node: kco
     assert caught.value.partitions == (TopicPartition(name, 0),)
 
 
-def test_a_missing_topic_is_named(node: kcore.Node) -> None:
+def test_the_error_of_a_missing_topic_names_it(node: kcore.Node) -> None:
     with pytest.raises(errors.UnknownTopicOrPartitionError, match="no-such-topic"):
         node.topics["no-such-topic"].append("v")
     with pytest.raises(errors.UnknownTopicOrPartitionError, match="no-such-topic-0"):

@@ -158,7 +158,7 @@ def test_a_group_of_a_transaction_may_be_named_by_its_id(node: kcore.Node, name:
 
 
 def test_a_transaction_within_another_one_of_the_id_is_refused(node: kcore.Node, name: str) -> None:
-    """The inner transaction would wait forever for the end of the outer one."""
+    """The inner transaction would wait for the end of the outer one, and the outer one for the inner one."""
     topic = node.topics.create(name, 1)
     with node.transaction(name) as outer:
         outer.append(name, "outer")
