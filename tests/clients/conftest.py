@@ -64,7 +64,7 @@ def name() -> str:
 
 
 def create_topic(admin: AdminClient, topic: str, partitions: int = 1, **config: str) -> str:
-    """Creates a topic; names of settings have underscores for dots."""
+    """Creates a topic. Keywords are names of settings, with underscores in place of dots."""
     settings = {key.replace("_", "."): value for key, value in config.items()}
     admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(30)
     return topic

@@ -143,7 +143,7 @@ def test_configs_are_described_and_altered(admin: AdminClient, new_topic: Callab
     wrong = altered(retention_ms=(AlterConfigOpType.SET, "soon"))
     assert refusal(lambda: only(admin.incremental_alter_configs([wrong]))) == KafkaError.INVALID_CONFIG
 
-    with pytest.warns(DeprecationWarning, match="alter_configs"):  # the older call replaces everything
+    with pytest.warns(DeprecationWarning, match="alter_configs"):  # AlterConfigs replaces all settings of a topic
         only(admin.alter_configs([ConfigResource(ConfigResource.Type.TOPIC, topic, {"segment.bytes": "2000000"})]))
     assert described()["max.message.bytes"].is_default
     assert described()["segment.bytes"].value == "2000000"

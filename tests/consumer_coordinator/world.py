@@ -60,7 +60,7 @@ class Handled:
         self.machine = machine
         self.owned: dict[TopicPartition, int] = {}
         self.events: list[MemberEvent] = []
-        self.repeated: set[TopicPartition] = set()  # the listener failed: a consumer group's member gets them again
+        self.repeated: set[TopicPartition] = set()  # the listener failed: the coordinator assigns them again
         self.errors: list[BaseException] = []
         self.commits: list[Commit] = []
 

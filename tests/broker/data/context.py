@@ -91,7 +91,7 @@ class DataPlane:
     # ---- topics
 
     def topic(self, name: str, partitions: int = 1, **settings: Any) -> TopicInfo:
-        """Creates a topic; names of settings have underscores for dots."""
+        """Creates a topic. Keywords are names of settings, with underscores in place of dots."""
         self.settings[name] = {key.replace("_", "."): value for key, value in settings.items()}
         topic = TopicInfo(name, next(self._ids).to_bytes(16, "big"), partitions)
         self.topics[name] = topic
