@@ -55,7 +55,7 @@ def extra(name: str) -> list[str]:
 
 
 def run_silently(command: list[str], variables: dict[str, str]) -> None:
-    """Runs a command, and prints its output only if it fails: compilers print hundreds of notes.
+    """Runs a command, and prints its output only if it fails, because compilers print hundreds of notes.
 
     Raises:
         SystemExit: the command failed.

@@ -338,7 +338,7 @@ class Shard(ShardCore, Generic[M]):
         self._batch = None
         if self.state is ShardState.ACTIVE:
             self._transition(ShardState.FAILED, "commit failed")
-        self._fail_waiting()  # requests that an interrupted transition has not failed
+        self._fail_waiting()  # again, because an interrupted transition may have left some requests
         if self.state is ShardState.FAILED:
             self.load()
         self.dirty = self.committing = self._reload = False

@@ -54,7 +54,7 @@ class WaitingRequests:
         return bool(self._by_host)
 
     def add(self, pending: SlicedPending) -> None:
-        """Adds a request, the last one of its connection."""
+        """Appends a request to the waiting ones of its connection."""
         context = pending.context
         connections = self._by_host.setdefault(context.client_host, {})
         connections.setdefault(context.connection_id, deque()).append(pending)

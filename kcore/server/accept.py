@@ -121,7 +121,7 @@ class Acceptor:
             self._retry = self._loop.call_later(retry_s, self.resume)
 
     def _accept(self) -> None:
-        # A failed accept costs as much as a successful one: try as many as there were connections last time.
+        # A failed accept costs as much as a successful one, so `_burst` follows the connections of earlier calls.
         made_room = False
         for _ in range(self._burst):
             if made_room:

@@ -147,7 +147,7 @@ class Observer:
     def settle(self) -> None:
         """Waits for a background commit and ends the round after it.
 
-        Scrapes are rare, so one may block the loop for that long.
+        Scrapes are rare, so a scrape may block the loop for that long.
         """
         if self.round_is_open:
             self.engine.commit()

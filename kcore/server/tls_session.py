@@ -30,7 +30,7 @@ _read: Callable[..., Any] = ssl.SSLObject.read
 class BoundedSession(ssl.SSLObject):
     """A session that gets its input in pieces, and ends if its client sends too many bytes without data.
 
-    Clients change the key after many gigabytes. They could pad their records, too, but no Kafka client does.
+    Real clients change the key only after many gigabytes, and no Kafka client pads its records.
     """
 
     _outer: ssl.MemoryBIO

@@ -110,7 +110,7 @@ class TransactionCoordinator(CoordinatorCore, LateShards[TransactionShard]):
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
     def refused(self, code: int) -> ErrorCode:
-        """Returns the code for an addition that was refused, or that had nothing to write."""
+        """Returns the code of an addition that wrote nothing: an error, or NONE."""
         return ErrorCode.NOT_COORDINATOR if code == ErrorCode.KAFKA_STORAGE_ERROR else ErrorCode(code)
 
     def when_durable(self, transactional_id: str, code: ErrorCode) -> ErrorCode | Pending:

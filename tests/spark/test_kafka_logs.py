@@ -1,4 +1,4 @@
-"""Logs of a live cluster: rows of Spark's Kafka source are replayed like the log without its markers."""
+"""Logs of a live cluster: replaying the rows of Spark's Kafka source equals replaying the log without its markers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One partition of a stream, without Spark: micro-batches of any size give what one pass over the log gives."""
+"""One partition of a stream, without Spark: micro-batches of any size give the result of one pass over the log."""
 
 from __future__ import annotations
 

@@ -44,9 +44,7 @@ def run(capsys: pytest.CaptureFixture[str], server: ServerProcess, *words: str) 
 
 
 def open_transaction(connection: Connection, tid: str, topic: str) -> Identity:
-    """Writes two records in a transaction, at offset 1 of the topic's partition 0; one record before and one after
-    it.
-    """
+    """Writes a transaction of two records at offset 1 of partition 0, between two other records."""
     made = CreatableTopic(name=topic, num_partitions=1, replication_factor=1)
     connection.send(CreateTopicsRequest(topics=[made], timeout_ms=1000))
     connection.send(FindCoordinatorRequest(key_type=1, coordinator_keys=[tid]))

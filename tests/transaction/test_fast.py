@@ -58,7 +58,7 @@ class GenericEnds(EndTxnApi):
 
 
 class Compared(World):
-    """A node that records all responses; only the script commits."""
+    """A node that records all responses, and commits only when the script does."""
 
     def __init__(self, plain: bool) -> None:
         kind = GenericCoordinator if plain else TransactionCoordinator

@@ -504,7 +504,7 @@ class Cases:
         yield from self._of_many_acls(create, describe, delete, all_of)
 
     def _of_many_acls(self, create: type, describe: type, delete: type, all_of: dict[str, int]) -> Iterator[Case]:
-        """Yields requests about the largest number of ACLs: clients that may write them can reach it."""
+        """Yields requests about the maximum number of ACLs, which clients can create if they have the permission."""
         entry, chosen = struct_of(create, "creations"), struct_of(delete, "filters")
         creations = [
             entry(resource_type=2, resource_name=name, resource_pattern_type=3, principal="User:v", host="*",

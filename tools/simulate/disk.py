@@ -213,7 +213,7 @@ class Disk:
             self._image = self._partial(after), self._journal_image()
             self.die()
         if failure is not None:
-            # The pages are flushed; the write of the meta page failed, so the device may have it or not.
+            # The pages are flushed; the write of the meta page failed, so the device may have the old one.
             metas = after[: META_PAGES * PAGE] if self.choice.random() < 0.5 else self._data[: META_PAGES * PAGE]
             self._data = metas + after[META_PAGES * PAGE :]
             raise _disk_error(errno.EIO)

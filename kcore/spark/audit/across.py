@@ -314,7 +314,7 @@ class _Producer:
 
 
 def _count(balance: dict[Outcome, int], outcome: Outcome, step: int) -> None:
-    """Changes a balance. Removes zero entries: a producer has one epoch per transaction (KIP-890)."""
+    """Changes a balance. Removes a zero entry, because each transaction has an epoch of its own (KIP-890)."""
     count = balance.get(outcome, 0) + step
     if count:
         balance[outcome] = count

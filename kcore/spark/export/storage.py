@@ -249,7 +249,7 @@ class ArrowStorage(Storage):
 
 
 def is_uri(place: str | Path) -> bool:
-    """Returns True if a place names its file system with a scheme; a path does not."""
+    """Returns True for a URI, which begins with the scheme of a file system, and False for a path."""
     scheme = urlsplit(place).scheme if isinstance(place, str) else ""
     return len(scheme) > 1
 

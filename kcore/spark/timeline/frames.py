@@ -59,7 +59,7 @@ def timeline_events(
         events: as for `kcore.spark.frames.transforms.coordinator_events`; duplicates of an offset are skipped.
         options: the options.
         logs: properties of the logs beside their rows.
-        tasks: the number of tasks; None: that of a shuffle. More tasks than partitions cost more than they help, each
+        tasks: the number of tasks; None: that of a shuffle. More tasks than partitions only add costs, each
             time the events are read.
     """
     known = logs or LogProperties()

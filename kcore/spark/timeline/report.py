@@ -159,7 +159,7 @@ def _head(summary: Summary) -> str:
 
 
 def _wholeness(summary: Summary) -> str:
-    """Renders a statement on the completeness of the history."""
+    """Renders a sentence on the completeness of the history."""
     logs = [log for log in summary["logs"] if log["records"]]
     partial = [log for log in logs if log["first_offset"] > 0 or log["whole_from_offset"] != log["first_offset"]]
     if not partial:
