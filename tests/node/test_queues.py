@@ -298,6 +298,25 @@ def test_a_lost_acceptance_is_logged(bootstrap: str, name: str, caplog: pytest.L
         assert unfinished(node, name) == int(ends)
 
 
+async def test_an_acceptance_whose_request_is_cancelled_is_logged_with_the_reason(
+    anode: kcore.AsyncNode, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await anode.topics.create(name)
+    await anode.group(name).set_config(EARLIEST)
+    await anode.topics[name].append("a")
+    async with anode.queue(name, group=name) as queue:
+        assert await queue.get(30.0) is not None
+        accepting = asyncio.ensure_future(queue.get())
+        while not any(link.lock.locked() for link in queue._links.values()):
+            await asyncio.sleep(0)
+        accepting.cancel()
+        await asyncio.wait([accepting])
+    assert [line for line in caplog.messages if "no broker acknowledged 1 finished jobs" in line] == [
+        f"client: no broker acknowledged 1 finished jobs of worker {queue.member_id}; "
+        "the group may deliver them again: CancelledError()"
+    ]
+
+
 async def test_a_cancelled_request_loses_no_job(anode: kcore.AsyncNode, name: str) -> None:
     await anode.topics.create(name)
     await anode.group(name).set_config(EARLIEST)

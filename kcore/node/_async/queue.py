@@ -479,7 +479,7 @@ class AsyncQueue:
                 "client: no broker acknowledged %d finished jobs of worker %s; the group may deliver them again: %s",
                 jobs,
                 self.member_id,
-                reason,
+                str(reason) or repr(reason),  # a CancelledError has no text
             )
 
     def _log_refused(self, response: Any, field: str) -> None:
