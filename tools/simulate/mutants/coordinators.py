@@ -10,6 +10,7 @@ from kcore.broker.compaction import schedule
 from kcore.broker.data import delayed_fetch, segments
 from kcore.broker.metadata import producer_ids
 from kcore.broker.share import share_partition
+from kcore.group import epoch_group
 from kcore.group.classic import group as classic_group
 from kcore.group.consumer import group as consumer_group
 from kcore.group.streams import processes
@@ -83,7 +84,7 @@ def _sessions_never_end() -> list[Patch]:
         if member.timer is None:
             member.timer = self.shard.context.schedule(self.shard.now.now_ms + LATE_MS, member)
 
-    return [(consumer_group.ConsumerGroup, "keep_session", keep_session)]
+    return [(epoch_group.EpochGroup, "keep_session", keep_session)]
 
 
 def _markers_not_resumed() -> list[Patch]:

@@ -64,7 +64,7 @@ def _acknowledged_without_a_write() -> list[Patch]:
 
 def _revokes_silently() -> list[Patch]:
     def revoke(self: Any, assigned: Any, dropped: Any, now_ms: int) -> None:
-        self._take_over(assigned, dropped, now_ms)
+        self._adopt(assigned, dropped, now_ms)
 
     return [(classic_rebalance.ClassicRebalance, "_revoke_dropped", revoke)]
 
