@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import logging
 import signal
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -45,3 +47,22 @@ def pytest_collection_finish() -> None:
 def unlimited_lines() -> None:
     """Forgets the log lines of earlier tests, which count for the limit of lines."""
     reset_limits()
+
+
+@pytest.fixture(autouse=True)
+def unchanged_log_levels() -> Iterator[None]:
+    """Restores the levels of kcore's loggers, because later tests count log lines."""
+    before = _log_levels()
+    yield
+    for name, level in _log_levels().items():
+        if level != before.get(name, logging.NOTSET):
+            logging.getLogger(name).setLevel(before.get(name, logging.NOTSET))
+
+
+def _log_levels() -> dict[str, int]:
+    loggers = logging.root.manager.loggerDict.items()
+    return {
+        name: logger.level
+        for name, logger in loggers
+        if isinstance(logger, logging.Logger) and name.partition(".")[0] == "kcore"
+    }
