@@ -209,12 +209,3 @@ class EpochGroup(Group, Generic[Member, Assignment]):
         self.count_metadata(-self.metadata_bytes)
         for member in self.members.values():
             member.stop()
-
-
-def add_count(counts: dict[int, int], key: int, change: int) -> None:
-    """Adds `change` to a count, and removes the count if it becomes 0."""
-    count = counts.get(key, 0) + change
-    if count:
-        counts[key] = count
-    else:
-        del counts[key]

@@ -10,6 +10,7 @@ from enum import IntEnum
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
+from kcore.counts import add_count
 from kcore.security.scram import MAX_SALT_BYTES, MIN_ITERATIONS, NEW_SALT_BYTES, ScramCredential, ScramMechanism
 
 _DIGITS = b"0123456789abcdefghijklmnopqrstuvwxyz"
@@ -94,14 +95,14 @@ class SaltForms(Mapping[SaltForm, int]):
     def add(self, form: SaltForm, change: int) -> None:
         """Changes the number of users of a form."""
         path = _path_of(form)
-        _add(self._own, form, change)
+        add_count(self._own, form, change)
         for depth in range(_LEVELS):
             branches = self._nodes.setdefault(path[:depth], {})
-            _add(branches, path[depth], change)
+            add_count(branches, path[depth], change)
             if not branches:
                 del self._nodes[path[:depth]]
         leaf = self._leaves.setdefault(path, {})
-        _add(leaf, form, change)
+        add_count(leaf, form, change)
         if not leaf:
             del self._leaves[path]
 
@@ -125,14 +126,6 @@ class SaltForms(Mapping[SaltForm, int]):
             if not self._own:
                 break
         return None
-
-
-def _add(counts: dict[K, int], key: K, change: int) -> None:
-    count = counts.get(key, 0) + change
-    if count:
-        counts[key] = count
-    else:
-        del counts[key]
 
 
 def _label(path: tuple[int, ...], branch: int) -> bytes:

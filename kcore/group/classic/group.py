@@ -6,6 +6,7 @@ import logging
 from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from kcore.counts import add_count
 from kcore.group.classic import expiry, rebalance
 from kcore.group.classic.member import Member, PendingMember, Protocols
 from kcore.group.classic.protocols import subscribed_topics
@@ -344,13 +345,8 @@ class ClassicGroup(Group):
 
     def _count_protocols(self, protocols: Protocols, change: int) -> None:
         self.count_metadata(change * protocols_bytes(protocols))
-        counts = self.supported_protocols
         for name, _ in protocols:
-            count = counts.get(name, 0) + change
-            if count:
-                counts[name] = count
-            else:
-                del counts[name]
+            add_count(self.supported_protocols, name, change)
 
     # ---- waiting members
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kcore.counts import add_count
 from kcore.group.consumer import leave
 from kcore.group.consumer.assignment import NO_PARTITIONS, NO_TARGET, CurrentAssignment, Target
 from kcore.group.consumer.member import ConsumerMember, MemberMetadata, own_bytes
@@ -14,7 +15,7 @@ from kcore.group.consumer.regex import resolution_is_due
 from kcore.group.consumer.states import STABLE, UNREVOKED, GroupState
 from kcore.group.consumer.subscriptions import ResolvedRegex, Subscriptions
 from kcore.group.consumer.timers import Awaited, MemberTimer
-from kcore.group.epoch_group import EpochGroup, add_count
+from kcore.group.epoch_group import EpochGroup
 from kcore.group.group import ExpirationBase, GroupType
 from kcore.protocol.error_codes import NO_ERROR, ErrorCode
 from kcore_ext.group.consumer_assignment import PartitionOwners

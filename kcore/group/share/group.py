@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from kcore.counts import add_count
 from kcore.group.consumer.assignment import NO_TARGET, Target
 from kcore.group.epoch_group import EpochGroup
 from kcore.group.group import ExpirationBase, GroupType
@@ -187,12 +188,7 @@ class ShareGroup(EpochGroup[ShareMember, Target]):
         for topic_id, partitions in target.items():
             counts = self._assigned.setdefault(topic_id, {})
             for partition in partitions:
-                count = counts.get(partition, 0) + change
-                if count:
-                    counts[partition] = count
-                else:
-                    del counts[partition]
-                if count == (change > 0):
+                if add_count(counts, partition, change) == (change > 0):
                     self._unassigned = None
             if not counts:
                 del self._assigned[topic_id]

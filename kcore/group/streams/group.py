@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, Final
 
-from kcore.group.epoch_group import EpochGroup, add_count
+from kcore.counts import add_count
+from kcore.group.epoch_group import EpochGroup
 from kcore.group.group import ExpirationBase, GroupType
 from kcore.group.streams import leave
 from kcore.group.streams.member import NEVER, MemberMetadata, StreamsMember, own_bytes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kcore.counts import add_count
 from kcore.group.streams.tasks import CurrentAssignment, Partitions, Tasks
 
 Holders = dict[tuple[str, int], dict[str, int]]
@@ -53,10 +54,5 @@ def _change(holders: Holders, partitions: Partitions, process_id: str, change: i
             if processes is None:
                 holders[task] = {process_id: change}
                 continue
-            count = processes.get(process_id, 0) + change
-            if count:
-                processes[process_id] = count
-            else:
-                del processes[process_id]
-                if not processes:
-                    del holders[task]
+            if not add_count(processes, process_id, change) and not processes:
+                del holders[task]

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Final
 
+from kcore.counts import add_count
 from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.protocol.topic_partition import PartitionTuple
 from kcore.spark.audit.finding import Finding, Observation, finding
@@ -145,7 +146,7 @@ class _Producer:
     def _place(self, topic_partition: PartitionTuple, observations: Iterable[Observation]) -> Iterator[Finding]:
         missing: list[Observation] = []  # decisions without a following marker
         extra: list[Observation] = []  # markers without a preceding decision
-        balance: dict[Outcome, int] = {}  # markers minus decisions
+        balance: dict[Outcome, int] = {}  # markers minus decisions; each transaction has an epoch of its own (KIP-890)
         still_open: list[Observation] = []
         decision: Observation | None = None
         matched = False
@@ -155,9 +156,9 @@ class _Producer:
                 if decision is not None and not matched:
                     missing.append(decision)
                 decision, matched = observation, False
-                _count(balance, outcome, -1)
+                add_count(balance, outcome, -1)
             elif observation.kind == "marker":
-                _count(balance, outcome, 1)
+                add_count(balance, outcome, 1)
                 if decision is not None and (decision.producer_epoch, decision.commit) == outcome:
                     matched = True  # may also be a repetition after a failover
                 else:
@@ -178,7 +179,7 @@ class _Producer:
         outcome = (observation.producer_epoch, observation.commit)
         if balance.get(outcome, 0) * sign <= 0:
             return False
-        _count(balance, outcome, -sign)
+        add_count(balance, outcome, -sign)
         return True
 
     def _unmatched_findings(
@@ -311,15 +312,6 @@ class _Producer:
             producer_id=self._producer_id,
             about=topic_partition,
         )
-
-
-def _count(balance: dict[Outcome, int], outcome: Outcome, step: int) -> None:
-    """Changes a balance. Removes a zero entry, because each transaction has an epoch of its own (KIP-890)."""
-    count = balance.get(outcome, 0) + step
-    if count:
-        balance[outcome] = count
-    else:
-        del balance[outcome]
 
 
 def _done(observation: Observation) -> str:
