@@ -42,7 +42,7 @@ class GroupMember(ShardTimer):
         self.disarm()
 
 
-class EpochState(Protocol):
+class NamedState(Protocol):
     """The state of a group; each kind of group has its own enumeration.
 
     Attributes:
@@ -106,7 +106,7 @@ class EpochGroup(Group, Generic[Member, Assignment]):
         self.assigned_at_ms = 0
         self.members = {}
         self.targets: dict[str, Assignment] = {}
-        self.counted_state: EpochState = self.state
+        self.counted_state: NamedState = self.state
 
     def __repr__(self) -> str:
         epochs = f"{self.group_epoch}/{self.assignment_epoch}"
@@ -114,7 +114,7 @@ class EpochGroup(Group, Generic[Member, Assignment]):
 
     @property
     @abstractmethod
-    def state(self) -> EpochState:
+    def state(self) -> NamedState:
         """The state of the group, derived from its members and epochs."""
 
     @abstractmethod
@@ -139,7 +139,7 @@ class EpochGroup(Group, Generic[Member, Assignment]):
 
     # ---- changes by records; only replay calls these
 
-    def raise_epoch(self, epoch: int, metadata_hash: int) -> None:
+    def set_epoch(self, epoch: int, metadata_hash: int) -> None:
         """Sets the group epoch and the hash of its topics. Live, it counts and logs a new epoch."""
         if self.live and self._registered and epoch > self.group_epoch:
             self.shard.meters.new_epochs[self.group_type.value] += 1

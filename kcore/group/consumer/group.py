@@ -149,7 +149,7 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
 
     def put_epoch(self, epoch: int, metadata_hash: int) -> None:
         """Sets a new group epoch."""
-        self.raise_epoch(epoch, metadata_hash)
+        self.set_epoch(epoch, metadata_hash)
         self._changed()
 
     def put_assignment_epoch(self, epoch: int, timestamp_ms: int) -> None:

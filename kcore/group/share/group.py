@@ -129,7 +129,7 @@ class ShareGroup(EpochGroup[ShareMember, Target]):
 
     def put_epoch(self, epoch: int, metadata_hash: int) -> None:
         """Sets a new group epoch."""
-        self.raise_epoch(epoch, metadata_hash)
+        self.set_epoch(epoch, metadata_hash)
         self.quiet_until_ms = 0
 
     def put_assignment_epoch(self, epoch: int, timestamp_ms: int) -> None:

@@ -112,7 +112,7 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
 
     def put_epoch(self, epoch: int, metadata_hash: int, validated_epoch: int, configs: AssignmentConfigs) -> None:
         """Sets the group epoch, and the values that are compared to decide about the next one."""
-        self.raise_epoch(epoch, metadata_hash)
+        self.set_epoch(epoch, metadata_hash)
         self.validated_epoch = validated_epoch
         self.assignment_configs = configs
         self._changed()
