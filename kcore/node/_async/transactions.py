@@ -269,7 +269,8 @@ class AsyncTransaction:
             if added and not self._producer.implicit:
                 await self._producer.add_partitions(added)
             self._partitions.update(added)
-            self._producer.unfinished = self._producer.unfinished or bool(rows)
+            if rows:
+                self._producer.unfinished = True
             for partition in list(rows):
                 limit = len(rows[partition])
                 while rows[partition]:

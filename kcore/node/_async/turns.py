@@ -44,9 +44,16 @@ class Turns:
         """Removes `turn`, and wakes the next one. It may be called again after an interrupt, and by any thread."""
         if turn in self._queue:
             self._queue.remove(turn)
-        for first in list(self._queue)[:1]:
-            first.first.set()
+        following = self._first()
+        if following is not None:
+            following.first.set()
 
     def is_open_for(self, caller: object) -> bool:
         """Returns True if the first turn belongs to `caller`, and its transaction or close has begun."""
-        return any(turn.caller is not None and turn.caller == caller for turn in list(self._queue)[:1])
+        turn = self._first()
+        return turn is not None and turn.caller is not None and turn.caller == caller
+
+    def _first(self) -> Turn | None:
+        """Returns the first turn, or None. The queue is copied, because another thread may empty it meanwhile."""
+        queue = list(self._queue)
+        return queue[0] if queue else None
