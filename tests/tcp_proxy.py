@@ -12,12 +12,13 @@ class Proxy:
 
     Args:
         bootstrap: HOST:PORT of the broker; the host must have as many characters as 127.0.0.1.
+        listener: the socket that accepts connections; None: a new one.
     """
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, listener: socket.socket | None = None) -> None:
         host, port = bootstrap.rsplit(":", 1)
         self._target = (host, int(port))
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", 0)) if listener is None else listener
         self.port: int = self._listener.getsockname()[1]
         self.bootstrap = f"127.0.0.1:{self.port}"
         self._sockets: set[socket.socket] = set()

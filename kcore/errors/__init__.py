@@ -201,7 +201,14 @@ class CloseConnectionError(KcoreError):
 
 
 class ConnectionClosedError(KcoreError, ConnectionError):
-    """The server closed the connection without a response, or is unreachable. It is a `ConnectionError`, too."""
+    """The server closed the connection without a response, or is unreachable. It is a `ConnectionError`, too.
+
+    Attributes:
+        retriable: False if the cause does not end by itself: TLS was refused, or the listener seems to require another
+            `security.protocol`. Calls of a node do not repeat their request after such an error.
+    """
+
+    retriable: bool = True
 
 
 class AuthenticationError(KcoreError):

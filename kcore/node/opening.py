@@ -11,8 +11,7 @@ from kcore.config.node import Config
 from kcore.errors import ConfigError
 from kcore.node._async.node import CALL_TIMEOUT_S, AsyncNode
 from kcore.node._sync.node import Node
-from kcore.node.arguments import check_seconds
-from kcore.protocol.messages.metadata import MetadataRequest
+from kcore.node.arguments import LONG_WAIT_S, check_seconds
 
 if TYPE_CHECKING:
     from kcore.client.security import ClientSecurity
@@ -191,6 +190,7 @@ def connect(
     client_id: str = "kcore",
     timeout: float = TIMEOUT_S,
     call_timeout: float = CALL_TIMEOUT_S,
+    wait: float = 0.0,
 ) -> Node:
     """Connects to a Kafka-compatible cluster, for threads. Any thread may call the node.
 
@@ -201,23 +201,27 @@ def connect(
         client_id: the client id in every request.
         timeout: the time limit of one response, in seconds.
         call_timeout: the time in seconds for which an operation is repeated after temporary errors.
+        wait: the time in seconds for which the call waits for a cluster that is not ready; 0 makes one attempt. An
+            attempt that began in this time may take longer, up to `timeout`.
 
     Raises:
         ConfigError: an address, a time or a security setting is not valid.
-        ConnectionClosedError: no broker can be reached.
+        ConnectionClosedError: no broker can be reached, or none is ready in time.
+        TimeoutError: a broker does not respond.
         AuthenticationError: a broker refuses the credentials.
     """
     from kcore.client.aio.threads import Cluster  # noqa: PLC0415 - an embedded engine needs no connections
 
-    _check_times(timeout, call_timeout)
+    _check_times(timeout, call_timeout, wait)
 
     cluster = Cluster(bootstrap, client_id, timeout, _security(security))
     try:
-        cluster.newest(MetadataRequest)
+        node = Node(cluster, timeout_s=call_timeout)
+        node._calls.connect(wait)
     except BaseException:
         cluster.close()
         raise
-    return Node(cluster, timeout_s=call_timeout)
+    return node
 
 
 def connect_async(
@@ -227,6 +231,7 @@ def connect_async(
     client_id: str = "kcore",
     timeout: float = TIMEOUT_S,
     call_timeout: float = CALL_TIMEOUT_S,
+    wait: float = 0.0,
 ) -> Opening[AsyncNode]:
     """Connects to a Kafka-compatible cluster on the running event loop: `await kcore.connect_async(...)`, or
     `async with`.
@@ -237,32 +242,37 @@ def connect_async(
         client_id: the client id in every request.
         timeout: the time limit of one response, in seconds.
         call_timeout: the time in seconds for which an operation is repeated after temporary errors.
+        wait: the time in seconds for which the call waits for a cluster that is not ready; 0 makes one attempt. An
+            attempt that began in this time may take longer, up to `timeout`.
 
     Raises:
         ConfigError: an address, a time or a security setting is not valid.
-        ConnectionClosedError: no broker can be reached.
+        ConnectionClosedError: no broker can be reached, or none is ready in time.
+        TimeoutError: a broker does not respond.
         AuthenticationError: a broker refuses the credentials.
     """
 
-    _check_times(timeout, call_timeout)
+    _check_times(timeout, call_timeout, wait)
 
     async def make() -> AsyncNode:
         from kcore.client.aio.cluster import AsyncCluster  # noqa: PLC0415 - an embedded engine needs no connections
 
         cluster = AsyncCluster(bootstrap, client_id, timeout, _security(security))
         try:
-            await cluster.newest(MetadataRequest)
+            node = AsyncNode(cluster, timeout_s=call_timeout)
+            await node._calls.connect(wait)
         except BaseException:
             await cluster.close()
             raise
-        return AsyncNode(cluster, timeout_s=call_timeout)
+        return node
 
     return Opening(make)
 
 
-def _check_times(timeout: float, call_timeout: float) -> None:
+def _check_times(timeout: float, call_timeout: float, wait: float) -> None:
     check_seconds("timeout", timeout, LONG_TIMEOUT_S)
     check_seconds("call_timeout", call_timeout, LONG_CALL_S)
+    check_seconds("wait", wait, LONG_WAIT_S)
 
 
 def _security(security: ClientSecurity | Mapping[str, str] | None) -> ClientSecurity | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -114,6 +115,29 @@ async def test_a_cancelled_request_leaves_the_connection_usable() -> None:
         assert await kept == EMPTY
         assert not connection.closed
         assert connection._waiting == {}
+
+
+@pytest.mark.parametrize(
+    ("reason", "accepted", "retriable"),
+    [
+        (ssl.SSLError(1, "[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED]"), False, False),
+        (ssl.SSLError(1, "[SSL: TLSV1_ALERT_INTERNAL_ERROR]"), True, True),
+        (ssl.SSLEOFError(8, "EOF occurred in violation of protocol"), False, True),
+        (ConnectionResetError(104, "Connection reset by peer"), False, True),
+    ],
+)
+async def test_only_a_refusal_of_tls_is_a_permanent_error(reason: Exception, accepted: bool, retriable: bool) -> None:
+    """A server checks the client's certificate after the client has completed its handshake."""
+    async with connected() as (connection, _):
+        connection._accepted = accepted
+        future = connection.start(VERSIONS, 0, 60.0)
+        connection.connection_lost(reason)
+        with pytest.raises(ConnectionClosedError) as lost:
+            await future
+        with pytest.raises(ConnectionClosedError) as again:
+            await connection.send(VERSIONS, 0, 60.0)
+        assert (lost.value.retriable, again.value.retriable) == (retriable, retriable)
+        assert str(lost.value) == f"127.0.0.1:{connection._port}: the connection broke: {reason}" == str(again.value)
 
 
 async def test_the_deadline_of_a_cancelled_request_does_not_close_the_connection() -> None:

@@ -35,7 +35,7 @@ def on_revoked(event: Revoked) -> None:
 
 
 def use_a_cluster() -> None:
-    with kcore.connect("localhost:9092", security={"security.protocol": "PLAINTEXT"}) as node:
+    with kcore.connect("localhost:9092", security={"security.protocol": "PLAINTEXT"}, wait=30.0) as node:
         assert_type(node, kcore.Node)
         topic = node.topics.create("jobs", 4, config={"retention.ms": 1}, exist_ok=True)
         assert_type(topic.append("v", key=b"k", timestamp=datetime.now()), RecordMetadata)

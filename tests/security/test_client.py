@@ -11,8 +11,11 @@ import pytest
 import kcore
 from kcore.cli import main
 from kcore.client import ClientSecurity, Connection, ConnectionClosedError
+from kcore.client.aio.broker import Broker
+from kcore.client.aio.connection import NO_PASSWORD, NO_TLS
 from kcore.client.sasl import scram
 from kcore.errors import AuthenticationError, ConfigError, KcoreError
+from kcore.node._sync import calls
 from kcore.node.types import OffsetAndMetadata
 from kcore.protocol.messages.list_groups import ListGroupsRequest
 from kcore.security.scram import ScramMechanism
@@ -113,27 +116,69 @@ def test_a_client_without_tls_is_reported_at_both_ends(secure: Secure, listener:
 
 
 @pytest.mark.parametrize(
-    ("listener", "protocol", "missing"),
+    ("listener", "protocol", "hint"),
     [
-        ("SSL", "PLAINTEXT", "TLS or a password"),
-        ("SASL_SSL", "PLAINTEXT", "TLS or a password"),
-        ("SASL_PLAINTEXT", "PLAINTEXT", "TLS or a password"),
-        ("SASL_SSL", "SSL", "a password"),
+        ("SSL", "PLAINTEXT", NO_TLS),
+        ("SASL_SSL", "PLAINTEXT", NO_TLS),
+        ("SASL_PLAINTEXT", "PLAINTEXT", NO_TLS),
+        ("SASL_SSL", "SSL", NO_PASSWORD),
+        ("MUTUAL", "SSL", NO_PASSWORD),
     ],
 )
 def test_a_node_without_the_required_protection_is_told_the_setting(
-    secure: Secure, listener: str, protocol: str, missing: str
+    secure: Secure, listener: str, protocol: str, hint: str
 ) -> None:
     security = {"security.protocol": protocol, "ssl.truststore.location": str(secure.authority)}
-    with (
-        pytest.raises(ConnectionClosedError) as refused,
-        kcore.connect(secure.bootstrap(listener), security=security, call_timeout=0.2) as node,
-    ):
-        node.cluster_id()
-    assert str(refused.value) == (
-        f"{secure.bootstrap(listener)}: the server closed the connection; if its listener requires {missing}, "
-        "set security.protocol in `security`, or in the file of --command-config"
-    )
+    with pytest.raises(ConnectionClosedError) as refused:
+        kcore.connect(secure.bootstrap(listener), security=security)
+    text = str(refused.value)
+    assert text.startswith(f"{secure.bootstrap(listener)}: the ")
+    assert text.endswith(f"; if its listener requires {hint} in `security`, or in the file of --command-config")
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Returns the pauses before repetitions, which take no time."""
+    seconds: list[float] = []
+    monkeypatch.setattr(calls, "sleep", seconds.append)
+    return seconds
+
+
+@pytest.mark.parametrize("wait", [0.0, 60.0])
+@pytest.mark.parametrize(("listener", "protocol"), [("SASL_PLAINTEXT", "PLAINTEXT"), ("SASL_SSL", "SSL")])
+def test_a_node_that_must_log_in_is_refused_at_once(
+    secure: Secure, pauses: list[float], listener: str, protocol: str, wait: float
+) -> None:
+    """The listener closes the connection at the first request after ApiVersions: a repetition would end in the same
+    way."""
+    security = {"security.protocol": protocol, "ssl.truststore.location": str(secure.authority)}
+    with pytest.raises(ConnectionClosedError, match="the server closed the connection; if its listener requires "):
+        kcore.connect(secure.bootstrap(listener), security=security, wait=wait)
+    assert pauses == []
+
+
+def test_connect_does_not_wait_after_a_wrong_password_or_a_refused_certificate(
+    secure: Secure, pauses: list[float]
+) -> None:
+    bootstrap, settings = settings_of(secure, "scram-256 over tls")
+    wrong = {**settings, "sasl.jaas.config": JAAS.replace(PASSWORD, "wrong")}
+    with pytest.raises(AuthenticationError, match="the credentials for SCRAM-SHA-256 are not valid"):
+        kcore.connect(bootstrap, security=wrong, wait=60.0)
+    with pytest.raises(ConnectionClosedError, match="CERTIFICATE_VERIFY_FAILED"):
+        kcore.connect(secure.bootstrap("SSL"), security={"security.protocol": "SSL"}, wait=60.0)
+    assert pauses == []
+
+
+def test_a_call_is_not_repeated_after_a_refused_certificate(secure: Secure, pauses: list[float]) -> None:
+    """A broker may have another address in the metadata, which is not in its certificate."""
+    bootstrap, settings = settings_of(secure, "tls")
+    with kcore.connect(bootstrap, security=settings) as node:
+        cluster = node._calls.transport._cluster  # type: ignore[attr-defined]
+        cluster._coordinators[0, "g"] = Broker(1, "localhost", secure.port("SSL"))
+        cluster._security = ClientSecurity.of({"security.protocol": "SSL"})  # trusts no authority of the tests
+        with pytest.raises(ConnectionClosedError, match="CERTIFICATE_VERIFY_FAILED"):
+            node.group("g").commit({("shared", 0): 0})
+    assert pauses == []
 
 
 def test_a_node_that_does_not_trust_the_server_is_told_the_setting(secure: Secure) -> None:

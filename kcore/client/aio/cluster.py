@@ -75,6 +75,7 @@ class AsyncCluster:
         self._coordinators: dict[tuple[int, str], Broker] = {}
         self._unreachable = _UnreachableBrokers()
         self._closed = False
+        self._accepted = False  # True once a broker has served a request other than ApiVersions
 
     async def close(self) -> None:
         """Closes every connection."""
@@ -271,7 +272,9 @@ class AsyncCluster:
         future = self._connections.get(key)
         if future is not None and not future.done():
             return await asyncio.shield(future)
-        opening = AsyncConnection.open(broker.host, broker.port, self._client_id, self._timeout_s, self._security)
+        opening = AsyncConnection.open(
+            broker.host, broker.port, self._client_id, self._timeout_s, self._security, accepted=self._accepted
+        )
         future = self._connections[key] = asyncio.ensure_future(opening)
         try:
             connection = await asyncio.shield(future)
@@ -314,6 +317,7 @@ class AsyncCluster:
         request = MetadataRequest(topics=listed, allow_auto_topic_creation=create)
         broker = await self._any()
         response = await self.send(request, broker=broker)
+        self._accepted = True
         if response.error_code:
             raise KafkaError.of(response.error_code)
         fault = _metadata_fault(response, names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import socket
+import ssl
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple, TypeVar, cast
@@ -33,6 +34,8 @@ from kcore_ext.codec.read import decode_with_views
 
 R = TypeVar("R")
 
+NO_TLS = "TLS or a password, set security.protocol"
+NO_PASSWORD = "a password or a client's certificate, set security.protocol or ssl.keystore.location"
 OVERDUE_S = 0.001  # timers of an event loop may fire this much early
 
 
@@ -95,21 +98,39 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._error: Exception | None = None
         self._full = False  # True while the socket's buffer is full
         self._writers: list[asyncio.Future[None]] = []  # the callers that wait for room in the buffer, in order
-        self._missing = ""  # the protection that the server may require, and that the client does not use
+        self._accepted = True
+        self._hint = ""  # the protection that the server may require and the client does not use, and its setting
         self.versions: dict[int, tuple[int, int]] = {}
         self.features: dict[str, int] = {}
 
     @classmethod
     async def open(
-        cls, host: str, port: int, client_id: str, timeout_s: float, security: ClientSecurity | None
+        cls,
+        host: str,
+        port: int,
+        client_id: str,
+        timeout_s: float,
+        security: ClientSecurity | None,
+        *,
+        accepted: bool = False,
     ) -> AsyncConnection:
         """Connects, performs the TLS handshake and SASL, and requests the served versions.
+
+        Args:
+            host: the broker's host.
+            port: its port.
+            client_id: the client id in every request.
+            timeout_s: the time limit of the connection, and of each response.
+            security: TLS and SASL; None: neither.
+            accepted: True if the cluster has served this client with the same security. Then a lost connection does
+                not mean that the listener requires another one.
 
         Raises:
             ConnectionClosedError: no server listens there, or the TLS handshake failed.
             AuthenticationError: the server refuses the credentials, or does not prove its own identity.
         """
         self = cls(host, port, client_id)
+        self._accepted = accepted
         tls = None if security is None else security.tls
         try:
             async with asyncio.timeout(timeout_s):
@@ -124,11 +145,11 @@ class AsyncConnection(asyncio.BufferedProtocol):
                 cause += "; ssl.truststore.location names the authorities that the client trusts"
             if tls is not None and isinstance(error, ConnectionResetError):
                 cause = "the server closed the connection during the TLS handshake; its listener may not use TLS"
-            raise ConnectionClosedError(f"cannot connect to {host}:{port}: {cause}") from error
+            raise _closed_error(f"cannot connect to {host}:{port}: {cause}", not self._refuses_tls(error)) from error
         except (OverflowError, ValueError) as error:  # a broker's response had an invalid address
             raise ConnectionClosedError(f"cannot connect to {host!r}:{port}: {error}") from error
-        if security is None or not security.mechanism:
-            self._missing = "TLS or a password" if tls is None else "a password"
+        if not accepted and (security is None or not security.mechanism):
+            self._hint = NO_TLS if tls is None else NO_PASSWORD
         try:
             if security is not None and security.mechanism:
                 await self._authenticate(security, timeout_s)
@@ -188,7 +209,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
             TimeoutError: no response arrived in time. The connection is closed, and all its requests fail.
         """
         if self._error is not None:
-            raise ConnectionClosedError(str(self._error))
+            raise _closed_error(str(self._error), getattr(self._error, "retriable", True))
         await self.wait_writable()
         response: R = await self.start(request, version, timeout_s)
         return response
@@ -228,7 +249,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         views: bool = False,
     ) -> None:
         if self._error is not None or self._transport is None:
-            raise ConnectionClosedError(str(self._error))
+            raise _closed_error(str(self._error), getattr(self._error, "retriable", True))
         self._correlation_id = number = (self._correlation_id + 1) & 0x7FFFFFFF
         data = encode_request(request, version, number, self._client_id)
         deadline_s = self._loop.time() + timeout_s
@@ -325,11 +346,21 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Fails the requests that wait for a response."""
         reason = "the server closed the connection" if exc is None else f"the connection broke: {exc}"
-        # A listener with SASL responds to the first request, ApiVersions, and to no other one before the login.
-        if self._missing and self._waiting and next(iter(self._waiting)) <= 2:
-            setting = "set security.protocol in `security`, or in the file of --command-config"
-            reason += f"; if its listener requires {self._missing}, {setting}"
-        self._close(ConnectionClosedError(f"{self._host}:{self._port}: {reason}"))
+        first = next(iter(self._waiting), math.inf)
+        # A server refuses a missing certificate after the client's handshake.
+        retriable = first > 2 or not self._refuses_tls(exc)
+        # A listener with SASL responds to the first request, ApiVersions, and to no other one before the login. A
+        # server that closes the connection before that may be starting, behind a proxy that accepts connections.
+        if self._hint and first <= 2:
+            reason += f"; if its listener requires {self._hint} in `security`, or in the file of --command-config"
+            retriable = retriable and first < 2
+        self._close(_closed_error(f"{self._host}:{self._port}: {reason}", retriable))
+
+    def _refuses_tls(self, error: BaseException | None) -> bool:
+        """Returns True if an end of the connection refused TLS, and the connection did not only break."""
+        if self._accepted:  # other errors of a listener that has served this client may end by themselves
+            return isinstance(error, ssl.SSLCertVerificationError)
+        return isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
 
     def pause_writing(self) -> None:
         """Holds new requests back while the socket's buffer is full."""
@@ -379,6 +410,12 @@ class AsyncConnection(asyncio.BufferedProtocol):
                 raise ValueError(f"to {name} in version {version}: {error}") from error
             waiting.complete(response, None)
         self._waiting.pop(number, None)  # a callback that closed the connection has removed it already
+
+
+def _closed_error(text: str, retriable: bool) -> ConnectionClosedError:
+    error = ConnectionClosedError(text)
+    error.retriable = retriable
+    return error
 
 
 @cache

@@ -54,7 +54,9 @@ def may_repeat(error: Exception, elapsed_s: float, local: bool) -> bool:
         if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return not local and elapsed_s < UNKNOWN_TOPIC_S
         return error.code in REPEATED
-    return isinstance(error, ConnectionClosedError | TimeoutError)
+    if isinstance(error, ConnectionClosedError):
+        return error.retriable
+    return isinstance(error, TimeoutError)
 
 
 class AsyncResource(Protocol):
@@ -247,6 +249,31 @@ class AsyncCalls:
         """Returns the metadata of topics (None: of all topics); waits while no broker is reachable."""
         response: MetadataResponse = await self._look_up(lambda: self.transport.metadata(topics, create))
         return response
+
+    async def connect(self, wait_s: float) -> None:
+        """Sends the first request of a connection to a cluster.
+
+        Args:
+            wait_s: the time for which it is repeated while no broker is ready.
+
+        Raises:
+            ConnectionClosedError, TimeoutError: no broker is ready.
+            KafkaError, AuthenticationError: a broker refuses the request or the credentials.
+        """
+        started_s = monotonic()
+        for attempt in count():
+            try:
+                await self.transport.metadata([])
+                return
+            except (KafkaError, ConnectionClosedError, TimeoutError) as error:
+                elapsed_s = monotonic() - started_s
+                if not wait_s or not may_repeat(error, elapsed_s, self.local):
+                    raise
+                if elapsed_s >= wait_s:
+                    raise ConnectionClosedError(
+                        f"no broker was ready within {wait_s:g} s; the last attempt failed: {error}"
+                    ) from error
+                await sleep(min(backoff_s(attempt), wait_s - elapsed_s))
 
     async def _look_up(self, function: Callable[[], Any]) -> Any:
         """Calls `function` until it succeeds, for at most the time limit of a call."""
