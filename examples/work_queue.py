@@ -31,7 +31,7 @@ SETTINGS = {
 
 def work(bootstrap: str) -> None:
     """Runs one worker until its input ends, and prints its events."""
-    with kcore.connect(bootstrap) as node, node.queue(TOPIC, group=GROUP) as jobs:
+    with kcore.connect(bootstrap, wait=30.0) as node, node.queue(TOPIC, group=GROUP) as jobs:
         threading.Thread(target=lambda: (sys.stdin.read(), jobs.close()), daemon=True).start()
         for job in jobs:
             name = (job.value or b"").decode()
