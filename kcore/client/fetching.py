@@ -16,6 +16,8 @@ from kcore_ext.client.fetched import FetchedRecords, RecordCursor
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
+EARLIEST, LATEST = -2, -1
+"""Timestamps in a ListOffsets request that stand for the start and the end of a log."""
 MAX_EPOCH = 0x7FFFFFFF
 RESETS: Final = ("earliest", "latest", "none")
 
@@ -62,6 +64,8 @@ class Position:
         buffer: fetched records that the user's code has not got yet, or None.
         version: a number that changes with each assignment and each seek, so that late responses are recognized.
         initial: True until the position is set for the first time. Only then does the committed offset apply.
+        timestamp: the time in ms at which the position is looked up, EARLIEST or LATEST; None: the reset policy
+            decides.
     """
 
     fetch: int | None = None
@@ -76,6 +80,7 @@ class Position:
     buffer: FetchedRecords[Any] | None = None
     version: int = 0
     initial: bool = True
+    timestamp: int | None = None
 
     @property
     def following(self) -> int | None:
@@ -150,6 +155,29 @@ class Positions:
         state.version = next(self._versions)
         state.initial = False
         state.buffer = None
+        state.timestamp = None
+
+    def seek_time(self, partition: TopicPartition, timestamp: int) -> None:
+        """Has a position looked up at a time, and drops buffered records.
+
+        Args:
+            partition: an assigned partition.
+            timestamp: the time in ms, EARLIEST or LATEST.
+        """
+        self.seek(partition, None)
+        self.by_partition[partition].timestamp = timestamp
+
+    def located_none(self, partition: TopicPartition, version: int) -> bool:
+        """Handles a lookup that found no record at or after its time: the position will be the end of the log.
+
+        Returns:
+            False if the program has sought no time, so that the same lookup has to be repeated.
+        """
+        state = self.by_partition.get(partition)
+        if state is None or state.version != version or state.timestamp is None or state.timestamp < 0:
+            return False
+        state.timestamp = LATEST
+        return True
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         """Drops taken records of partitions that moved to another member, or whose position changed."""
@@ -205,6 +233,9 @@ class Positions:
             state.consumed = state.taken = None
         state.fetch = offset
         state.epoch = epoch
+        if state.timestamp is not None:  # the program has sought the position, so that a commit includes it
+            state.consumed = state.taken = offset
+            state.timestamp = None
 
     def to_fetch(self, now_ms: int) -> dict[TopicPartition, int]:
         """Returns the positions of the partitions to fetch.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
 from kcore.client import versions
 from kcore.client.aio.broker import Broker
 from kcore.client.consumer_coordinator.interface import Assigned, MemberEvent
-from kcore.client.fetching import FetchSession, Position, Positions, ReadSettings
+from kcore.client.fetching import EARLIEST, LATEST, FetchSession, Position, Positions, ReadSettings
 from kcore.client.malformed import MALFORMED, malformed
 from kcore.errors import ConnectionClosedError, KafkaError
 from kcore.node._async.backend import Event, guard, monotonic, now_ms, spawn
@@ -30,6 +31,7 @@ from kcore.node.types import (
     Record,
     TopicPartition,
     as_partition,
+    to_ms,
 )
 from kcore.protocol.error_codes import ErrorCode
 
@@ -324,23 +326,58 @@ class AsyncConsumer:
             _, state = self._position(key)
             return state.buffer.next_offset if state.buffer else state.fetch
 
-    def seek(self, partition: Partition, offset: int | OffsetAndMetadata) -> None:
+    def seek(self, partition: Partition, offset: int | OffsetAndMetadata | datetime) -> None:
         """Continues at another offset.
 
         Args:
             partition: an assigned partition.
             offset: the offset of the next record. The leader first validates an `OffsetAndMetadata` with a leader
                 epoch. If its log does not have the record before the offset, the position moves to the first offset at
-                which the logs differ. With reset "none", the next poll raises `LogTruncationError` instead.
+                which the logs differ. With reset "none", the next poll raises `LogTruncationError` instead. A datetime
+                stands for the first record at or after it, or for the end of the partition if there is no such record.
+                The next poll looks its offset up.
 
         Raises:
             KeyError: the partition is not assigned to the consumer.
         """
+        if isinstance(offset, datetime):
+            self._seek_time((partition,), max(0, to_ms(offset)))
+            return
         with self._guard:
             key, _ = self._position(partition)
             target = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
             self._positions.drop([key])
             self._positions.seek(key, target.offset, target.leader_epoch)
+        self._wakeup.set()
+
+    def seek_to_beginning(self, *partitions: Partition) -> None:
+        """Continues at the first record of partitions, which the next poll looks up.
+
+        Args:
+            partitions: assigned partitions; none: all of them.
+
+        Raises:
+            KeyError: a partition is not assigned to the consumer.
+        """
+        self._seek_time(partitions, EARLIEST)
+
+    def seek_to_end(self, *partitions: Partition) -> None:
+        """Continues after the last record of partitions, which the next poll looks up.
+
+        Args:
+            partitions: assigned partitions; none: all of them.
+
+        Raises:
+            KeyError: a partition is not assigned to the consumer.
+        """
+        self._seek_time(partitions, LATEST)
+
+    def _seek_time(self, partitions: Sequence[Partition], timestamp: int) -> None:
+        with self._guard:
+            keys = [self._position(each)[0] for each in partitions or list(self._positions.by_partition)]
+            self._positions.drop(keys)
+            for key in keys:
+                self._positions.seek_time(key, timestamp)
         self._wakeup.set()
 
     def pause(self, *partitions: Partition) -> None:
@@ -359,6 +396,11 @@ class AsyncConsumer:
                 self._position(partition)[1].paused = False
         self._wakeup.set()
         self._arrived.set()
+
+    def paused(self) -> set[TopicPartition]:
+        """Returns the paused partitions."""
+        with self._guard:
+            return {key for key, state in self._positions.by_partition.items() if state.paused}
 
     async def commit(self, offsets: Offsets | None = None) -> None:
         """Commits offsets; None: the offsets after all records that were returned before this call.

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from kcore.client.aio.broker import Broker
+from kcore.client.fetching import LATEST
 from kcore.client.malformed import MALFORMED, malformed
 from kcore.client.share_consumer import (
     Acknowledged,
@@ -26,7 +27,6 @@ from kcore.node._async.backend import AsyncLock, Event, now_ms, sleep, spawn
 from kcore.node._async.calls import AsyncCalls
 from kcore.node._async.job import AsyncJob, AsyncShareLink, FetchedJobs
 from kcore.node._async.missing_topics import AsyncSubscription
-from kcore.node._async.topics import LATEST
 from kcore.node.arguments import check_wait
 from kcore.node.requests import acquired_batches, list_offsets_request, read_acquired
 from kcore.node.types import TopicPartition

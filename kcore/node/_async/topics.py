@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from kcore.client import versions
+from kcore.client.fetching import EARLIEST, LATEST
 from kcore.client.partitioner import partition_of
 from kcore.errors import ConnectionClosedError, KafkaError, KcoreError, PartitionErrors
 from kcore.node._async.backend import monotonic, sleep
@@ -47,7 +48,6 @@ from kcore.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTop
 
 logger = logging.getLogger(__name__)
 
-EARLIEST, LATEST = -2, -1
 ACKS_ALL = -1
 ADMIN_TIMEOUT_MS = 30_000
 PRODUCE_TIMEOUT_MS = 30_000

@@ -10,12 +10,11 @@ from typing import Any
 from kcore.client import versions
 from kcore.client.aio.broker import Broker
 from kcore.client.consumer_coordinator.base import GroupMemberMachine
-from kcore.client.fetching import Positions, ReadSettings, Unvalidated
+from kcore.client.fetching import EARLIEST, LATEST, Positions, ReadSettings, Unvalidated
 from kcore.client.malformed import MALFORMED, malformed
 from kcore.errors import ConnectionClosedError, KafkaError, LogTruncationError, PartitionErrors
 from kcore.node._sync.backend import now_ms, spawn
 from kcore.node._sync.calls import Calls, backoff_s
-from kcore.node._sync.topics import EARLIEST, LATEST
 from kcore.node.requests import committed_offsets, list_offsets_request, offset_fetch_request, validation_request
 from kcore.node.types import OffsetAndMetadata, TopicPartition
 from kcore.protocol.error_codes import ErrorCode
@@ -131,7 +130,17 @@ class PositionLookup:
             return []
         self._changed()  # partitions with a committed offset need not wait for the others
         if self._reset == "none":
-            raise KafkaError.of(ErrorCode.OFFSET_OUT_OF_RANGE, "no committed offset, and reset is 'none'", uncommitted)
+            with self._guard:
+                sought = [key for key in uncommitted if key in states and states[key].timestamp is not None]
+            if refused := [key for key in uncommitted if key not in sought]:
+                error = KafkaError.of(
+                    ErrorCode.OFFSET_OUT_OF_RANGE, "no committed offset, and reset is 'none'", refused
+                )
+                if not sought:
+                    raise error
+                self._fail(error)
+                self.pause(refused)
+            uncommitted = sought
         return self.by_leader(uncommitted)
 
     def _fetch_committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -162,17 +171,19 @@ class PositionLookup:
         """Sets positions to the start or the end of their logs. Partitions with an error pause."""
         try:
             rows = self._log_offsets(list(versions_before), broker)
+            repeated = []
             with self._guard:
                 for key, version in versions_before.items():
                     if not rows[key].error_code and rows[key].offset >= 0:
                         self._positions.locate(key, version, rows[key].offset, None)
-            for key in versions_before:
+                    elif rows[key].error_code or not self._positions.located_none(key, version):
+                        repeated.append(key)
+            for key in repeated:
                 if rows[key].error_code:
                     refused = KafkaError.of(rows[key].error_code, None, [key])
                     if not refused.retriable:
                         self._fail(refused)
-                if rows[key].error_code or rows[key].offset < 0:
-                    self._retry([key])
+                self._retry([key])
         except Exception as error:
             passing = isinstance(error, ConnectionClosedError | TimeoutError)
             if not (passing or (isinstance(error, KafkaError) and error.retriable)):
@@ -184,10 +195,14 @@ class PositionLookup:
 
     def _log_offsets(self, partitions: list[TopicPartition], broker: Broker) -> dict[TopicPartition, Any]:
         """Returns the rows of a ListOffsets response, which has all partitions."""
-        timestamp = EARLIEST if self._reset == "earliest" else LATEST
-        request = list_offsets_request(
-            dict.fromkeys(partitions, timestamp), self._isolation, self._calls.transport.leader_epoch
-        )
+        policy = EARLIEST if self._reset == "earliest" else LATEST
+        timestamps = dict.fromkeys(partitions, policy)
+        with self._guard:
+            for key in partitions:
+                state = self._positions.by_partition.get(key)
+                if state is not None and state.timestamp is not None:
+                    timestamps[key] = state.timestamp
+        request = list_offsets_request(timestamps, self._isolation, self._calls.transport.leader_epoch)
         response = self._calls.transport.send(request, broker=broker)
         try:
             rows = {

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from kcore.client.aio.broker import Broker
+from kcore.client.fetching import LATEST
 from kcore.client.malformed import MALFORMED, malformed
 from kcore.client.share_consumer import (
     Acknowledged,
@@ -27,7 +28,6 @@ from kcore.node._sync.backend import Event, Lock, now_ms, sleep, spawn
 from kcore.node._sync.calls import Calls
 from kcore.node._sync.job import FetchedJobs, Job, ShareLink
 from kcore.node._sync.missing_topics import Subscription
-from kcore.node._sync.topics import LATEST
 from kcore.node.arguments import check_wait
 from kcore.node.requests import acquired_batches, list_offsets_request, read_acquired
 from kcore.node.types import TopicPartition
