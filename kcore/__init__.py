@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from kcore.embed import AsyncEngine as AsyncEngine
     from kcore.embed import SyncEngine as SyncEngine
     from kcore.errors import KafkaError as KafkaError
+    from kcore.node._async.acls import AsyncAcls as AsyncAcls
+    from kcore.node._async.brokers import AsyncBrokers as AsyncBrokers
+    from kcore.node._async.brokers import AsyncClusterBroker as AsyncClusterBroker
     from kcore.node._async.consumer import AsyncConsumer as AsyncConsumer
     from kcore.node._async.delivery import AsyncDelivery as AsyncDelivery
     from kcore.node._async.groups import AsyncGroup as AsyncGroup
@@ -38,11 +41,15 @@ if TYPE_CHECKING:
     from kcore.node._async.node import AsyncNode as AsyncNode
     from kcore.node._async.producer import AsyncProducer as AsyncProducer
     from kcore.node._async.queue import AsyncQueue as AsyncQueue
+    from kcore.node._async.quotas import AsyncQuotas as AsyncQuotas
     from kcore.node._async.topics import AsyncTopic as AsyncTopic
     from kcore.node._async.topics import AsyncTopics as AsyncTopics
     from kcore.node._async.transaction_states import AsyncTransactions as AsyncTransactions
     from kcore.node._async.transactions import AsyncTransaction as AsyncTransaction
     from kcore.node._async.users import AsyncUsers as AsyncUsers
+    from kcore.node._sync.acls import Acls as Acls
+    from kcore.node._sync.brokers import Brokers as Brokers
+    from kcore.node._sync.brokers import ClusterBroker as ClusterBroker
     from kcore.node._sync.consumer import Consumer as Consumer
     from kcore.node._sync.delivery import Delivery as Delivery
     from kcore.node._sync.groups import Group as Group
@@ -52,13 +59,19 @@ if TYPE_CHECKING:
     from kcore.node._sync.node import Node as Node
     from kcore.node._sync.producer import Producer as Producer
     from kcore.node._sync.queue import Queue as Queue
+    from kcore.node._sync.quotas import Quotas as Quotas
     from kcore.node._sync.topics import Topic as Topic
     from kcore.node._sync.topics import Topics as Topics
     from kcore.node._sync.transaction_states import Transactions as Transactions
     from kcore.node._sync.transactions import Transaction as Transaction
     from kcore.node._sync.users import Users as Users
+    from kcore.node.acls import Acl as Acl
     from kcore.node.cluster_node import AsyncClusteredNode as AsyncClusteredNode
     from kcore.node.cluster_node import ClusteredNode as ClusteredNode
+    from kcore.node.cluster_types import BrokerDescription as BrokerDescription
+    from kcore.node.cluster_types import ClusterDescription as ClusterDescription
+    from kcore.node.cluster_types import LogDirectory as LogDirectory
+    from kcore.node.cluster_types import QuotaEntity as QuotaEntity
     from kcore.node.embedded import AsyncEmbeddedNode as AsyncEmbeddedNode
     from kcore.node.embedded import EmbeddedNode as EmbeddedNode
     from kcore.node.interceptors import ConsumerInterceptor as ConsumerInterceptor
@@ -96,7 +109,12 @@ if TYPE_CHECKING:
     from kcore.protocol.topic_partition import TopicPartition as TopicPartition
 
 _MODULES = {
+    "Acl": "kcore.node.acls",
+    "Acls": "kcore.node._sync.acls",
     "Assigned": "kcore.client.consumer_coordinator.interface",
+    "AsyncAcls": "kcore.node._async.acls",
+    "AsyncBrokers": "kcore.node._async.brokers",
+    "AsyncClusterBroker": "kcore.node._async.brokers",
     "AsyncClusteredNode": "kcore.node.cluster_node",
     "AsyncConsumer": "kcore.node._async.consumer",
     "AsyncDelivery": "kcore.node._async.delivery",
@@ -110,11 +128,16 @@ _MODULES = {
     "AsyncNode": "kcore.node._async.node",
     "AsyncProducer": "kcore.node._async.producer",
     "AsyncQueue": "kcore.node._async.queue",
+    "AsyncQuotas": "kcore.node._async.quotas",
     "AsyncTopic": "kcore.node._async.topics",
     "AsyncTopics": "kcore.node._async.topics",
     "AsyncTransaction": "kcore.node._async.transactions",
     "AsyncTransactions": "kcore.node._async.transaction_states",
     "AsyncUsers": "kcore.node._async.users",
+    "BrokerDescription": "kcore.node.cluster_types",
+    "Brokers": "kcore.node._sync.brokers",
+    "ClusterBroker": "kcore.node._sync.brokers",
+    "ClusterDescription": "kcore.node.cluster_types",
     "ClusteredNode": "kcore.node.cluster_node",
     "Config": "kcore.config.node",
     "Consumer": "kcore.node._sync.consumer",
@@ -131,6 +154,7 @@ _MODULES = {
     "Job": "kcore.node._sync.job",
     "KafkaError": "kcore.errors",
     "Listening": "kcore.node.listening",
+    "LogDirectory": "kcore.node.cluster_types",
     "Lost": "kcore.client.consumer_coordinator.interface",
     "ManualClock": "kcore.clock",
     "Member": "kcore.node._sync.member",
@@ -149,6 +173,8 @@ _MODULES = {
     "ProducerState": "kcore.node.types",
     "Protocol": "kcore.node.membership",
     "Queue": "kcore.node._sync.queue",
+    "QuotaEntity": "kcore.node.cluster_types",
+    "Quotas": "kcore.node._sync.quotas",
     "Record": "kcore.node.types",
     "RecordMetadata": "kcore.node.types",
     "Revoked": "kcore.client.consumer_coordinator.interface",
@@ -173,7 +199,12 @@ _MODULES = {
 }
 
 __all__ = [
+    "Acl",
+    "Acls",
     "Assigned",
+    "AsyncAcls",
+    "AsyncBrokers",
+    "AsyncClusterBroker",
     "AsyncClusteredNode",
     "AsyncConsumer",
     "AsyncDelivery",
@@ -187,11 +218,16 @@ __all__ = [
     "AsyncNode",
     "AsyncProducer",
     "AsyncQueue",
+    "AsyncQuotas",
     "AsyncTopic",
     "AsyncTopics",
     "AsyncTransaction",
     "AsyncTransactions",
     "AsyncUsers",
+    "BrokerDescription",
+    "Brokers",
+    "ClusterBroker",
+    "ClusterDescription",
     "ClusteredNode",
     "Config",
     "Consumer",
@@ -208,6 +244,7 @@ __all__ = [
     "Job",
     "KafkaError",
     "Listening",
+    "LogDirectory",
     "Lost",
     "ManualClock",
     "Member",
@@ -226,6 +263,8 @@ __all__ = [
     "ProducerState",
     "Protocol",
     "Queue",
+    "QuotaEntity",
+    "Quotas",
     "Record",
     "RecordMetadata",
     "Revoked",

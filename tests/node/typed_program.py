@@ -119,6 +119,32 @@ def annotate_results(node: kcore.Node, offsets: kcore.Offsets, isolation: kcore.
     assert_type((delivery.done, transaction, users), tuple[bool, kcore.Transaction, kcore.Users])
 
 
+def administer(node: kcore.Node) -> None:
+    entry = kcore.Acl("TOPIC", "jobs", "User:alice", "READ", pattern_type="PREFIXED")
+    node.acls.create(entry)
+    entries: list[kcore.Acl] = node.acls.describe(principal="User:alice", resource_type=None)
+    assert_type(node.acls.delete(entries), list[kcore.Acl])
+    node.acls.create("jobs")  # type: ignore[arg-type]
+    cluster: kcore.ClusterDescription = node.describe_cluster()
+    brokers: kcore.Brokers = node.brokers
+    broker: kcore.ClusterBroker = brokers[cluster.brokers[0].id]
+    assert_type(brokers.list(), list[kcore.BrokerDescription])
+    assert_type(broker.config(own=True), dict[str, str | None])
+    broker.set_config({"message.max.bytes": 1})
+    directories: list[kcore.LogDirectory] = broker.log_dirs()
+    assert_type(directories[0].partitions["jobs", 0], int)
+    node.quotas.set({"producer_byte_rate": None}, user="alice")
+    quotas: dict[kcore.QuotaEntity, dict[str, float]] = node.quotas.describe(client_id="app")
+    assert_type(quotas, dict[kcore.QuotaEntity, dict[str, float]])
+    assert_type(node.topics["jobs"].delete_records({0: 42, 1: None}), dict[int, int])
+    assert_type(node.topics.delete_records({("jobs", 0): None}), dict[TopicPartition, int])
+    with node.group("g").consume("jobs") as consumer:
+        consumer.seek(("jobs", 0), datetime.now())
+        consumer.seek(("jobs", 0), 1.5)  # type: ignore[arg-type]
+        consumer.seek_to_end()
+        assert_type(consumer.paused(), set[TopicPartition])
+
+
 async def use_an_engine() -> None:
     async with kcore.open_async() as node:
         assert_type(node, kcore.AsyncEmbeddedNode)

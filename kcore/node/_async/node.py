@@ -12,14 +12,18 @@ from kcore.node._async.transport import AsyncSend, AsyncTransport
 from kcore.node.arguments import check_choice, check_seconds, codec_of
 
 if TYPE_CHECKING:
+    from kcore.node._async.acls import AsyncAcls
+    from kcore.node._async.brokers import AsyncBrokers
     from kcore.node._async.groups import AsyncGroup, AsyncGroups
     from kcore.node._async.producer import AsyncProducer
     from kcore.node._async.queue import AsyncQueue
+    from kcore.node._async.quotas import AsyncQuotas
     from kcore.node._async.topics import AsyncTopics
     from kcore.node._async.transaction_states import AsyncTransactions
     from kcore.node._async.transactional_producer import TransactionalProducer
     from kcore.node._async.transactions import AsyncTransaction
     from kcore.node._async.users import AsyncUsers
+    from kcore.node.cluster_types import ClusterDescription
     from kcore.node.interceptors import ProducerInterceptor
 
 CALL_TIMEOUT_S = 60.0
@@ -71,6 +75,33 @@ class AsyncNode:
         from kcore.node._async.transaction_states import AsyncTransactions  # noqa: PLC0415 - for administration only
 
         return AsyncTransactions(self._calls)
+
+    @cached_property
+    def acls(self) -> AsyncAcls:
+        """The access control lists."""
+        from kcore.node._async.acls import AsyncAcls  # noqa: PLC0415 - only administration needs it
+
+        return AsyncAcls(self._calls)
+
+    @cached_property
+    def quotas(self) -> AsyncQuotas:
+        """The quotas of clients."""
+        from kcore.node._async.quotas import AsyncQuotas  # noqa: PLC0415 - only administration needs it
+
+        return AsyncQuotas(self._calls)
+
+    @cached_property
+    def brokers(self) -> AsyncBrokers:
+        """The brokers: `node.brokers[1]`."""
+        from kcore.node._async.brokers import AsyncBrokers  # noqa: PLC0415 - only administration needs it
+
+        return AsyncBrokers(self._calls)
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """Returns the cluster with its controller and its live brokers."""
+        from kcore.node._async.brokers import described_cluster  # noqa: PLC0415 - only administration needs it
+
+        return await described_cluster(self._calls)
 
     async def cluster_id(self) -> str | None:
         """Returns the id of the cluster; None if its brokers do not report one."""

@@ -1,10 +1,11 @@
-"""Settings of topics and groups (KIP-133, KIP-339)."""
+"""Settings of topics, groups and brokers (KIP-133, KIP-339), and levels of loggers (KIP-412)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from kcore.client.aio.broker import Broker
 from kcore.errors import KafkaError
 from kcore.node._async.calls import AsyncCalls
 from kcore.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -14,27 +15,51 @@ from kcore.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 
-TOPIC, GROUP = 2, 32  # resource types
+TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32  # resource types
 SET, DELETE = 0, 1  # operations of IncrementalAlterConfigs
-OWN_SOURCES = {TOPIC: 1, GROUP: 8}  # resource type -> the source of settings that were set for the resource itself
+OWN_SOURCES = {TOPIC: (1,), BROKER: (2, 4), GROUP: (8,)}
+"""Resource type -> the sources of settings that were set for the resource itself."""
 
 
-async def config_of(calls: AsyncCalls, resource_type: int, name: str, own: bool) -> dict[str, str | None]:
-    """Returns the settings of a topic or a group; with `own`, only those that were set for it."""
+async def config_of(
+    calls: AsyncCalls, resource_type: int, name: str, own: bool, broker: Broker | None = None
+) -> dict[str, str | None]:
+    """Returns the settings of a resource; with `own`, only those that were set for it.
+
+    Args:
+        calls: the node's requests.
+        resource_type: the type of the resource.
+        name: its name.
+        own: True to leave out the settings of other sources.
+        broker: the broker that has them; None: any broker.
+    """
 
     def read(response: Any) -> dict[str, str | None]:
         (row,) = response.results
         if row.error_code:
             raise KafkaError.of(row.error_code, row.error_message)
-        source = OWN_SOURCES[resource_type]
-        return {entry.name: entry.value for entry in row.configs if not own or entry.config_source == source}
+        return {
+            entry.name: entry.value
+            for entry in row.configs
+            if not own or entry.config_source in OWN_SOURCES[resource_type]
+        }
 
     resource = DescribeConfigsResource(resource_type=resource_type, resource_name=name, configuration_keys=None)
-    return await calls.call(DescribeConfigsRequest(resources=[resource]), read)
+    return await calls.call(DescribeConfigsRequest(resources=[resource]), read, broker=broker)
 
 
-async def change_config(calls: AsyncCalls, resource_type: int, name: str, config: Mapping[str, Any]) -> None:
-    """Changes settings of a topic or a group."""
+async def change_config(
+    calls: AsyncCalls, resource_type: int, name: str, config: Mapping[str, Any], broker: Broker | None = None
+) -> None:
+    """Changes settings of a resource; a value of None restores the default.
+
+    Args:
+        calls: the node's requests.
+        resource_type: the type of the resource.
+        name: its name.
+        config: setting -> value.
+        broker: the broker that has them; None: any broker.
+    """
 
     def read(response: Any) -> None:
         (row,) = response.responses
@@ -46,7 +71,7 @@ async def change_config(calls: AsyncCalls, resource_type: int, name: str, config
         for key, value in config.items()
     ]
     resource = AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=changes)
-    await calls.call(IncrementalAlterConfigsRequest(resources=[resource]), read)
+    await calls.call(IncrementalAlterConfigsRequest(resources=[resource]), read, broker=broker)
 
 
 def to_text(value: Any) -> str | None:

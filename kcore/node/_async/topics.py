@@ -15,6 +15,7 @@ from kcore.client.partitioner import partition_of
 from kcore.errors import ConnectionClosedError, KafkaError, KcoreError, PartitionErrors
 from kcore.node._async.backend import monotonic, sleep
 from kcore.node._async.calls import AsyncCalls
+from kcore.node._async.record_deletion import delete_records
 from kcore.node._async.settings import TOPIC, change_config, config_of, to_text
 from kcore.node.arguments import check_wait, codec_of
 from kcore.node.descriptions import described_topics
@@ -36,6 +37,7 @@ from kcore.node.types import (
     TopicDescription,
     TopicListing,
     TopicPartition,
+    as_partition,
     as_partitions,
     to_bytes,
     to_ms,
@@ -184,6 +186,22 @@ class AsyncTopics:
         existing = sorted(led.intersection(listed))
         return await offsets_of(self._calls, dict.fromkeys(existing, timestamp), isolation)
 
+    async def delete_records(self, offsets: Mapping[Partition, int | None]) -> dict[TopicPartition, int]:
+        """Deletes the records before offsets: `node.topics.delete_records({("jobs", 0): 42})`.
+
+        Args:
+            offsets: partition -> the offset of the first record to keep; None: all records are deleted.
+
+        Returns:
+            The start offset of each partition.
+
+        Raises:
+            OffsetOutOfRangeError: an offset is after the end of its partition.
+            PolicyViolationError: the topic is compacted, and its "cleanup.policy" does not have "delete".
+            KafkaError, PartitionErrors: the server refused partitions. The records of the others may be deleted.
+        """
+        return await delete_records(self._calls, {as_partition(each): offset for each, offset in offsets.items()})
+
     async def exists(self, name: str) -> bool:
         """Returns True if the topic exists."""
         (row,) = (await self._calls.metadata([name])).topics
@@ -296,6 +314,19 @@ class AsyncTopic:
             InvalidConfigError: a setting is unknown or its value is not valid. Then no setting is changed.
         """
         await change_config(self._calls, TOPIC, self.name, config)
+
+    async def delete_records(self, offsets: Mapping[int, int | None]) -> dict[int, int]:
+        """Deletes the records before offsets: `topic.delete_records({0: 42})`; see `Topics.delete_records`.
+
+        Args:
+            offsets: number of a partition -> the offset of the first record to keep; None: all records are deleted.
+
+        Returns:
+            The start offset of each partition.
+        """
+        named = {TopicPartition(self.name, number): offset for number, offset in offsets.items()}
+        deleted = await delete_records(self._calls, named)
+        return {partition.partition: start for partition, start in deleted.items()}
 
     # ---- records
 

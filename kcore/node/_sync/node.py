@@ -13,14 +13,18 @@ from kcore.node._sync.transport import Send, Transport
 from kcore.node.arguments import check_choice, check_seconds, codec_of
 
 if TYPE_CHECKING:
+    from kcore.node._sync.acls import Acls
+    from kcore.node._sync.brokers import Brokers
     from kcore.node._sync.groups import Group, Groups
     from kcore.node._sync.producer import Producer
     from kcore.node._sync.queue import Queue
+    from kcore.node._sync.quotas import Quotas
     from kcore.node._sync.topics import Topics
     from kcore.node._sync.transaction_states import Transactions
     from kcore.node._sync.transactional_producer import TransactionalProducer
     from kcore.node._sync.transactions import Transaction
     from kcore.node._sync.users import Users
+    from kcore.node.cluster_types import ClusterDescription
     from kcore.node.interceptors import ProducerInterceptor
 
 CALL_TIMEOUT_S = 60.0
@@ -72,6 +76,33 @@ class Node:
         from kcore.node._sync.transaction_states import Transactions  # noqa: PLC0415 - for administration only
 
         return Transactions(self._calls)
+
+    @cached_property
+    def acls(self) -> Acls:
+        """The access control lists."""
+        from kcore.node._sync.acls import Acls  # noqa: PLC0415 - only administration needs it
+
+        return Acls(self._calls)
+
+    @cached_property
+    def quotas(self) -> Quotas:
+        """The quotas of clients."""
+        from kcore.node._sync.quotas import Quotas  # noqa: PLC0415 - only administration needs it
+
+        return Quotas(self._calls)
+
+    @cached_property
+    def brokers(self) -> Brokers:
+        """The brokers: `node.brokers[1]`."""
+        from kcore.node._sync.brokers import Brokers  # noqa: PLC0415 - only administration needs it
+
+        return Brokers(self._calls)
+
+    def describe_cluster(self) -> ClusterDescription:
+        """Returns the cluster with its controller and its live brokers."""
+        from kcore.node._sync.brokers import described_cluster  # noqa: PLC0415 - only administration needs it
+
+        return described_cluster(self._calls)
 
     def cluster_id(self) -> str | None:
         """Returns the id of the cluster; None if its brokers do not report one."""

@@ -16,6 +16,7 @@ from kcore.client.partitioner import partition_of
 from kcore.errors import ConnectionClosedError, KafkaError, KcoreError, PartitionErrors
 from kcore.node._sync.backend import monotonic, sleep
 from kcore.node._sync.calls import Calls
+from kcore.node._sync.record_deletion import delete_records
 from kcore.node._sync.settings import TOPIC, change_config, config_of, to_text
 from kcore.node.arguments import check_wait, codec_of
 from kcore.node.descriptions import described_topics
@@ -37,6 +38,7 @@ from kcore.node.types import (
     TopicDescription,
     TopicListing,
     TopicPartition,
+    as_partition,
     as_partitions,
     to_bytes,
     to_ms,
@@ -181,6 +183,22 @@ class Topics:
         existing = sorted(led.intersection(listed))
         return offsets_of(self._calls, dict.fromkeys(existing, timestamp), isolation)
 
+    def delete_records(self, offsets: Mapping[Partition, int | None]) -> dict[TopicPartition, int]:
+        """Deletes the records before offsets: `node.topics.delete_records({("jobs", 0): 42})`.
+
+        Args:
+            offsets: partition -> the offset of the first record to keep; None: all records are deleted.
+
+        Returns:
+            The start offset of each partition.
+
+        Raises:
+            OffsetOutOfRangeError: an offset is after the end of its partition.
+            PolicyViolationError: the topic is compacted, and its "cleanup.policy" does not have "delete".
+            KafkaError, PartitionErrors: the server refused partitions. The records of the others may be deleted.
+        """
+        return delete_records(self._calls, {as_partition(each): offset for each, offset in offsets.items()})
+
     def exists(self, name: str) -> bool:
         """Returns True if the topic exists."""
         (row,) = (self._calls.metadata([name])).topics
@@ -293,6 +311,19 @@ class Topic:
             InvalidConfigError: a setting is unknown or its value is not valid. Then no setting is changed.
         """
         change_config(self._calls, TOPIC, self.name, config)
+
+    def delete_records(self, offsets: Mapping[int, int | None]) -> dict[int, int]:
+        """Deletes the records before offsets: `topic.delete_records({0: 42})`; see `Topics.delete_records`.
+
+        Args:
+            offsets: number of a partition -> the offset of the first record to keep; None: all records are deleted.
+
+        Returns:
+            The start offset of each partition.
+        """
+        named = {TopicPartition(self.name, number): offset for number, offset in offsets.items()}
+        deleted = delete_records(self._calls, named)
+        return {partition.partition: start for partition, start in deleted.items()}
 
     # ---- records
 

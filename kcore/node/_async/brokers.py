@@ -1,0 +1,149 @@
+"""Brokers: their settings, their loggers, and the directories of their logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kcore.client.aio.broker import Broker
+from kcore.errors import KafkaError
+from kcore.node._async.calls import AsyncCalls
+from kcore.node._async.settings import BROKER, LOGGER, change_config, config_of
+from kcore.node.cluster_types import BrokerDescription, ClusterDescription, LogDirectory
+from kcore.node.types import PartitionDict, TopicPartition
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+
+ALL_BROKERS = ""
+"""The resource with the settings of all brokers."""
+
+
+async def described_cluster(calls: AsyncCalls) -> ClusterDescription:
+    """Returns the cluster with its live brokers."""
+    response = await calls.metadata([])
+    brokers = [BrokerDescription(row.node_id, row.host, row.port, row.rack) for row in response.brokers]
+    brokers.sort(key=lambda broker: broker.id)
+    controller = response.controller_id if response.controller_id >= 0 else None
+    return ClusterDescription(response.cluster_id, controller, tuple(brokers))
+
+
+class AsyncBrokers:
+    """The brokers of a cluster: `node.brokers`."""
+
+    def __init__(self, calls: AsyncCalls) -> None:
+        self._calls = calls
+
+    def __getitem__(self, broker_id: int) -> AsyncClusterBroker:
+        """Returns a broker. No request is sent: operations of a broker that is not alive raise their error."""
+        return AsyncClusterBroker(self._calls, broker_id)
+
+    async def list(self) -> list[BrokerDescription]:
+        """Returns the live brokers, by id."""
+        return list((await described_cluster(self._calls)).brokers)
+
+    async def config(self) -> dict[str, str | None]:
+        """Returns the settings that were set for all brokers at run time; sensitive values are None."""
+        return await config_of(self._calls, BROKER, ALL_BROKERS, False)
+
+    async def set_config(self, config: Mapping[str, Any]) -> None:
+        """Changes settings of all brokers; a value of None restores the default. A broker's own settings override them.
+
+        Raises:
+            InvalidRequestError, InvalidConfigError: a setting is unknown, cannot be changed at run time, or its value
+                is not valid. Then no setting is changed.
+        """
+        await change_config(self._calls, BROKER, ALL_BROKERS, config)
+
+
+class AsyncClusterBroker:
+    """One broker: `node.brokers[1]`.
+
+    Attributes:
+        id: its id.
+    """
+
+    def __init__(self, calls: AsyncCalls, broker_id: int) -> None:
+        self._calls = calls
+        self.id = broker_id
+
+    def __repr__(self) -> str:
+        return f"AsyncClusterBroker({self.id})"
+
+    async def config(self, *, own: bool = False) -> dict[str, str | None]:
+        """Returns the effective settings, by Kafka's names; sensitive values are None.
+
+        Args:
+            own: True for the settings that were set for this broker, at run time or at its start, without those of all
+                brokers and without defaults.
+
+        Raises:
+            BrokerNotAvailableError: no live broker has this id.
+        """
+        return await config_of(self._calls, BROKER, str(self.id), own, await self._address())
+
+    async def set_config(self, config: Mapping[str, Any]) -> None:
+        """Changes settings of this broker; a value of None restores the default.
+
+        Raises:
+            BrokerNotAvailableError: no live broker has this id.
+            InvalidRequestError, InvalidConfigError: a setting is unknown, cannot be changed at run time, or its value
+                is not valid. Then no setting is changed.
+        """
+        await change_config(self._calls, BROKER, str(self.id), config, await self._address())
+
+    async def loggers(self) -> dict[str, str | None]:
+        """Returns the levels of the broker's loggers, for example `{"kcore.server": "INFO"}`.
+
+        Raises:
+            BrokerNotAvailableError: no live broker has this id.
+        """
+        return await config_of(self._calls, LOGGER, str(self.id), False, await self._address())
+
+    async def set_loggers(self, levels: Mapping[str, str | None]) -> None:
+        """Changes the levels of loggers until the broker ends; None restores that of the parent logger.
+
+        Raises:
+            BrokerNotAvailableError: no live broker has this id.
+            KafkaError: a logger or a level does not exist.
+        """
+        await change_config(self._calls, LOGGER, str(self.id), levels, await self._address())
+
+    async def log_dirs(self) -> list[LogDirectory]:
+        """Returns the directories of the broker's logs with the sizes of its partitions, by path.
+
+        Raises:
+            BrokerNotAvailableError: no live broker has this id.
+            KafkaError: the broker refused the request.
+        """
+
+        def read(response: Any) -> list[LogDirectory]:
+            if response.error_code:
+                raise KafkaError.of(response.error_code)
+            return sorted(map(_log_directory, response.results), key=lambda directory: directory.path)
+
+        return await self._calls.call(DescribeLogDirsRequest(topics=None), read, broker=await self._address())
+
+    async def _address(self) -> Broker | None:
+        """Returns the broker to which requests about itself are sent; None: the engine of an embedded node."""
+        if self._calls.local:
+            return None
+        for broker in await self._calls.brokers():
+            if broker.node_id == self.id:
+                return broker
+        raise KafkaError.of(ErrorCode.BROKER_NOT_AVAILABLE, f"no live broker has the id {self.id}")
+
+
+def _log_directory(row: Any) -> LogDirectory:
+    sizes = {
+        TopicPartition(topic.name, each.partition_index): each.partition_size
+        for topic in row.topics
+        for each in topic.partitions
+        if not each.is_future_key
+    }
+    return LogDirectory(
+        row.log_dir,
+        PartitionDict(sorted(sizes.items())),
+        row.total_bytes if row.total_bytes >= 0 else None,
+        row.usable_bytes if row.usable_bytes >= 0 else None,
+        KafkaError.of(row.error_code) if row.error_code else None,
+    )

@@ -1,0 +1,95 @@
+"""Quotas of clients (KIP-546)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kcore.errors import ConfigError, KafkaError
+from kcore.node._async.calls import AsyncCalls
+from kcore.node.cluster_types import DEFAULT_ENTITY, QuotaEntity
+from kcore.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from kcore.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+
+ENTITY_TYPES = ("user", "client-id", "ip")
+"""The types of the fields of a `QuotaEntity` in requests, in the order of its fields."""
+EXACT, DEFAULT = 0, 1  # match types of DescribeClientQuotas
+
+
+class AsyncQuotas:
+    """The quotas of a cluster's clients: `node.quotas`."""
+
+    def __init__(self, calls: AsyncCalls) -> None:
+        self._calls = calls
+
+    async def describe(
+        self, *, user: str | None = None, client_id: str | None = None, ip: str | None = None
+    ) -> dict[QuotaEntity, dict[str, float]]:
+        """Returns the quotas of clients by Kafka's names; without arguments, all of them.
+
+        Args:
+            user: a user. "<default>" is the default user; the same holds for the other arguments.
+            client_id: a client id.
+            ip: a client's address.
+        """
+        components = [
+            ComponentData(entity_type=kind, match_type=DEFAULT, match=None)
+            if name == DEFAULT_ENTITY
+            else ComponentData(entity_type=kind, match_type=EXACT, match=name)
+            for kind, name in zip(ENTITY_TYPES, (user, client_id, ip), strict=True)
+            if name is not None
+        ]
+
+        def read(response: Any) -> dict[QuotaEntity, dict[str, float]]:
+            if response.error_code:
+                raise KafkaError.of(response.error_code, response.error_message)
+            return {
+                _entity(row.entity): {each.key: each.value for each in row.values} for row in response.entries or ()
+            }
+
+        return await self._calls.call(DescribeClientQuotasRequest(components=components), read)
+
+    async def set(
+        self,
+        limits: Mapping[str, float | None],
+        *,
+        user: str | None = None,
+        client_id: str | None = None,
+        ip: str | None = None,
+    ) -> None:
+        """Changes quotas of clients: `node.quotas.set({"producer_byte_rate": 1_000_000}, user="alice")`.
+
+        Args:
+            limits: "producer_byte_rate", "consumer_byte_rate", "request_percentage" or "controller_mutation_rate" of a
+                user, a client id, or both; "connection_creation_rate" of an address; None removes a quota.
+            user: the user. "<default>" is the default user; the same holds for the other arguments.
+            client_id: the client id.
+            ip: the client's address.
+
+        Raises:
+            ConfigError: no client is named.
+            InvalidRequestError: a quota does not exist for such clients, or its value is not valid.
+        """
+        entity = [
+            EntityData(entity_type=kind, entity_name=None if name == DEFAULT_ENTITY else name)
+            for kind, name in zip(ENTITY_TYPES, (user, client_id, ip), strict=True)
+            if name is not None
+        ]
+        if not entity:
+            raise ConfigError(f"name the clients: user, client_id or ip; {DEFAULT_ENTITY!r} is the default one")
+        changes = [
+            OpData(key=key, value=0.0 if value is None else float(value), remove=value is None)
+            for key, value in limits.items()
+        ]
+
+        def read(response: Any) -> None:
+            (row,) = response.entries
+            if row.error_code:
+                raise KafkaError.of(row.error_code, row.error_message)
+
+        await self._calls.call(AlterClientQuotasRequest(entries=[EntryData(entity=entity, ops=changes)]), read)
+
+
+def _entity(rows: Any) -> QuotaEntity:
+    names = {row.entity_type: DEFAULT_ENTITY if row.entity_name is None else row.entity_name for row in rows}
+    return QuotaEntity(*(names.get(kind) for kind in ENTITY_TYPES))

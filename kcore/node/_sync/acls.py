@@ -1,0 +1,113 @@
+# Made by tools/generate_sync.py from _async/acls.py: change that file, then run the program.
+"""Access control lists: creation, description and deletion of entries (KIP-140)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kcore.errors import KafkaError
+from kcore.node._sync.calls import Calls
+from kcore.node.acls import Acl, acl_of, creation_of, describe_request, filter_of, listed
+from kcore.protocol.messages.create_acls import CreateAclsRequest
+from kcore.protocol.messages.delete_acls import DeleteAclsRequest
+
+
+class Acls:
+    """The access control lists of a cluster: `node.acls`."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    def describe(
+        self,
+        *,
+        resource_type: str | None = None,
+        resource_name: str | None = None,
+        principal: str | None = None,
+        operation: str | None = None,
+        permission: str | None = None,
+        host: str | None = None,
+        pattern_type: str | None = None,
+    ) -> list[Acl]:
+        """Returns the entries that have all passed values, sorted. Without arguments, it returns all entries.
+
+        Args:
+            resource_type: the type of the resource.
+            resource_name: the resource's name in the entry.
+            principal: the client.
+            operation: the operation.
+            permission: "ALLOW" or "DENY".
+            host: the client's address.
+            pattern_type: "LITERAL" or "PREFIXED". "MATCH" returns the entries that apply to the resource with
+                `resource_name`: also those of "*" and of prefixes of the name.
+
+        Raises:
+            ConfigError: a name does not exist.
+            SecurityDisabledError: the server has no authorizer.
+            KafkaError: the server refused the request.
+        """
+        request = describe_request(
+            {
+                "resource_type": resource_type,
+                "resource_name": resource_name,
+                "principal": principal,
+                "operation": operation,
+                "permission": permission,
+                "host": host,
+                "pattern_type": pattern_type,
+            }
+        )
+
+        def read(response: Any) -> list[Acl]:
+            if response.error_code:
+                raise KafkaError.of(response.error_code, response.error_message)
+            return sorted(acl_of(resource, row) for resource in response.resources for row in resource.acls)
+
+        return self._calls.call(request, read)
+
+    def create(self, acls: Acl | Iterable[Acl]) -> None:
+        """Creates entries. An entry that exists already is no error.
+
+        Args:
+            acls: an entry, or several.
+
+        Raises:
+            SecurityDisabledError: the server has no authorizer.
+            KafkaError: the server refused an entry; it may have created the others.
+        """
+        entries = listed(acls)
+
+        def read(response: Any) -> None:
+            for entry, row in zip(entries, response.results, strict=True):
+                if row.error_code:
+                    raise KafkaError.of(row.error_code, row.error_message or f"{entry} was refused")
+
+        if entries:
+            self._calls.call(CreateAclsRequest(creations=[creation_of(each) for each in entries]), read)
+
+    def delete(self, acls: Acl | Iterable[Acl]) -> list[Acl]:
+        """Deletes entries, for example those that `describe` returned.
+
+        Args:
+            acls: an entry, or several.
+
+        Returns:
+            The entries that existed.
+
+        Raises:
+            SecurityDisabledError: the server has no authorizer.
+            KafkaError: the server refused the deletion of an entry; it may have deleted the others.
+        """
+        entries = listed(acls)
+
+        def read(response: Any) -> list[Acl]:
+            rows = [row for result in response.filter_results for row in (result, *result.matching_acls)]
+            for row in rows:
+                if row.error_code:
+                    raise KafkaError.of(row.error_code, row.error_message)
+            return sorted({acl_of(row, row) for result in response.filter_results for row in result.matching_acls})
+
+        if not entries:
+            return []
+        return self._calls.call(DeleteAclsRequest(filters=[filter_of(each) for each in entries]), read)

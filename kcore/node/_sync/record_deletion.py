@@ -1,0 +1,68 @@
+# Made by tools/generate_sync.py from _async/record_deletion.py: change that file, then run the program.
+"""Deletion of the records before an offset (KIP-107)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from kcore.errors import ConnectionClosedError, KafkaError, PartitionErrors, raise_partition_errors
+from kcore.node._sync.backend import monotonic
+from kcore.node._sync.calls import Calls
+from kcore.node.types import TopicPartition
+from kcore.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+
+HIGH_WATERMARK = -1
+"""The offset in a request that stands for the end of the partition."""
+TIMEOUT_MS = 30_000
+
+
+def delete_records(calls: Calls, offsets: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, int]:
+    """Deletes the records before offsets, and returns the new start offsets.
+
+    Args:
+        calls: the node's requests.
+        offsets: partition -> the offset of the first record to keep; None: no record is kept.
+
+    Raises:
+        KafkaError, PartitionErrors: the server refused partitions. The records of the others may be deleted.
+        ValueError: an offset is negative.
+    """
+    for partition, offset in offsets.items():
+        if offset is not None and offset < 0:
+            raise ValueError(f"the offset of {partition} is {offset}; valid: 0 or more, or None for all records")
+    deleted: dict[TopicPartition, int] = {}
+    started_s = monotonic()
+    attempt = 0
+    while len(deleted) < len(offsets):
+        missing = {each: offset for each, offset in offsets.items() if each not in deleted}
+        try:
+            for broker, partitions in calls.transport.by_leader(list(missing)):
+                read = partial(_start_offsets, total=len(partitions))
+                request = _request({each: missing[each] for each in partitions})
+                deleted |= calls.call(request, read, broker=broker, repeat=False)
+        except (KafkaError, PartitionErrors, ConnectionClosedError, TimeoutError) as error:
+            calls.transport.forget(_request(missing))  # the leaders may have changed
+            calls.pause(error, started_s, attempt)
+            attempt += 1
+    return {partition: deleted[partition] for partition in sorted(deleted)}
+
+
+def _request(offsets: Mapping[TopicPartition, int | None]) -> DeleteRecordsRequest:
+    topics: dict[str, list[DeleteRecordsPartition]] = {}
+    for (topic, partition), offset in offsets.items():
+        row = DeleteRecordsPartition(partition_index=partition, offset=HIGH_WATERMARK if offset is None else offset)
+        topics.setdefault(topic, []).append(row)
+    rows = [DeleteRecordsTopic(name=topic, partitions=rows) for topic, rows in topics.items()]
+    return DeleteRecordsRequest(topics=rows, timeout_ms=TIMEOUT_MS)
+
+
+def _start_offsets(response: Any, total: int) -> dict[TopicPartition, int]:
+    rows = {
+        TopicPartition(topic.name, row.partition_index): row for topic in response.topics for row in topic.partitions
+    }
+    if len(rows) < total:
+        raise LookupError(f"it has {len(rows)} of {total} partitions")
+    raise_partition_errors("deletion of records", {key: row.error_code for key, row in rows.items()}, total)
+    return {key: row.low_watermark for key, row in rows.items()}

@@ -1,0 +1,78 @@
+"""Results of calls about brokers, log directories and quotas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from kcore.errors import KafkaError
+from kcore.node.types import PartitionDict
+
+DEFAULT_ENTITY: Final = "<default>"
+"""The name of the default user, client id or address in `QuotaEntity`."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDescription:
+    """A broker of a cluster.
+
+    Attributes:
+        id: its id.
+        host: the host at which clients reach it.
+        port: its port.
+        rack: its rack, or None.
+    """
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """A cluster.
+
+    Attributes:
+        cluster_id: its id; None if its brokers do not report one.
+        controller: the id of the broker that is the controller, or of another one that passes requests on to it; None:
+            unknown.
+        brokers: the live brokers, by id.
+    """
+
+    cluster_id: str | None
+    controller: int | None
+    brokers: tuple[BrokerDescription, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirectory:
+    """A directory in which a broker keeps partitions.
+
+    Attributes:
+        path: its path on the broker's machine.
+        partitions: the size of each partition, in bytes.
+        total_bytes: the size of its volume; None: unknown.
+        usable_bytes: the free space of its volume; None: unknown.
+        error: the reason why the directory is offline, or None.
+    """
+
+    path: str
+    partitions: PartitionDict[int] = field(default_factory=PartitionDict)
+    total_bytes: int | None = None
+    usable_bytes: int | None = None
+    error: KafkaError | None = None
+
+
+class QuotaEntity(NamedTuple):
+    """The clients to which a quota applies. "<default>" stands for the clients without a quota of their own.
+
+    Attributes:
+        user: the user; None: the quota does not depend on it.
+        client_id: the client id; None: the quota does not depend on it.
+        ip: the client's address; None: the quota does not depend on it.
+    """
+
+    user: str | None = None
+    client_id: str | None = None
+    ip: str | None = None
