@@ -13,7 +13,7 @@ COUNT: Final = 4
 
 
 class DescriptorReserve:
-    """Open descriptors of this process without a use, which make room for an import while all others are taken.
+    """Some open but unused descriptors of this process, which make room for an import while all others are taken.
 
     Clients can take every descriptor in the second after a start. Without a reserve, each request would fail whose
     modules were not imported yet.

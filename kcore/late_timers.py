@@ -36,7 +36,7 @@ MAX_WAITS: Final = 100
 
 
 class LateTimers:
-    """Fires timers at once, or after a read of the sockets if the loop was late.
+    """The timers of a loop, which fire at once, or after a read of the sockets if the loop was late.
 
     The loop was late if no round began for more than `LATE_MS`. A request that arrives with the timer's alarm begins a
     round, while others of the same turn are not served yet. So a gap counts for another `LATE_MS` after its end, until

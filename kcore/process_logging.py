@@ -50,7 +50,7 @@ MAX_MESSAGES: Final = 100
 
 
 class LineLimit(logging.Filter):
-    """Limits the lines that requests of clients cause, so that a hostile client cannot fill the disk with them.
+    """The limit on lines that requests of clients cause, so that a hostile client cannot fill the disk with them.
 
     It counts the lines of each message text, without its values. The next line of a message names the number of lines
     that were suppressed. Lines at level debug are not limited.

@@ -52,7 +52,7 @@ class PartitionAssignorError(KcoreError):
 
 @runtime_checkable
 class Assignor(Protocol):
-    """Assigns the partitions of a group to its members.
+    """An algorithm that assigns the partitions of a group to its members.
 
     An implementation is a class without arguments, with these two members. It is pure: the same members, topics and
     previous assignment give the same result in every process.
@@ -187,7 +187,7 @@ def validate(assignment: GroupAssignment, members: Members) -> None:
 
 
 class CheckedAssignor:
-    """Runs a user's assignor and converts its result to a valid GroupAssignment."""
+    """A user's assignor whose result is converted to a valid GroupAssignment."""
 
     __slots__ = ("name", "protocols", "wrapped")
 

@@ -5,7 +5,7 @@ from kcore_ext.assign import ranges
 
 
 class RangeAssignor:
-    """Assigns each subscriber of a topic a range of its partitions; the first members get one more.
+    """The assignor that gives each subscriber of a topic a range of its partitions; the first members get one more.
 
     Members are ordered by instance id, then by member id. Topics of equal size with the same subscribers give each
     member the same partition numbers. If racks are known and not every partition is on all of them, partitions on a

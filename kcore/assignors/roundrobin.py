@@ -5,7 +5,8 @@ from kcore_ext.assign import roundrobin
 
 
 class RoundRobinAssignor:
-    """Assigns all partitions, topic by topic, to members in a ring; skips members that do not subscribe.
+    """The assignor that goes through all partitions, topic by topic, and gives each to the next member that subscribes
+    to its topic.
 
     With equal subscriptions, members differ by at most one partition; with unequal ones there is no bound. It is
     neither sticky nor rack aware.

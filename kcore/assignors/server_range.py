@@ -6,8 +6,8 @@ from kcore_ext.assign import ranges
 
 
 class ServerRangeAssignor:
-    """Assigns each subscriber of a topic a range of its partitions; the first members (static ones first) get one
-    more.
+    """The assignor that gives each subscriber of a topic a range of its partitions; the first members get one more,
+    static ones before others.
     """
 
     name = "range"

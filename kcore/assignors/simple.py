@@ -8,7 +8,8 @@ from kcore_ext.assign import simple
 
 
 class SimpleAssignor:
-    """Shares partitions: each has at least one reader and at most ceil(members / partitions) (Kafka 4.1 to 4.3).
+    """The assignor of share groups: each partition has at least one reader and at most ceil(members / partitions)
+    (Kafka 4.1 to 4.3).
 
     With unequal subscriptions, every topic is shared among its own subscribers. A partition without subscribers leaves
     the target (Kafka 4.3 keeps it forever).

@@ -66,7 +66,7 @@ def _read_owned(data: bytes) -> tuple[dict[str, tuple[int, ...]], int]:
 
 
 class StickyAssignor:
-    """Balances the load while keeping as many partitions as possible in place.
+    """The assignor that balances the load and moves as few partitions as possible.
 
     It reads owned partitions only from the members' user data (`Member.user_data`: bytes, or a StickyAssignorUserData).
     If two members claim a partition, the larger generation wins; two claims of one generation are both void.

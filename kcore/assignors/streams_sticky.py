@@ -40,7 +40,8 @@ class StreamsAssignment:
 
 
 class StickyTaskAssignor:
-    """Keeps tasks in place or moves them to a standby, then fills the least loaded processes (as of Kafka 4.3).
+    """The assignor that keeps tasks in place or moves them to a standby, then fills the least loaded processes (as of
+    Kafka 4.3).
 
     Ids and the layout of a binary heap break ties between equally loaded processes or members, as in Kafka.
     """

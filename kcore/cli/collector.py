@@ -18,7 +18,8 @@ _OLDEST: Final = 2
 
 
 class SteppedCollector:
-    """Freezes the objects that a full collection has left, so that the next one visits only newer objects.
+    """A garbage collector that freezes the objects left by a full collection, so that the next one visits only newer
+    objects.
 
     A full collection of millions of objects would stop the event loop for up to a second, again and again while a
     client makes the state grow. So frozen objects are never visited again. They do not need the collector: deleted

@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Terminated(KeyboardInterrupt):
-    """Raised for SIGTERM, which stops the command like Ctrl-C but with an exit status of its own."""
+    """The exception for SIGTERM, which stops the command like Ctrl-C but with an exit status of its own."""
 
 
 @contextmanager
@@ -156,7 +156,7 @@ def first_offset(topic: Topic, partition: int, start: tuple[str, int], end: int)
 
 
 class Reader:
-    """Reads partitions without a group, in turn.
+    """A reader of partitions without a group, in turn.
 
     Args:
         node: the cluster.

@@ -179,7 +179,7 @@ class Child:
 
 
 class Supervisor:
-    """Keeps the processes running until SIGTERM, SIGINT or SIGHUP.
+    """The parent that keeps the processes running until SIGTERM, SIGINT or SIGHUP.
 
     Args:
         path: the data folder, which `make_ready` has prepared.

@@ -35,7 +35,7 @@ class Effective(NamedTuple):
 
 
 class ConfigValues(SecuritySettings):
-    """Sets and returns the values of the settings that the subclass `kcore.config.node.Config` declares."""
+    """The values of the settings that the subclass `kcore.config.node.Config` declares."""
 
     listeners: tuple[str, ...]
 

@@ -21,7 +21,7 @@ COLOURS = {"confluent-kafka": "cyan", "kafka-python": "yellow", "aiokafka": "mag
 
 
 class Show:
-    """Prints events of the demonstration, prefixed with the time since the start."""
+    """The output of the demonstration: each event has the time since the start as its prefix."""
 
     def __init__(self) -> None:
         self.console = Console(highlight=False)

@@ -76,7 +76,7 @@ def script(seed: int, seconds: float) -> list[Act]:
 
 
 class Traffic:
-    """Plays a script against a running server.
+    """A script that plays against a running server.
 
     Args:
         bootstrap: the server.

@@ -25,7 +25,7 @@ class Owners(NamedTuple):
 
 
 class GroupWatch:
-    """Describes one group like any admin client; reconnects after a server crash.
+    """An admin client that describes one group, and reconnects after a server crash.
 
     Args:
         bootstrap: the server.

@@ -33,7 +33,7 @@ MAX_TIMERS_S = 0.02  # the time of due timers in one turn of the loop
 
 
 class AsyncDriver:
-    """Runs an engine on an asyncio event loop.
+    """The driver that runs an engine on an asyncio event loop.
 
     A round is one turn of the loop: the driver decides every request that arrived in the turn, commits all of them at
     once and completes the responses. On an idle loop a single request is committed alone and at once.

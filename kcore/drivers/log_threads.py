@@ -51,7 +51,7 @@ class Writer:
 
 
 class JournalMover:
-    """Moves full areas of a log's journal on a thread of its own, which starts with the first of them.
+    """The thread that moves full areas of a log's journal; it starts with the first of them.
 
     Args:
         log: the log.

@@ -16,7 +16,7 @@ GATHER_TURNS = 2
 
 
 class CommitOffloadPolicy:
-    """Estimates how many read-only requests an inline commit would delay, and offloads commits that delay too many.
+    """The rule that offloads a commit if it would delay too many read-only requests; it estimates their number.
 
     The estimate is the number of read-only rounds in the time of a write. If every round writes, no request could be
     served during the commit. A single client that reads and then commits does not delay itself, unless it is very fast.
@@ -53,7 +53,7 @@ class CommitOffloadPolicy:
 
 
 class Gathering:
-    """Decides how long the open round of a shared loop waits for more calls.
+    """The rule that decides how long the open round of a shared loop waits for more calls.
 
     The tasks that a commit has woken call again in the next turns of the loop, some later than others. If the first of
     them were committed alone, the others would share only every second flush. So a round waits for as many calls as

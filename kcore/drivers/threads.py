@@ -35,7 +35,7 @@ FOLLOWER_WAIT_S = 0.05
 
 
 class ThreadDriver:
-    """Runs an engine for callers on threads: one thread at a time is inside the engine, the others wait.
+    """The driver for callers on threads: one thread at a time is inside the engine, the others wait.
 
     Parked callers sleep until their response is complete. Timers fire on any calling thread. A parked caller sleeps at
     most until the next deadline, so that timers fire in time although the driver has no thread of its own.

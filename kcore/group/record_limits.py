@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class GroupRecordLimits(MetadataListener):
-    """Applies a changed limit to the group shards.
+    """A metadata listener that passes a changed limit on records to all group shards.
 
     Args:
         groups: the group shards.

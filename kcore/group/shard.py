@@ -61,7 +61,7 @@ NO_READERS: Final[dict[str, None]] = {}
 
 
 class GroupShard:
-    """Groups and offsets of one partition of `__consumer_offsets`.
+    """The groups and committed offsets of one partition of `__consumer_offsets`.
 
     Args:
         context: time, timers and responses of the shard that runs this machine.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class GroupTable(dict[str, "Group"]):
-    """Groups by id, with counts per kind and state.
+    """The groups by id, with counts per kind and state.
 
     A group counts from its insertion until its removal. Code that changes the state of a group calls `moved`. To change
     the kind of a group, assign another object to the same id.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class GroupTopics(MetadataListener):
-    """Forwards changes of topics and settings to the group shards.
+    """The link that forwards changes of topics and settings to the group shards.
 
     Groups of the new protocols react to both. The offsets of a deleted topic are removed with it.
 

@@ -19,7 +19,7 @@ REHEARSED = (CONSUMER_OFFSETS, TRANSACTION_STATE)
 
 
 class Rehearsal:
-    """Replays the batches of one partition after the other into state machines of an engine in memory."""
+    """A trial replay of batches, one partition after the other, into state machines of an engine in memory."""
 
     def __init__(self) -> None:
         config = Config.of(

@@ -113,7 +113,7 @@ class StoreRewoundError(LogError):
 
 
 class NodeAliveError(LogError):
-    """Another process with this node id is running, or has ended so recently that its lease is still valid.
+    """The error for a node id whose process is running, or has ended so recently that its lease is still valid.
 
     Attributes:
         remaining_ms: the time after which its lease expires, unless it is renewed.
@@ -145,7 +145,7 @@ class InvalidBatchError(LogError):
 
 
 class CorruptLogError(LogError):
-    """Stored bytes are damaged; `offset` is the position in the partition (None: unknown)."""
+    """The error for damaged stored bytes; `offset` is the position in the partition (None: unknown)."""
 
     def __init__(self, partition: object, offset: int | None, what: str) -> None:
         super().__init__(f"{partition} at offset {offset}: {what}", FailureReason.CORRUPT)

@@ -21,7 +21,7 @@ class SimulatedCrashError(BaseException):
 
 
 class FaultInjectingEngine(LogEngine):
-    """Passes every call to `inner`, except for the injected failures.
+    """A wrapper that passes every call to `inner`, except for the injected failures.
 
     After a crash `inner` is closed without finishing the write set, as if the process had ended. Open a new engine on
     the same folder (or the same MemoryStorage) to see the surviving state.

@@ -86,7 +86,7 @@ class Finding(NamedTuple):
 
 
 class EngineStats(NamedTuple):
-    """Sizes of an engine's storage.
+    """The sizes of an engine's storage.
 
     Attributes:
         file_size_bytes: the size of the file.
@@ -269,7 +269,7 @@ class PartitionLog(ABC):
 
 
 class LogEngine(ABC):
-    """Many partition logs with one durable commit for all of them."""
+    """A set of partition logs with one durable commit for all of them."""
 
     __slots__ = ("__weakref__",)
 

@@ -121,7 +121,7 @@ MIGRATIONS: Final[dict[int, Migration]] = {
 
 
 class FormatError(Exception):
-    """This code does not support the folder's format version."""
+    """The error for a folder whose format version this code does not support."""
 
 
 def partition_meta_key(key: PartitionKey) -> bytes:

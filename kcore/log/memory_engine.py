@@ -31,7 +31,7 @@ class _MemoryPartition:
 
 
 class MemoryStorage(Storage):
-    """Committed state in dictionaries. It outlives its engine: a second engine on it is a restart (node epoch +1)."""
+    """The committed state, in dictionaries. It outlives its engine: another engine on it is a restart (epoch +1)."""
 
     __slots__ = (
         "_dropped",

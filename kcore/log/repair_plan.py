@@ -291,7 +291,7 @@ def _other_meta(
 
 
 class _Planner:
-    """Plans one partition."""
+    """The planner of the repair of one partition."""
 
     def __init__(
         self, salvage: Salvage, key: PartitionKey, metas: list[PartitionMeta], reader: Reader, losses: list[Loss]

@@ -78,7 +78,7 @@ OPERATIONS_NOT_ASKED = -(1 << 31)
 
 
 class Authorizer(Protocol):
-    """Authorizes operations of principals on resources."""
+    """The interface that allows or denies operations of principals on resources."""
 
     def allowed(self, context: Any, operation: Operation, resource_type: ResourceType, resource_name: str) -> bool:
         """Returns True if the request's principal may perform the operation.

@@ -45,7 +45,7 @@ def _compress_xerial(data: Buffer, level: int | None) -> bytes:
 
 
 class _XerialPacker:
-    """Compresses pieces, whose sizes are multiples of a block, to blocks of one frame."""
+    """The compressor of pieces, whose sizes are multiples of a block, to blocks of one frame."""
 
     def __init__(self) -> None:
         self._first = True

@@ -210,7 +210,7 @@ def _field_spec(owner: str, name: str, annotation: Any, value: Any) -> FieldSpec
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 class StructMeta(type):
-    """Turns a declaration into a class with slots and a schema."""
+    """The metaclass that turns a declaration into a class with slots and a schema."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> "StructMeta":
         """Removes the fields from the class body, creates slots for them, and registers them with the codec."""

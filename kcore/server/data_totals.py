@@ -19,7 +19,7 @@ SLICE_ITEMS: Final = 5_000
 
 
 class DataTotals:
-    """Sums over the topics and partitions of a node.
+    """The sums over the topics and partitions of a node.
 
     Attributes:
         topics: number of topics without internal ones.

@@ -111,7 +111,7 @@ class RequestMemory:
 
 
 class UnservedMemory:
-    """Received bytes of requests that no API has yet: unfinished requests, and requests that wait.
+    """The received bytes of requests that no API has yet: unfinished requests, and requests that wait.
 
     Kafka's brokers hold them without a limit by default. Here the connection of a client that sends a long request and
     never finishes it is closed, once such bytes are too many. Addresses share the memory: the client address with the

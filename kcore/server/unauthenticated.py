@@ -14,7 +14,7 @@ MAX_BYTES: Final = 67_108_864
 
 
 class UnauthenticatedMemory:
-    """Received bytes of the clients that have not authenticated.
+    """The received bytes of the clients that have not authenticated.
 
     `sasl.server.max.receive.size` bounds the bytes of one connection, but a client may open many connections.
     Beyond `MAX_BYTES`, the connection that holds the most is closed, or another one that holds about as much.

@@ -274,7 +274,7 @@ class ActiveFault:
 
 
 class RandomFaults:
-    """Faults at random, the same for the same seed and order of requests.
+    """Random faults, the same for the same seed and order of requests.
 
     Args:
         seed: the seed; None: a new one. Print `seed` to repeat a run.

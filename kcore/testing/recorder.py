@@ -78,7 +78,7 @@ MAX_EVENTS: Final = 10_000
 
 
 class Recorder:
-    """Records the events of all groups.
+    """The recorder of the events of all groups.
 
     Args:
         clock: the broker's clock, from which the times are taken.

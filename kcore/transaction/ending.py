@@ -173,7 +173,7 @@ def fence(transaction: Transaction, version: int, wall_ms: int, take: TakeProduc
 
 
 class ProducerIdsExhaustedError(Exception):
-    """No producer id is available now."""
+    """The error while no producer id is available."""
 
 
 def _successor(transaction: Transaction, take: TakeProducerId) -> int:

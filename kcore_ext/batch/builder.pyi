@@ -6,7 +6,7 @@ from kcore_ext.batch.records import Record
 
 @final
 class BatchBuilder:
-    """Collects records and builds a batch of them."""
+    """The builder of a batch: it collects records and encodes them."""
 
     def __init__(
         self,

@@ -60,7 +60,7 @@ cdef inline bytes as_bytes(object data):
 
 @cython.final
 cdef class BatchBuilder:
-    """Collects records and builds a batch of them.
+    """The builder of a batch: it collects records and encodes them.
 
     Args:
         max_size_bytes: the maximum size of the batch including its header, 61 to 2^31 - 1.

@@ -151,7 +151,8 @@ cdef class Record:
 
 @cython.final
 cdef class RecordReader:
-    """Iterates over the records of one batch for `iter_records` and `iter_entries`; holds the buffer until the end.
+    """The iterator over the records of one batch, for `iter_records` and `iter_entries`. It holds the buffer until the
+    end.
 
     Yields the records before a corrupt one, at which it raises.
     """

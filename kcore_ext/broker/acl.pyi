@@ -69,7 +69,7 @@ class AclTableCore:
         """
 
 class AclAuthorizerCore:
-    """Decides about requests from the access control lists in the metadata.
+    """The compiled base of the authorizer, which decides requests by the access control lists in the metadata.
 
     Args:
         topics: gives access to the metadata image.

@@ -32,7 +32,8 @@ def merged(batches: list[bytes]) -> bytes:
 
 @final
 class Sweep:
-    """Compacts batches in the order of the log, and merges small neighbours.
+    """The second half of a compaction: it goes through the batches in the order of the log, compacts them and merges
+    small neighbours.
 
     Args:
         map: the result of the first half.

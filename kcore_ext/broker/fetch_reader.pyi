@@ -134,7 +134,7 @@ class Reading:
 
 @final
 class FetchReader:
-    """Reads the partitions of requests; `tests.reference.fetch_reader.ReferenceReader` defines its behaviour.
+    """The reader of the partitions of requests; `tests.reference.fetch_reader.ReferenceReader` defines its behaviour.
 
     Args:
         read: generic path for one partition: `kcore.broker.data.fetch.read`.

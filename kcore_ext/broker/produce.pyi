@@ -9,7 +9,7 @@ from kcore_ext.runtime.clock import Now
 
 @final
 class AppendLimits:
-    """Limits of a topic within which a batch is appended unchanged.
+    """The limits of a topic within which a batch is appended unchanged.
 
     Args:
         max_bytes: largest size, header included.

@@ -1,7 +1,7 @@
 """The counters of a topic's traffic."""
 
 class TopicTraffic:
-    """Counts the records that clients write to a topic and read from it, since the node was opened.
+    """The numbers of records that clients have written to a topic and read from it, since the node was opened.
 
     Attributes:
         received_records: appended records of producers. The records of coordinators do not count.

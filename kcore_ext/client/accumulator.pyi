@@ -9,7 +9,7 @@ class BatchEvent(Protocol):
 
 @final
 class ProducerBatch:
-    """Records of one partition that are sent together."""
+    """The records of one partition that are sent together."""
 
     @property
     def created_s(self) -> float: ...

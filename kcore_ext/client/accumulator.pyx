@@ -26,7 +26,7 @@ cdef object randrange = random.randrange
 
 @cython.final
 cdef class ProducerBatch:
-    """Records of one partition that are sent together.
+    """The records of one partition that are sent together.
 
     Attributes:
         created_s: the time of the first record.

@@ -7,7 +7,7 @@ def reuse_memory(record_type: type[NamedTuple]) -> None: ...
 
 @final
 class FetchedRecords(Generic[R]):
-    """Records of one partition that a broker has returned and that no poll has taken yet."""
+    """The records of one partition that a broker has returned and that no poll has taken yet."""
 
     def __init__(self, record_type: type[R], topic: str, partition: int) -> None: ...
     def __len__(self) -> int: ...
@@ -31,7 +31,7 @@ class FetchedRecords(Generic[R]):
 
 @final
 class RecordCursor:
-    """Iterates over the records of a loop, and tracks which records the program has finished."""
+    """An iterator over the records of a loop. It tracks which records the program has finished."""
 
     def __init__(self) -> None: ...
     def __iter__(self) -> Iterator[Any]: ...

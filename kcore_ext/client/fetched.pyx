@@ -125,7 +125,7 @@ cdef int check_record_type(type record_type) except -1:
 
 @cython.final
 cdef class FetchedRecords:
-    """Records of one partition that a broker has returned and that no poll has taken yet.
+    """The records of one partition that a broker has returned and that no poll has taken yet.
 
     `add` checks the bytes of the records. `take` makes the objects, so that at any time only the records of one poll
     exist as objects.
@@ -353,7 +353,7 @@ cdef inline int64_t offset_of(Source* source, RecordView* view) noexcept nogil:
 
 @cython.final
 cdef class RecordCursor:
-    """Iterates over the records of a loop, and tracks which records the program has finished.
+    """An iterator over the records of a loop. It tracks which records the program has finished.
 
     A record is finished when the next one is requested. The one that was returned last is the current record.
     """

@@ -129,7 +129,7 @@ cdef Py_ssize_t _min_size(int kind, bint compact, Plan* nested, bint nullable):
 
 
 cdef class PlanHolder:
-    """Owns the arrays of one plan, and keeps the objects alive to which the plan points."""
+    """The owner of the arrays of one plan. It keeps the objects alive to which the plan points."""
 
     def __dealloc__(self):
         PyMem_Free(self.plan.ops)

@@ -59,7 +59,7 @@ class EpochFastPath(GroupFastPath):
     ) -> None: ...
 
 class TupleMetadata:
-    """Compares the client of a request with a member's metadata.
+    """The comparison of a request's client with a member's metadata.
 
     Args:
         metadata: the class of the metadata, a named tuple with `client_id` and `client_host`.

@@ -44,7 +44,7 @@ class Now:
 
 @final
 class RoundClock:
-    """Reads the clock once for all requests of a round.
+    """The clock, read once for all requests of a round.
 
     If the round has lasted for more than 100 ms, the clock is read again. Otherwise sessions that begin after a long
     request would begin in the past.

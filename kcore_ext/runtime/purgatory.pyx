@@ -172,7 +172,7 @@ cdef void forget(dict watchers_of, Watchers watchers) noexcept:
 @cython.final
 @cython.no_gc_clear  # its operations need it while they leave; the wheel's own hook breaks the cycle
 cdef class Purgatory:
-    """Waiting operations by key, with their timeouts on a timer wheel.
+    """The waiting operations by key, with their timeouts on a timer wheel.
 
     Args:
         wheel: the timer wheel; its user calls the payload of every timer that fires.

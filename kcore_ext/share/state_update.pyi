@@ -28,7 +28,7 @@ def replay_update(offset: int, producer_id: int, update: StateUpdate) -> None:
 
 @final
 class StateWriter:
-    """Writes updates of one share partition in the share coordinator of this node.
+    """The writer of one share partition's updates in the share coordinator of this node.
 
     Args:
         api: the owner of the pending responses: its `storage_error` and `error` give the code of a failed commit.

@@ -30,7 +30,7 @@ class EventInput:
 
 @final
 class EventReplay:
-    """Replays the events of one partition; skips repeated and late offsets.
+    """The replay of the events of one partition. It skips repeated and late offsets.
 
     Args:
         topic: the partition's topic.

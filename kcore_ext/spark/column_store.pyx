@@ -73,7 +73,7 @@ cdef Memory _allocated(Py_ssize_t size):
 
 
 cdef class ColumnNode:
-    """Owns one column and its child columns."""
+    """The owner of one column and its child columns."""
 
     def __dealloc__(self):
         PyMem_RawFree(self.column.values)

@@ -6,7 +6,7 @@ from kcore_ext.spark.record_columns import Finished
 
 @final
 class EventColumns:
-    """Collects the records of batches as columns. `len` is the number of rows."""
+    """The records of batches as columns. `len` is the number of rows."""
 
     def __len__(self) -> int: ...
     def append(

@@ -7,7 +7,7 @@ from kcore_ext.spark.record_columns import Finished
 
 @final
 class OffsetColumns:
-    """Collects rows of the table `offsets` (`kcore.spark.state.table_schemas`). `len` is the number of rows.
+    """The rows of the table `offsets` (`kcore.spark.state.table_schemas`), as columns. `len` is the number of rows.
 
     Args:
         coordinator_partition: the partition of all rows.
@@ -26,7 +26,7 @@ class OffsetColumns:
 
 @final
 class OffsetRecords:
-    """Collects the records of committed offsets, in the version that is written now. `len` is the number of records."""
+    """The records of committed offsets as columns, in the version written now. `len` is the number of records."""
 
     def __init__(self) -> None: ...
     def __len__(self) -> int: ...

@@ -11,7 +11,7 @@ Finished = tuple[int, int, list[Any], list[Any]]
 
 @final
 class RecordColumns:
-    """Decodes keys and values of internal records to typed columns, batch by batch.
+    """The decoded keys and values of internal records as typed columns, batch by batch.
 
     Args:
         topics: topic -> (record type, name, key class, value class) of each of its record types; the classes are

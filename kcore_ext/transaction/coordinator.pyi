@@ -14,7 +14,7 @@ class LocalMarkersCore:
         """Returns a partition's log and the shard that owns it, if any; None if this node does not have it."""
 
 class TransactionCounters:
-    """Counts the ends of transactions on a node since it was opened.
+    """The numbers of ended transactions on a node since it was opened.
 
     Attributes:
         commits: transactions that were prepared to commit.

@@ -124,19 +124,58 @@ def functions_without_verb() -> list[str]:
 
     The docstring of a test describes its situation, and that of a property names its value.
     """
-    found = []
+    return [
+        f"{path}: {name}: {first}"
+        for path, name, text in _function_docstrings()
+        if not re.fullmatch(r"[A-Z][a-z-]+s[:;,.]?", first := text.split(maxsplit=1)[0])
+    ]
+
+
+def _function_docstrings() -> Iterator[tuple[str, str, str]]:
+    """Yields file, name and docstring of each function, without tests and properties."""
     for path in tracked_files(".py", ".pyi"):
         name = str(path.relative_to(ROOT))
         if name.startswith("tests/"):
             continue
         for node in nodes_of(path):
-            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                continue
-            first = (ast.get_docstring(node) or "Does").split(maxsplit=1)[0]
-            is_property = any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
-            if not is_property and not re.fullmatch(r"[A-Z][a-z-]+s[:;,.]?", first):
-                found.append(f"{name}:{node.lineno}: {node.name}: {first}")
-    return found
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                is_property = any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
+                text = ast.get_docstring(node)
+                if text and not is_property:
+                    yield f"{name}:{node.lineno}", node.name, text
+
+
+def classes_without_noun() -> list[str]:
+    """Lists the classes of `kcore` and `kcore_ext` whose docstring begins with a verb.
+
+    The verbs are the first words of the docstrings of functions. A plural that is also such a verb needs an article:
+    "The records of …", not "Records of …".
+    """
+    verbs = {"Never", "Raised"} | _verbs_of_functions()
+    return [
+        f"{path}: {name}: {first}"
+        for path, name, text in _class_docstrings()
+        if (first := re.split(r"\W", text, maxsplit=1)[0]) in verbs
+    ]
+
+
+def _verbs_of_functions() -> set[str]:
+    texts = [text for _, _, text in _function_docstrings()]
+    return {match[0] for text in texts if (match := re.match(r"[A-Z][a-z-]+s\b", text))}
+
+
+def _class_docstrings() -> Iterator[tuple[str, str, str]]:
+    for path in tracked_files(".py", ".pyi", ".pyx"):
+        name = str(path.relative_to(ROOT))
+        if not name.startswith(("kcore/", "kcore_ext/")):
+            continue
+        if path.suffix == ".pyx":
+            for match in re.finditer(r'^(?:cdef )?class (\w+)[^:]*:\n +"""(\w+)', text_of(path), re.MULTILINE):
+                yield name, match[1], match[2]
+        else:
+            for node in nodes_of(path):
+                if isinstance(node, ast.ClassDef) and (text := ast.get_docstring(node)):
+                    yield name, node.name, text
 
 
 def compiled_docstrings() -> Iterator[tuple[str, str]]:

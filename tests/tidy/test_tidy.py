@@ -21,6 +21,7 @@ from tests.tidy.rules import (
     RULES,
     TABLE_LIMIT,
     broken_words,
+    classes_without_noun,
     comments,
     compiled_docstrings,
     functions_without_verb,
@@ -73,6 +74,10 @@ def test_allowed_numbers_name_existing_files_and_are_not_too_high() -> None:
 
 def test_docstrings_of_functions_begin_with_a_verb() -> None:
     assert functions_without_verb() == []
+
+
+def test_docstrings_of_classes_name_the_class() -> None:
+    assert classes_without_noun() == []
 
 
 def test_docstrings_of_compiled_modules_break_no_rule() -> None:

@@ -31,7 +31,8 @@ class Window:
 
 
 class DenialLog:
-    """Logs denied operations. A client that is denied often fills neither the log nor the disk.
+    """The log lines about denied operations. Their number is limited, so that a client that is denied often cannot fill
+    the disk.
 
     Args:
         now: the time of the round.

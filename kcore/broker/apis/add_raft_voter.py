@@ -12,7 +12,9 @@ from kcore.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftV
 
 
 class AddRaftVoterApi(MembershipApi[AddRaftVoterRequest, AddRaftVoterResponse]):
-    """Refuses every voter: this node is a voter already, and other nodes cannot be reached."""
+    """Handler of AddRaftVoter requests. It refuses every voter: this node is a voter already, and other nodes cannot be
+    reached.
+    """
 
     __slots__ = ()
 

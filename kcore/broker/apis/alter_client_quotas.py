@@ -33,7 +33,7 @@ Result = tuple[ErrorCode, str | None]
 
 
 class AlterClientQuotasApi(ControlApi[AlterClientQuotasRequest, AlterClientQuotasResponse]):
-    """Changes the quotas of each entity as a whole or not at all."""
+    """Handler of AlterClientQuotas requests. It changes all requested quotas of an entity or none."""
 
     __slots__ = ()
 

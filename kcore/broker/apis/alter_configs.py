@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class AlterConfigsApi(AlterationApi[AlterConfigsRequest, AlterConfigsResponse]):
-    """Sets the requested settings and removes every other setting of the resource."""
+    """Handler of AlterConfigs requests. It sets the requested settings and removes all others of the resource."""
 
     __slots__ = ()
 

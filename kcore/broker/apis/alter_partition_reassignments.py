@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 class AlterPartitionReassignmentsApi(
     ControlApi[AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse]
 ):
-    """Checks the requested replicas. Only the present replicas of a partition are valid, so nothing ever moves.
+    """Handler of AlterPartitionReassignments requests. Only the present replicas of a partition are valid, so nothing
+    ever moves.
 
     Args:
         shard: the metadata shard.

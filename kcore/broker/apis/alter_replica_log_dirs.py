@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class AlterReplicaLogDirsApi(ControlApi[AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse]):
-    """Accepts this node's folder and refuses any other.
+    """Handler of AlterReplicaLogDirs requests. It accepts this node's folder and refuses any other.
 
     Args:
         shard: the metadata shard.

@@ -31,7 +31,7 @@ _TWICE: Fault = (ErrorCode.DUPLICATE_RESOURCE, "a user's credential cannot be al
 
 
 class AlterUserScramCredentialsApi(ControlApi[AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse]):
-    """Changes credentials; a refused change of one user does not affect other users.
+    """Handler of AlterUserScramCredentials requests. A refused change of one user does not affect other users.
 
     The client sends the salted password instead of the password. The metadata stores only two keys derived from it.
     """

@@ -34,7 +34,7 @@ Response = TypeVar("Response")
 
 
 class AlterationApi(ControlApi[Request, Response]):
-    """Changes settings. Subclasses define the changes of a resource.
+    """The base class of handlers that change settings. Subclasses define the changes of a resource.
 
     Args:
         shard: the metadata shard.

@@ -39,7 +39,7 @@ Without Produce v0, some librdkafka releases assume that the broker does not sup
 
 
 class ApiVersionsApi(Api[ApiVersionsRequest, ApiVersionsResponse]):
-    """Lists the served APIs. It builds a response once for each set of features and each response format.
+    """Handler of ApiVersions requests. It builds a response once for each set of features and each response format.
 
     Args:
         topics: gives access to the features' levels.

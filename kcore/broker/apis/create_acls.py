@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 class CreateAclsApi(AclApi[CreateAclsRequest, CreateAclsResponse]):
-    """Creates entries. An existing entry succeeds without a change; an invalid entry does not affect the others.
+    """Handler of CreateAcls requests. An existing entry succeeds without a change; an invalid entry does not affect the
+    others.
 
     Args:
         shard: the metadata shard.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class CreateDelegationTokenApi(Api[CreateDelegationTokenRequest, CreateDelegationTokenResponse]):
-    """Refuses requests: this node issues no delegation tokens."""
+    """Handler of CreateDelegationToken requests. It refuses them, because this node issues no delegation tokens."""
 
     __slots__ = ()
 

@@ -37,7 +37,7 @@ STRICT_QUOTA_SINCE = 3
 
 
 class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsResponse]):
-    """Adds partitions to topics; the ids of the topics stay.
+    """Handler of CreatePartitions requests. A topic keeps its id.
 
     Args:
         shard: the metadata shard.

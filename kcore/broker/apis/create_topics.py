@@ -37,7 +37,7 @@ STRICT_QUOTA_SINCE = 6
 
 
 class CreateTopicsApi(ControlApi[CreateTopicsRequest, CreateTopicsResponse]):
-    """Creates topics; one decision checks each topic separately.
+    """Handler of CreateTopics requests. One decision checks each topic separately.
 
     Args:
         shard: the metadata shard.

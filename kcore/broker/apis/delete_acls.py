@@ -61,7 +61,7 @@ class Selection(NamedTuple):
 
 
 class DeleteAclsApi(AclApi[DeleteAclsRequest, DeleteAclsResponse]):
-    """Deletes entries. An entry that two filters select is in both results and is deleted once."""
+    """Handler of DeleteAcls requests. An entry that two filters select is in both results and is deleted once."""
 
     __slots__ = ()
 

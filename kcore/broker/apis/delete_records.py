@@ -31,7 +31,7 @@ PARTITION_COST = 10
 
 
 class DeleteRecordsApi(DataApi[DeleteRecordsRequest, DeleteRecordsResponse]):
-    """Serves DeleteRecords to clients with the right to DELETE a topic. The state of producers stays."""
+    """Handler of DeleteRecords requests, which need the right to DELETE a topic. The state of producers stays."""
 
     __slots__ = ()
 

@@ -31,7 +31,7 @@ PARTITIONS_PER_ITEM = 40
 
 
 class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
-    """Deletes topics. A name can be used again at once, with another id.
+    """Handler of DeleteTopics requests. A new topic can use a deleted name at once; it gets another id.
 
     Args:
         shard: the metadata shard.

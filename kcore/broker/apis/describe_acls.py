@@ -30,7 +30,7 @@ MATCH_COST = 3
 class DescribeAclsApi(
     AclApi[DescribeAclsRequest, DescribeAclsResponse], SlicedReadApi[DescribeAclsRequest, DescribeAclsResponse]
 ):
-    """Lists entries of the access control lists."""
+    """Handler of DescribeAcls requests."""
 
     __slots__ = ()
 

@@ -34,7 +34,7 @@ ENTITY_TYPES = frozenset({"user", "client-id", "ip"})
 
 
 class DescribeClientQuotasApi(SlicedReadApi[DescribeClientQuotasRequest, DescribeClientQuotasResponse]):
-    """Lists the quotas of the entities that match a filter."""
+    """Handler of DescribeClientQuotas requests."""
 
     __slots__ = ()
 

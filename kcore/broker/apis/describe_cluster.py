@@ -23,7 +23,7 @@ BROKERS, CONTROLLERS = 1, 2
 
 
 class DescribeClusterApi(Api[DescribeClusterRequest, DescribeClusterResponse]):
-    """Lists the nodes.
+    """Handler of DescribeCluster requests. It lists the nodes.
 
     Args:
         cluster: the cluster's nodes.

@@ -36,7 +36,7 @@ RESOURCE_COST = 150
 
 
 class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsResponse]):
-    """Describes the settings of each resource. A duplicate resource is read once, and its result is shared.
+    """Handler of DescribeConfigs requests. It reads a duplicate resource once and repeats its result.
 
     Args:
         shard: the metadata shard.

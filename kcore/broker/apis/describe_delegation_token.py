@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class DescribeDelegationTokenApi(Api[DescribeDelegationTokenRequest, DescribeDelegationTokenResponse]):
-    """Refuses requests: this node issues no delegation tokens."""
+    """Handler of DescribeDelegationToken requests. It refuses them, because this node issues no delegation tokens."""
 
     __slots__ = ()
 

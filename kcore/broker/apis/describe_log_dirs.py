@@ -32,7 +32,8 @@ PARTITION_COST = 50
 
 
 class DescribeLogDirsApi(SlicedReadApi[DescribeLogDirsRequest, DescribeLogDirsResponse]):
-    """Returns the sizes of partitions. No replica lags or moves, so offset lags are 0.
+    """Handler of DescribeLogDirs requests. It returns the sizes of partitions. No replica lags or moves, so offset lags
+    are 0.
 
     Args:
         shard: the metadata shard.

@@ -42,7 +42,7 @@ MAX_PRODUCERS = 500_000
 
 
 class DescribeProducersApi(Api[DescribeProducersRequest, DescribeProducersResponse]):
-    """Serves DescribeProducers.
+    """Handler of DescribeProducers requests.
 
     Args:
         partitions: the node's partitions.

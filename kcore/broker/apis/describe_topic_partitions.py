@@ -38,7 +38,8 @@ PARTITION_COST = 3
 
 
 class DescribeTopicPartitionsApi(SlicedReadApi[DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse]):
-    """Describes topics sorted by name, one page per request. It never creates topics.
+    """Handler of DescribeTopicPartitions requests: topics sorted by name, one page per request. It never creates
+    topics.
 
     Args:
         shard: the metadata shard.

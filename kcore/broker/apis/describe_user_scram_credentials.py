@@ -28,7 +28,7 @@ USER_COST = 4
 class DescribeUserScramCredentialsApi(
     SlicedReadApi[DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse]
 ):
-    """Lists users with their mechanisms, never their secrets."""
+    """Handler of DescribeUserScramCredentials requests. It lists users with their mechanisms, never their secrets."""
 
     __slots__ = ()
 

@@ -32,7 +32,7 @@ PARTITION_COST = 5
 
 
 class ElectLeadersApi(SlicedReadApi[ElectLeadersRequest, ElectLeadersResponse]):
-    """Responds for each partition that no election is needed: the node that has its log is always the leader.
+    """Handler of ElectLeaders requests. No partition needs an election: the node that has its log is always the leader.
 
     Args:
         shard: the metadata shard.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ExpireDelegationTokenApi(Api[ExpireDelegationTokenRequest, ExpireDelegationTokenResponse]):
-    """Refuses requests: this node issues no delegation tokens."""
+    """Handler of ExpireDelegationToken requests. It refuses them, because this node issues no delegation tokens."""
 
     __slots__ = ()
 

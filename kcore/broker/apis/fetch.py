@@ -56,7 +56,7 @@ hanging commit reaches it.
 
 
 class FetchApi(Api[FetchRequest, FetchResponse]):
-    """Serves Fetch.
+    """Handler of Fetch requests.
 
     Args:
         partitions: the node's partitions.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class IncrementalAlterConfigsApi(AlterationApi[IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse]):
-    """Changes the requested settings and keeps the others."""
+    """Handler of IncrementalAlterConfigs requests. It changes the requested settings and keeps the others."""
 
     __slots__ = ()
 

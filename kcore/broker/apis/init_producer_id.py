@@ -36,7 +36,7 @@ class TransactionalProducers(Protocol):
 
 
 class InitProducerIdApi(ControlApi[InitProducerIdRequest, InitProducerIdResponse]):
-    """Allocates producer ids.
+    """Handler of InitProducerId requests.
 
     Args:
         shard: the metadata shard.

@@ -31,7 +31,8 @@ _LISTED_BY_SETTINGS = frozenset({int(ConfigType.CLIENT_METRICS), int(ConfigType.
 
 
 class ListConfigResourcesApi(SlicedReadApi[ListConfigResourcesRequest, ListConfigResourcesResponse]):
-    """Lists topics, brokers, their loggers, and the groups and metrics subscriptions that have settings.
+    """Handler of ListConfigResources requests. It lists topics, brokers, their loggers, and the groups and metrics
+    subscriptions that have settings.
 
     Args:
         shard: the metadata shard.

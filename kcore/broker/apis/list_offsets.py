@@ -36,7 +36,7 @@ PARTITION_COST = 6
 
 
 class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
-    """Serves ListOffsets to clients with the right to DESCRIBE a topic."""
+    """Handler of ListOffsets requests, which need the right to DESCRIBE a topic."""
 
     __slots__ = ()
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ListPartitionReassignmentsApi(Api[ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse]):
-    """Responds with an empty list.
+    """Handler of ListPartitionReassignments requests. The list is always empty.
 
     Args:
         authorizer: decides about each operation; None allows all.

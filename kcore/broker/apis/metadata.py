@@ -73,7 +73,7 @@ class WithoutCreation(NamedTuple):
 
 
 class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
-    """Describes nodes, topics and leaders, and creates missing topics if the request and the settings allow it.
+    """Handler of Metadata requests. It creates missing topics if the request and the settings allow it.
 
     As in Kafka, the response to a request that creates a topic is UNKNOWN_TOPIC_OR_PARTITION, and the client sends the
     request again. Otherwise a client that looks up a topic after deleting it would get a new topic.

@@ -28,7 +28,9 @@ PARTITION_COST = 2
 
 
 class OffsetForLeaderEpochApi(ReadApi[OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse]):
-    """Serves OffsetForLeaderEpoch to clients with the right to DESCRIBE a topic, and to other nodes of the cluster."""
+    """Handler of OffsetForLeaderEpoch requests from clients with the right to DESCRIBE a topic, and from other nodes of
+    the cluster.
+    """
 
     __slots__ = ()
 

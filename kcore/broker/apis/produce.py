@@ -77,7 +77,7 @@ _WITHOUT_LOG_START = frozenset(
 
 
 class ProduceApi(Api[ProduceRequest, ProduceResponse]):
-    """Serves Produce.
+    """Handler of Produce requests.
 
     The fast path serves requests whose batches are all valid and next in their sequence, outside of a transaction or in
     one that is open in the partition.

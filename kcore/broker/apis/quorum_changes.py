@@ -20,7 +20,7 @@ Response = TypeVar("Response")
 
 
 class MembershipApi(Api[Request, Response], Generic[Request, Response]):
-    """Refuses each change with Kafka's error. Subclasses define `check`.
+    """The base class of handlers that refuse each change with Kafka's error. Subclasses define `check`.
 
     Args:
         cluster: this node.

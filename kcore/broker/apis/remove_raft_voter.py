@@ -12,7 +12,7 @@ from kcore.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, Re
 
 
 class RemoveRaftVoterApi(MembershipApi[RemoveRaftVoterRequest, RemoveRaftVoterResponse]):
-    """Refuses to remove a voter that is unknown or the last one."""
+    """Handler of RemoveRaftVoter requests. It refuses them, because the voter is either unknown or the last one."""
 
     __slots__ = ()
 

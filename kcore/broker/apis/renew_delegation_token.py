@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class RenewDelegationTokenApi(Api[RenewDelegationTokenRequest, RenewDelegationTokenResponse]):
-    """Refuses requests: this node issues no delegation tokens."""
+    """Handler of RenewDelegationToken requests. It refuses them, because this node issues no delegation tokens."""
 
     __slots__ = ()
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class SaslAuthenticateApi(Api[SaslAuthenticateRequest, SaslAuthenticateResponse]):
-    """Refuses tokens and keeps the connection open. While a connection must authenticate, the server's connection
-    handles its tokens before this API.
+    """Handler of SaslAuthenticate requests. It refuses tokens and keeps the connection open. While a connection must
+    authenticate, the server's connection handles its tokens before this API.
     """
 
     __slots__ = ()

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class SaslHandshakeApi(Api[SaslHandshakeRequest, SaslHandshakeResponse]):
-    """Refuses the handshake and keeps the connection open. While a connection must authenticate, the server's
-    connection handles its handshake before this API.
+    """Handler of SaslHandshake requests. It refuses the handshake and keeps the connection open. While a connection
+    must authenticate, the server's connection handles its handshake before this API.
     """
 
     __slots__ = ()

@@ -28,7 +28,7 @@ _SERVER_ERROR: Final = ShareAcknowledgeResponse(error_code=ErrorCode.UNKNOWN_SER
 
 
 class ShareAcknowledgeApi(ShareApi[ShareAcknowledgeRequest, ShareAcknowledgeResponse]):
-    """Serves ShareAcknowledge. The response waits until the new state is durable.
+    """Handler of ShareAcknowledge requests. The response waits until the new state is durable.
 
     Args:
         share_partitions: the share partitions of the node.

@@ -125,7 +125,7 @@ class _Run:
 
 
 class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
-    """Serves ShareFetch.
+    """Handler of ShareFetch requests.
 
     The acknowledgements of a request come first: when they are durable, the request acquires records, among them those
     that it has released.

@@ -12,7 +12,7 @@ from kcore.protocol.messages.unregister_broker import UnregisterBrokerRequest, U
 
 
 class UnregisterBrokerApi(MembershipApi[UnregisterBrokerRequest, UnregisterBrokerResponse]):
-    """Refuses to remove an unknown broker or this node."""
+    """Handler of UnregisterBroker requests. It refuses them, because the broker is either unknown or this node."""
 
     __slots__ = ()
 

@@ -39,7 +39,7 @@ SUCCESS_TEXT = "NONE"
 
 
 class UpdateFeaturesApi(ControlApi[UpdateFeaturesRequest, UpdateFeaturesResponse]):
-    """Changes the levels of all requested features or of none.
+    """Handler of UpdateFeatures requests. It changes the levels of all requested features or of none.
 
     Args:
         shard: the metadata shard.

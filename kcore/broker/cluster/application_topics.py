@@ -23,7 +23,8 @@ CREATED: Final = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
 
 
 class SharedApplicationTopics(ApplicationTopics):
-    """Creates the topics on the controller. Other nodes forward a CreateTopics with the client's principal, like Kafka.
+    """The creator of topics on the controller. Other nodes forward a CreateTopics with the client's principal, like
+    Kafka.
 
     Args:
         shard: the metadata shard.

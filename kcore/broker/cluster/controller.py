@@ -40,7 +40,7 @@ GENTLE_MOVES: Final = 20
 
 
 class Controller:
-    """Decides while this node is the controller.
+    """The decisions that a node takes while it is the controller.
 
     Args:
         shard: the metadata shard.

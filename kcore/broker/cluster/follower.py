@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class MetadataFollower:
-    """Keeps the metadata machine of a node up to date with the log.
+    """The reader of the metadata log that keeps a node's metadata machine up to date.
 
     Args:
         shard: the metadata shard, loaded or not.

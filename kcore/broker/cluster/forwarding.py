@@ -164,7 +164,7 @@ def _decode(envelope: EnvelopeRequest, max_elements: int) -> tuple[_Client, Any]
 
 
 class Forwarder:
-    """Forwards requests to the controller.
+    """The sender of forwarded requests to the controller.
 
     Args:
         cluster: the present controller.
@@ -269,7 +269,7 @@ def _log_refused(controller: int, request: Any, code: int) -> None:
 
 
 class EnvelopeApi(Api[EnvelopeRequest, EnvelopeResponse]):
-    """Serves forwarded requests on the controller.
+    """Handler of forwarded requests on the controller.
 
     An envelope without a principal is a request of the node itself, and creates topics of coordinators. No ACL is
     checked for these, because the nodes of a cluster trust each other.

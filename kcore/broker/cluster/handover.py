@@ -182,7 +182,9 @@ def _parts(response: AlterPartitionResponse) -> Iterator[PartitionResult]:
 
 
 class AlterPartitionApi(NodeApi[AlterPartitionRequest, AlterPartitionResponse]):
-    """Gives released partitions to their next leaders, on the controller. Args: as for `NodeApi`."""
+    """Handler of AlterPartition requests on the controller: gives released partitions to their next leaders. Args: as
+    for `NodeApi`.
+    """
 
     __slots__ = ()
 
@@ -257,7 +259,7 @@ class AlterPartitionApi(NodeApi[AlterPartitionRequest, AlterPartitionResponse]):
 
 
 class BrokerHeartbeatApi(NodeApi[BrokerHeartbeatRequest, BrokerHeartbeatResponse]):
-    """Hands the partitions of a stopping node to the others, on the controller.
+    """Handler of BrokerHeartbeat requests on the controller: hands the partitions of a stopping node to the others.
 
     Args:
         shard: the metadata shard.
@@ -307,7 +309,8 @@ def registration_error(machine: MetadataMachine, node_id: int, epoch: int) -> Er
 
 
 class NodeHandover:
-    """Hands all partitions of a node over before it ends: repeats its request to the controller until none is left.
+    """The handover of all partitions of a node before it ends: repeats its request to the controller until none is
+    left.
 
     Args:
         membership: this node's registration.

@@ -18,7 +18,7 @@ RETRY_MS: Final = 1_000
 
 
 class SharedInternalTopics(InternalTopics):
-    """Creates internal topics on the controller; other nodes request them from the controller.
+    """The creator of internal topics on the controller; other nodes request them from the controller.
 
     Args:
         shard: the metadata shard.

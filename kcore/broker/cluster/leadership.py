@@ -33,7 +33,8 @@ ADOPTED_AT_ONCE = 200
 
 
 class LeadershipKeeper(MetadataListener):
-    """Follows the leaders in the metadata: adopts the logs of this node's partitions, and releases those of others.
+    """The part of a node that follows the leaders in the metadata: it adopts the logs of this node's partitions, and
+    releases those of others.
 
     On the controller it also stages the store's changes of leaders, in the round with their records. A new leader is
     put into effect after the commit of its record, on every node in the same way.

@@ -37,7 +37,8 @@ FIRST_WITH_CHOICE: Final = 4
 
 
 class LeaseGuard:
-    """Checks the lease before and after the decision of a request, and forwards what only the controller decides.
+    """The check of the lease before and after the decision of a request; forwards requests that only the controller
+    decides.
 
     Args:
         lease: the node's lease by its own clock.

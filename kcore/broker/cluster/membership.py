@@ -57,7 +57,9 @@ class Timing(NamedTuple):
 
 
 class Runner(Protocol):
-    """Runs a blocking call of the store, and passes its result to a function on the deciding thread."""
+    """The interface of a function that runs a blocking call of the store, and passes the result to a function on the
+    deciding thread.
+    """
 
     def __call__(self, call: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Runs `call` at once or on another thread.

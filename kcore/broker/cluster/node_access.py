@@ -61,7 +61,7 @@ class NodeSecrets:
 
 
 class NodeAccess(NamedTuple):
-    """Decides which clients may send the requests of nodes.
+    """The rule that decides which clients may send the requests of nodes.
 
     Without it, any client could make the controller move all partitions. In Kafka, these requests need CLUSTER_ACTION,
     and only the listeners of controllers serve them. Here clients may share a listener with nodes, so without an

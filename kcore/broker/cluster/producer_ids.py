@@ -24,7 +24,7 @@ LOW_IDS = BLOCK_SIZE // 10
 
 
 class SharedProducerIds(ProducerIds):
-    """Allocates producer ids from the blocks of this node.
+    """The producer ids that a node allocates from its blocks.
 
     Args:
         shard: the metadata shard.
@@ -78,7 +78,9 @@ class SharedProducerIds(ProducerIds):
 
 
 class AllocateProducerIdsApi(NodeApi[AllocateProducerIdsRequest, AllocateProducerIdsResponse]):
-    """Allocates a block of producer ids for another node, on the controller. Args: as for `NodeApi`."""
+    """Handler of AllocateProducerIds requests on the controller: allocates a block for another node. Args: as for
+    `NodeApi`.
+    """
 
     __slots__ = ()
 

@@ -43,7 +43,7 @@ DIFFERS: Final = "The first replica is the node that leads the partition next: a
 
 
 class MovingReassignmentsApi(AlterPartitionReassignmentsApi):
-    """Plans moves of leaders, on the controller.
+    """Handler of AlterPartitionReassignments requests on the controller: plans moves of leaders.
 
     Args:
         shard: the metadata shard.
@@ -131,7 +131,7 @@ class MovingReassignmentsApi(AlterPartitionReassignmentsApi):
 
 
 class PlannedMovesApi(ListPartitionReassignmentsApi):
-    """Shows the planned moves that are under way.
+    """Handler of ListPartitionReassignments requests: lists the planned moves that are under way.
 
     Args:
         topics: the metadata.
@@ -177,7 +177,8 @@ class PlannedMovesApi(ListPartitionReassignmentsApi):
 
 
 class RebalancingApi(ElectLeadersApi):
-    """Spreads all leaders evenly if a preferred election of all partitions is requested, on the controller.
+    """Handler of ElectLeaders requests on the controller: spreads all leaders evenly if a preferred election of all
+    partitions is requested.
 
     Args:
         shard: the metadata shard.

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 class UnregisteringApi(ControlApi[UnregisterBrokerRequest, UnregisterBrokerResponse]):
-    """Removes the registration of a node that is not alive and leads nothing. Args: as for `ControlApi`."""
+    """Handler of UnregisterBroker requests: removes the registration of a node that is not alive and leads nothing.
+    Args: as for `ControlApi`.
+    """
 
     __slots__ = ()
 

@@ -110,7 +110,7 @@ class LogSizes:
 
 
 class Cleaner:
-    """Compacts the partitions of all topics whose cleanup.policy contains compact, one after the other.
+    """The compaction of all partitions whose topic's cleanup.policy contains compact, one after the other.
 
     Args:
         partitions: the node's partitions.

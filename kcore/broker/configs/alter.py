@@ -38,7 +38,7 @@ class ConfigOperation(IntEnum):
 
 
 class Alteration(NamedTuple):
-    """Requested change of one setting."""
+    """A requested change of one setting."""
 
     name: str
     operation: int
@@ -46,7 +46,7 @@ class Alteration(NamedTuple):
 
 
 class ConfigChanges:
-    """Checks changes of settings and makes their records.
+    """The checks of changed settings, and the records of the changes.
 
     Args:
         broker: the broker's settings.

@@ -94,7 +94,8 @@ def _aliases(name: str) -> tuple[str, ...]:
 
 
 class BrokerConfig(MetadataListener):
-    """Applies settings that are changed at run time to the node's `Config`, and finds the synonyms of a setting.
+    """The broker's settings: applies those that are changed at run time to the node's `Config`, and finds the synonyms
+    of a setting.
 
     Args:
         topics: holds the changes. This object is its listener and must be added before listeners that read `config`.

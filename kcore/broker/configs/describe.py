@@ -38,7 +38,7 @@ UNKNOWN_TYPE = 0
 
 
 class SettingsView:
-    """Describes settings of topics, groups, brokers and metrics subscriptions.
+    """The settings of topics, groups, brokers and metrics subscriptions, as DescribeConfigs shows them.
 
     Args:
         broker: the broker's settings and their sources.
@@ -187,7 +187,7 @@ class SettingsView:
 
 
 class DescribeOptions:
-    """Requested settings and level of detail.
+    """The requested settings and level of detail.
 
     Args:
         keys: the requested names; None or empty: all.

@@ -58,7 +58,7 @@ def read_topic_settings(own: Mapping[str, str], config: Config) -> dict[str, Any
 
 
 class TopicConfigs(MetadataListener):
-    """Each topic's settings, typed.
+    """The typed settings of each topic.
 
     Args:
         topics: holds the settings. This object is its listener and must be added before listeners that read settings.

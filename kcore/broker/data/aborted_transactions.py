@@ -41,7 +41,7 @@ _first_offset = attrgetter("first_offset")
 
 
 class AbortedTransactionIndex(AbortedCore):
-    """Aborted transactions in the order of their markers, and by producer.
+    """The aborted transactions in the order of their markers, and by producer.
 
     The index is not durable: recovery rebuilds it from the log. A partition may have hundreds of thousands of entries,
     so a search examines few entries besides those that it finds.

@@ -27,7 +27,7 @@ BYTES_A_MICROSECOND = 400
 
 
 class DecompressionBudget:
-    """Decompresses the batches of one request until they exceed the limits.
+    """The limit on the decompressed size of the batches of one request.
 
     Args:
         request_bytes: the size of the request's batches.

@@ -59,7 +59,7 @@ class ParkedFetch(Protocol):
 
 
 class DueFetches:
-    """Decides which parked fetches are tried at once, and tries the others in slices.
+    """The parked fetches that an append has made due: some are tried at once, the others in slices.
 
     A try examines every partition of the fetch, and a round with appends to many partitions would try each fetch for
     each of them. A thousand clients could hold the event loop for seconds. So a long fetch, and every fetch after the

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class FollowedLog:
-    """Reads a followed log for `Shard.read_ahead`, and recovers its producers meanwhile.
+    """A followed log that is read for `Shard.read_ahead`, and whose producers are recovered meanwhile.
 
     Args:
         log: the handle of the followed partition.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class RecoveryRetry:
-    """Runs recoveries, and starts those that failed again after a pause (`LoadRetry`).
+    """The runs of recoveries. A recovery that failed starts again after a pause (`LoadRetry`).
 
     Args:
         wheel: fires the timers of the pauses.

@@ -134,7 +134,7 @@ class VerificationRequest:
 
 
 class PartitionVerifier:
-    """Sends verification requests to the coordinator and retries those that arrive between two transactions.
+    """The sender of verification requests to the coordinator. It retries requests that arrive between two transactions.
 
     Each transactional id, producer id and epoch has at most one outstanding request. Only the coordinator decides
     between two epochs or two producer ids: a forged request must not fail a request of the rightful producer.

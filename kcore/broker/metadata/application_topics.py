@@ -58,7 +58,7 @@ class RequestedTopic(Protocol):
 
 
 class ApplicationTopics:
-    """Creates the internal topics of applications between two rounds, and remembers failures for a while.
+    """The creator of applications' internal topics, between two rounds. It remembers failures for a while.
 
     Args:
         shard: the metadata shard.

@@ -69,7 +69,7 @@ def internal_topic(name: str, config: Config) -> InternalTopic | None:
 
 
 class InternalTopics:
-    """Creates internal topics for the coordinators.
+    """The creator of internal topics for the coordinators.
 
     Args:
         shard: the metadata shard.

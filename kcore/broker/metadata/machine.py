@@ -468,7 +468,7 @@ REPLAY: dict[type, Callable[[MetadataMachine, int, Any], None]] = {
 
 
 class Truncation:
-    """Deletes a log's records before an offset, once the records from that offset on are durable.
+    """The deletion of a log's records before an offset, once the records from that offset on are durable.
 
     It is a participant of two commits: the one that writes the records from the offset on, and the one that deletes
     the older records.

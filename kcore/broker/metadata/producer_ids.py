@@ -17,7 +17,7 @@ BLOCK_SIZE = 1_000
 
 
 class ProducerIds:
-    """Allocates producer ids.
+    """The allocator of producer ids.
 
     An id may come from a block that is not durable yet: every response with it waits for the commit of that block.
 

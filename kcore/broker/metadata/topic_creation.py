@@ -54,7 +54,7 @@ class NewTopic(NamedTuple):
 
 
 class TopicCreation:
-    """Checks and plans new topics.
+    """The checks and the plan of new topics.
 
     Args:
         config: the node's settings.

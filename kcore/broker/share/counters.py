@@ -15,7 +15,7 @@ ARCHIVED_STATE = 4
 
 
 class ShareCounters(DeliveryCounters):
-    """Totals since the start of the node.
+    """The totals since the start of the node.
 
     Attributes:
         deliveries: acquired records.

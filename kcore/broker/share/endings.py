@@ -23,7 +23,7 @@ MAX_IN_A_ROUND: Final = 200
 
 
 class Endings:
-    """Ends sessions and share partitions in the order in which they were given up.
+    """The queue that ends sessions and share partitions, in the order in which they were given up.
 
     The end of a connection can end sessions with 500,000 partitions, and a group without members gives up all of its
     share partitions.

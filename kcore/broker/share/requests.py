@@ -66,7 +66,7 @@ Results = dict[TopicIdPartition, Acknowledged]
 
 
 class _Receiver:
-    """Receives the result of the acknowledgements of one partition.
+    """The receiver of the result of one partition's acknowledgements.
 
     If an exception interrupts an earlier callback, no result arrives. The receiver is then freed and reports an error,
     because otherwise the client would wait for ever.

@@ -136,7 +136,7 @@ class ShareServices(Protocol):
 
 
 class _LoadReceiver:
-    """Receives the durable state of a share partition.
+    """The receiver of a share partition's durable state.
 
     If an exception interrupts the load, the load fails. If it comes before the first line of `__call__`, the receiver
     is freed without a call. If another exception interrupts the failure of the load, the end of the receiver repeats

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class AlterShareGroupOffsetsApi(ShareOffsetsApi[AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse]):
-    """Serves AlterShareGroupOffsets to clients with READ on the group and on each topic.
+    """Handler of AlterShareGroupOffsets requests, which need READ on the group and on each topic.
 
     The group records the partitions, the share coordinator initializes their states, and the group records the result.
     """

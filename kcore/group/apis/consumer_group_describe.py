@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ConsumerGroupDescribeApi(GroupDescribeApi[ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse]):
-    """Serves ConsumerGroupDescribe."""
+    """Handler of ConsumerGroupDescribe requests."""
 
     key = ApiKey.CONSUMER_GROUP_DESCRIBE
     request_type = ConsumerGroupDescribeRequest

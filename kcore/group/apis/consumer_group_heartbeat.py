@@ -55,7 +55,7 @@ def is_blank(text: str | None) -> bool:
 
 
 class ConsumerGroupHeartbeatApi(GroupApi[ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse]):
-    """Serves ConsumerGroupHeartbeat.
+    """Handler of ConsumerGroupHeartbeat requests.
 
     The client needs READ on the group and DESCRIBE on the topics that it names. The fast path serves reconciled members
     of a group without due work, independently of the group's size.

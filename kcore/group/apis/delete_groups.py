@@ -68,8 +68,8 @@ class StatesDeleted(NamedTuple):
 
 
 class DeleteGroupsApi(GroupApi[DeleteGroupsRequest, DeleteGroupsResponse]):
-    """Serves DeleteGroups to clients with DELETE on a group. Each group is deleted by its own shard, with its own
-    error.
+    """Handler of DeleteGroups requests, which need DELETE on a group. Each group is deleted by its own shard, with its
+    own error.
 
     Args:
         shards: the group shards.

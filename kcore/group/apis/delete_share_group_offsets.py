@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class DeleteShareGroupOffsetsApi(ShareOffsetsApi[DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse]):
-    """Serves DeleteShareGroupOffsets to clients with DELETE on the group and READ on each topic.
+    """Handler of DeleteShareGroupOffsets requests, which need DELETE on the group and READ on each topic.
 
     The group lists the topics as deleting, the share coordinator deletes their states, and the group removes them.
     """

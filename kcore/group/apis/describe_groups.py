@@ -26,7 +26,7 @@ NOT_FOUND_SINCE: Final = 6
 
 
 class DescribeGroupsApi(GroupApi[DescribeGroupsRequest, DescribeGroupsResponse]):
-    """Serves DescribeGroups to clients with DESCRIBE on a group. Each group is described by its own shard."""
+    """Handler of DescribeGroups requests, which need DESCRIBE on a group. Each group is described by its own shard."""
 
     key = ApiKey.DESCRIBE_GROUPS
     request_type = DescribeGroupsRequest

@@ -112,7 +112,7 @@ class InitializedTopics(NamedTuple):
 class DescribeShareGroupOffsetsApi(
     ShareOffsetsApi[DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse]
 ):
-    """Serves DescribeShareGroupOffsets to clients with DESCRIBE on the group and on the topics."""
+    """Handler of DescribeShareGroupOffsets requests, which need DESCRIBE on the group and on the topics."""
 
     key = ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS
     request_type = DescribeShareGroupOffsetsRequest

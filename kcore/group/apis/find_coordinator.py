@@ -71,7 +71,7 @@ def share_key(text: str) -> str | None:
 
 
 class FindCoordinatorApi(Api[FindCoordinatorRequest, FindCoordinatorResponse]):
-    """Serves FindCoordinator.
+    """Handler of FindCoordinator requests.
 
     Args:
         topics: the cluster's topics; the internal topic's number of partitions determines the partition of a key.

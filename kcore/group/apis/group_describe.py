@@ -33,7 +33,7 @@ TOPIC_COST: Final = 5
 
 
 class GroupDescribeApi(GroupApi[Request, Response]):
-    """Describes groups of one of the new protocols.
+    """The base class of handlers that describe groups of one of the new protocols.
 
     The client needs DESCRIBE on a group and on all of its topics. Each group is described by its own shard, with its
     own error.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class HeartbeatApi(GroupApi[HeartbeatRequest, HeartbeatResponse]):
-    """Serves Heartbeat.
+    """Handler of Heartbeat requests.
 
     The fast path serves dynamic members that send the group's current generation.
 

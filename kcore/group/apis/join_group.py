@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class JoinGroupApi(GroupApi[JoinGroupRequest, JoinGroupResponse]):
-    """Serves JoinGroup.
+    """Handler of JoinGroup requests.
 
     Args:
         shards: the group shards.

@@ -39,7 +39,7 @@ FEW_MEMBERS: Final = 500
 
 
 class LeaveGroupApi(GroupApi[LeaveGroupRequest, LeaveGroupResponse]):
-    """Serves LeaveGroup to clients with READ on the group."""
+    """Handler of LeaveGroup requests, which need READ on the group."""
 
     key = ApiKey.LEAVE_GROUP
     request_type = LeaveGroupRequest

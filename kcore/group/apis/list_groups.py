@@ -37,7 +37,7 @@ class Selection(NamedTuple):
 
 
 class ListGroupsApi(GroupApi[ListGroupsRequest, ListGroupsResponse]):
-    """Serves ListGroups: all groups in this node's shards that the client may DESCRIBE."""
+    """Handler of ListGroups requests: lists all groups in this node's shards that the client may DESCRIBE."""
 
     key = ApiKey.LIST_GROUPS
     request_type = ListGroupsRequest

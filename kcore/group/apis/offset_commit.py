@@ -44,7 +44,7 @@ RESPONSE_TYPES = ResponseTypes(OffsetCommitResponseTopic, True, OffsetCommitResp
 
 
 class OffsetCommitApi(GroupApi[OffsetCommitRequest, OffsetCommitResponse]):
-    """Serves OffsetCommit.
+    """Handler of OffsetCommit requests.
 
     The fast path serves commits without a refused partition.
 

@@ -71,7 +71,7 @@ def _joined(
 
 
 class OffsetDeleteApi(Api[OffsetDeleteRequest, OffsetDeleteResponse]):
-    """Serves OffsetDelete.
+    """Handler of OffsetDelete requests.
 
     Args:
         shards: the group shards.

@@ -90,7 +90,8 @@ class GroupQuery:
 
 
 class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
-    """Reads the offsets of one group: returns a whole response up to v7, the group's part of it from v8 on.
+    """The part of an OffsetFetch that reads one group: it returns a whole response up to v7, and the group's entry from
+    v8 on.
 
     Args:
         shards: the group shards.
@@ -266,7 +267,7 @@ def _group_response(version: int, group_id: str, topics: list[Any], code: ErrorC
 
 
 class OffsetFetchApi(Api[OffsetFetchRequest, OffsetFetchResponse]):
-    """Serves OffsetFetch. The fast path serves requests for one group without an error.
+    """Handler of OffsetFetch requests. The fast path serves requests for one group without an error.
 
     Args:
         shards: the group shards.

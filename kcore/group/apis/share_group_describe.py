@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ShareGroupDescribeApi(GroupDescribeApi[ShareGroupDescribeRequest, ShareGroupDescribeResponse]):
-    """Serves ShareGroupDescribe."""
+    """Handler of ShareGroupDescribe requests."""
 
     key = ApiKey.SHARE_GROUP_DESCRIBE
     request_type = ShareGroupDescribeRequest

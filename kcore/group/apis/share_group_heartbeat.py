@@ -37,7 +37,7 @@ LEAVE: Final = -1
 
 
 class ShareGroupHeartbeatApi(GroupApi[ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse]):
-    """Serves ShareGroupHeartbeat to clients with READ on the group and DESCRIBE on the topics that they name.
+    """Handler of ShareGroupHeartbeat requests, which need READ on the group and DESCRIBE on the topics that they name.
 
     The fast path serves unchanged members of a group without due work, independently of the group's size.
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class StreamsGroupDescribeApi(GroupDescribeApi[StreamsGroupDescribeRequest, StreamsGroupDescribeResponse]):
-    """Serves StreamsGroupDescribe."""
+    """Handler of StreamsGroupDescribe requests."""
 
     key = ApiKey.STREAMS_GROUP_DESCRIBE
     request_type = StreamsGroupDescribeRequest

@@ -54,7 +54,7 @@ REMEMBERED_HEARTBEATS: Final = 2
 
 
 class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse]):
-    """Serves StreamsGroupHeartbeat.
+    """Handler of StreamsGroupHeartbeat requests.
 
     The client needs READ on the group, DESCRIBE on all topics of its topology, and CREATE on internal topics that must
     be created. The fast path serves members whose last heartbeat changed nothing and had no status.

@@ -24,7 +24,7 @@ PROTOCOL_SINCE: Final = 5
 
 
 class SyncGroupApi(GroupApi[SyncGroupRequest, SyncGroupResponse]):
-    """Serves SyncGroup to clients with READ on the group."""
+    """Handler of SyncGroup requests, which need READ on the group."""
 
     key = ApiKey.SYNC_GROUP
     request_type = SyncGroupRequest

@@ -62,7 +62,7 @@ def transaction_error(code: ErrorCode, api_version: int) -> ErrorCode:
 
 
 class TxnOffsetCommitApi(GroupApi[TxnOffsetCommitRequest, TxnOffsetCommitResponse]):
-    """Serves TxnOffsetCommit.
+    """Handler of TxnOffsetCommit requests.
 
     The fast path serves commits without a refused partition, if their transaction is verified immediately.
 

@@ -41,7 +41,9 @@ INLINE_MEMBERS: Final = 512
 
 
 class Background(Protocol):
-    """Runs a computation in the background, and passes its result to the engine's own thread."""
+    """The interface of a function that runs a computation in the background, and passes its result to the engine's own
+    thread.
+    """
 
     def __call__(self, compute: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Runs `compute` on any thread; then `done(result)` or `done(exception)` on the engine's thread."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class GroupVerifier(Protocol):
-    """Verifies a transaction with its coordinator before offsets are written in it (KIP-890).
+    """The check of a transaction with its coordinator before offsets are written in it (KIP-890).
 
     A producer of transaction version 0 or 1 has added the group's partition with AddOffsetsToTxn: the coordinator only
     verifies it. A producer of version 2 has not sent that request: the coordinator adds the partition, which may begin

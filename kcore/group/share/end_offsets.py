@@ -40,7 +40,7 @@ _CONTEXT = RequestContext(VERSION)
 
 
 class LocalEndOffsets:
-    """Looks up the ends of partitions of this node.
+    """The end offsets of partitions of this node.
 
     Args:
         local: returns the end offset of a partition; None if this node does not lead it.
@@ -57,7 +57,8 @@ class LocalEndOffsets:
 
 
 class SharedEndOffsets(LocalEndOffsets):
-    """Looks up the ends of partitions; those of partitions on other nodes are requested from their leaders.
+    """The end offsets of partitions of the cluster; those of partitions on other nodes are requested from their
+    leaders.
 
     The request is OffsetForLeaderEpoch, because a node needs no permission beyond CLUSTER_ACTION for it.
 

@@ -116,7 +116,7 @@ class ConfiguredTopology(NamedTuple):
 
 
 class _FaultError(Exception):
-    """Carries a `TopicFault` out of the configuration."""
+    """The exception that carries a `TopicFault` out of the configuration."""
 
     def __init__(self, status: Status, detail: str) -> None:
         super().__init__(detail)

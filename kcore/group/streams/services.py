@@ -51,7 +51,7 @@ class TaskAssignor(Protocol):
 
 
 class TopicCreator(Protocol):
-    """Creates internal topics of applications, and remembers failures for a while."""
+    """The interface of a creator of applications' internal topics. It remembers failures for a while."""
 
     def name_fault(self, name: str) -> str | None:
         """Returns the reason for which a topology may not have a topic of this name; None if it may."""
@@ -73,7 +73,7 @@ class TopicCreator(Protocol):
 
 
 class NoTopicCreator:
-    """Creates no topic: for shards that have no control plane."""
+    """A creator that creates no topic, for shards that have no control plane."""
 
     __slots__ = ()
 

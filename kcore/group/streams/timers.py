@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class RevocationTimer(ShardTimer):
-    """Removes a member that does not confirm a revocation in time.
+    """The timer that removes a member that does not confirm a revocation in time.
 
     Attributes:
         member: the member.

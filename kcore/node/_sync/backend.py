@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 class CancelledError(BaseException):
-    """Never raised: threads are not cancelled."""
+    """The counterpart of asyncio's error. No code raises it, because threads are not cancelled."""
 
 
 def interpreter_ends() -> bool:
@@ -80,7 +80,7 @@ class Event:
 
 
 class Stepper:
-    """Runs the steps of a state machine in a thread of their own: at their times, and after its inputs.
+    """A thread that runs the steps of a state machine at their times, and after its inputs.
 
     Args:
         step: makes one step; returns the seconds until the next one, None for no limit, or END after the last one.

@@ -27,7 +27,7 @@ class ScramCredentialUpsertion(Struct):
 class AlterUserScramCredentialsRequest(
     Request["AlterUserScramCredentialsResponse"], api_key=51, versions="0", flexible="0+"
 ):
-    """Deletions and upsertions."""
+    """The requested deletions and upsertions."""
 
     deletions: Array[ScramCredentialDeletion] = ()
     upsertions: Array[ScramCredentialUpsertion] = ()

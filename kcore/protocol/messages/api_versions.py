@@ -4,7 +4,7 @@ from kcore.protocol.schema import Array, Bool, Int16, Int32, Int64, Message, Req
 
 
 class ApiVersionsRequest(Request["ApiVersionsResponse"], api_key=18, versions="0-4", flexible="3+"):
-    """Requests the supported versions; v3 names the client software (KIP-511), v4 allows features whose lowest
+    """A request for the supported versions; v3 names the client software (KIP-511), v4 allows features whose lowest
     level is 0.
     """
 

@@ -18,7 +18,7 @@ from kcore.protocol.schema import (
 
 
 class ConsumerGroupDescribeRequest(Request["ConsumerGroupDescribeResponse"], api_key=69, versions="0-1", flexible="0+"):
-    """Names groups."""
+    """The groups to describe."""
 
     group_ids: Array[String] = ()
     include_authorized_operations: Bool = False

@@ -25,8 +25,8 @@ class TopicPartitions(Struct):
 class ConsumerGroupHeartbeatRequest(
     Request["ConsumerGroupHeartbeatResponse"], api_key=68, versions="0-1", flexible="0+"
 ):
-    """Joins, stays, reports what it owns and leaves, by member epoch; v1 adds regular expressions and client-made
-    member ids.
+    """A heartbeat, whose member epoch says whether the member joins, stays or leaves. It reports what the member owns;
+    v1 adds regular expressions and client-made member ids.
     """
 
     group_id: String = ""

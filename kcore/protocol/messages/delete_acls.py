@@ -16,7 +16,7 @@ class DeleteAclsFilter(Struct):
 
 
 class DeleteAclsRequest(Request["DeleteAclsResponse"], api_key=31, versions="1-3", flexible="2+"):
-    """Filters; v1 has pattern types (KIP-290)."""
+    """The filters that select the entries to delete; v1 has pattern types (KIP-290)."""
 
     filters: Array[DeleteAclsFilter] = ()
 

@@ -4,7 +4,7 @@ from kcore.protocol.schema import Array, Int16, Int32, Message, Request, String,
 
 
 class DeleteGroupsRequest(Request["DeleteGroupsResponse"], api_key=42, versions="0-2", flexible="2+"):
-    """Names the groups to delete (KIP-229)."""
+    """The groups to delete (KIP-229)."""
 
     groups_names: Array[String] = ()
 

@@ -12,7 +12,7 @@ class DeleteShareGroupOffsetsRequestTopic(Struct):
 class DeleteShareGroupOffsetsRequest(
     Request["DeleteShareGroupOffsetsResponse"], api_key=92, versions="0", flexible="0+"
 ):
-    """Names topics of an empty group."""
+    """The topics whose offsets are deleted from an empty group."""
 
     group_id: String = ""
     topics: Array[DeleteShareGroupOffsetsRequestTopic] = ()

@@ -17,7 +17,7 @@ class DeleteStateData(Struct):
 
 
 class DeleteShareGroupStateRequest(Request["DeleteShareGroupStateResponse"], api_key=86, versions="0", flexible="0+"):
-    """Names share partitions."""
+    """The share partitions whose state is deleted."""
 
     group_id: String = ""
     topics: Array[DeleteStateData] = ()

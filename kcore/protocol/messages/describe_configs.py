@@ -24,7 +24,7 @@ class DescribeConfigsResource(Struct):
 
 
 class DescribeConfigsRequest(Request["DescribeConfigsResponse"], api_key=32, versions="1-4", flexible="4+"):
-    """Names resources and settings; v1 can request synonyms (KIP-226), v3 documentation (KIP-569)."""
+    """The resources and settings to describe; v1 can request synonyms (KIP-226), v3 documentation (KIP-569)."""
 
     resources: Array[DescribeConfigsResource] = ()
     include_synonyms: Bool = False

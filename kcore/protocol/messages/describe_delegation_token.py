@@ -13,7 +13,7 @@ class DescribeDelegationTokenOwner(Struct):
 class DescribeDelegationTokenRequest(
     Request["DescribeDelegationTokenResponse"], api_key=41, versions="1-3", flexible="2+"
 ):
-    """Names owners, null for all."""
+    """The owners whose tokens are described, null for all."""
 
     owners: Array[DescribeDelegationTokenOwner] | None = ()
 

@@ -16,7 +16,7 @@ from kcore.protocol.schema import (
 
 
 class DescribeGroupsRequest(Request["DescribeGroupsResponse"], api_key=15, versions="0-6", flexible="5+"):
-    """Names groups; v3 can request authorized operations (KIP-430)."""
+    """The groups to describe; v3 can request authorized operations (KIP-430)."""
 
     groups: Array[String] = ()
     include_authorized_operations: Bool = field("3+", default=False)

@@ -11,7 +11,7 @@ class DescribableLogDirTopic(Struct):
 
 
 class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"], api_key=35, versions="1-5", flexible="2+"):
-    """Names partitions, null for all."""
+    """The partitions to describe, null for all."""
 
     topics: Array[DescribableLogDirTopic] | None = ()
 

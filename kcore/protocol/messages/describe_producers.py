@@ -11,7 +11,7 @@ class TopicRequest(Struct):
 
 
 class DescribeProducersRequest(Request["DescribeProducersResponse"], api_key=61, versions="0", flexible="0+"):
-    """Names partitions."""
+    """The partitions whose producers are described."""
 
     topics: Array[TopicRequest] = ()
 

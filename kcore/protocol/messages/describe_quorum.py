@@ -31,7 +31,7 @@ class TopicData(Struct):
 
 
 class DescribeQuorumRequest(Request["DescribeQuorumResponse"], api_key=55, versions="0-2", flexible="0+"):
-    """Names partitions of the metadata topic."""
+    """The partitions of the metadata topic to describe."""
 
     topics: Array[TopicData] = ()
 

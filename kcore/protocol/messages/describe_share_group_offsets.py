@@ -33,7 +33,7 @@ class DescribeShareGroupOffsetsRequestGroup(Struct):
 class DescribeShareGroupOffsetsRequest(
     Request["DescribeShareGroupOffsetsResponse"], api_key=90, versions="0-1", flexible="0+"
 ):
-    """Names groups and optionally topics; default: all topics."""
+    """The groups to describe and optionally their topics; default: all topics."""
 
     groups: Array[DescribeShareGroupOffsetsRequestGroup] = ()
 
@@ -67,7 +67,7 @@ class DescribeShareGroupOffsetsResponseGroup(Struct):
 
 
 class DescribeShareGroupOffsetsResponse(Message, api_key=90, versions="0-1", flexible="0+"):
-    """Start offset per partition; v1 adds the lag (KIP-1226)."""
+    """The start offset of each partition; v1 adds the lag (KIP-1226)."""
 
     throttle_time_ms: Int32 = 0
     groups: Array[DescribeShareGroupOffsetsResponseGroup] = ()

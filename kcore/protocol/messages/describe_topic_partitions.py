@@ -31,7 +31,7 @@ class Cursor(Struct):
 class DescribeTopicPartitionsRequest(
     Request["DescribeTopicPartitionsResponse"], api_key=75, versions="0", flexible="0+"
 ):
-    """Names topics, and the partition at which the page begins."""
+    """The topics to describe, and the partition at which the page begins."""
 
     topics: Array[TopicRequest] = ()
     response_partition_limit: Int32 = 2000

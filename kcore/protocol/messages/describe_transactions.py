@@ -4,7 +4,7 @@ from kcore.protocol.schema import Array, Int16, Int32, Int64, Message, Request, 
 
 
 class DescribeTransactionsRequest(Request["DescribeTransactionsResponse"], api_key=65, versions="0", flexible="0+"):
-    """Names transactional ids."""
+    """The transactional ids to describe."""
 
     transactional_ids: Array[String] = ()
 

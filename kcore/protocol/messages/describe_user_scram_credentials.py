@@ -12,7 +12,7 @@ class UserName(Struct):
 class DescribeUserScramCredentialsRequest(
     Request["DescribeUserScramCredentialsResponse"], api_key=50, versions="0", flexible="0+"
 ):
-    """Names users."""
+    """The users to describe."""
 
     users: Array[UserName] | None = ()
 

@@ -33,7 +33,7 @@ class InitializeStateData(Struct):
 class InitializeShareGroupStateRequest(
     Request["InitializeShareGroupStateResponse"], api_key=83, versions="0", flexible="0+"
 ):
-    """Sets the start offset under a new state epoch."""
+    """The start offset to set under a new state epoch."""
 
     group_id: String = ""
     topics: Array[InitializeStateData] = ()

@@ -19,7 +19,7 @@ class ListOffsetsTopic(Struct):
 
 
 class ListOffsetsRequest(Request["ListOffsetsResponse"], api_key=2, versions="1-11", flexible="6+"):
-    """Requests offsets at timestamps or for earliest and latest; v2 has the isolation level (KIP-98), v4 leader
+    """A request for offsets at timestamps, or for earliest and latest; v2 has the isolation level (KIP-98), v4 leader
     epochs (KIP-320).
     """
 

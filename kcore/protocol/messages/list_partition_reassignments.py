@@ -13,7 +13,7 @@ class ListPartitionReassignmentsTopics(Struct):
 class ListPartitionReassignmentsRequest(
     Request["ListPartitionReassignmentsResponse"], api_key=46, versions="0", flexible="0+"
 ):
-    """Names partitions, null for all."""
+    """The partitions whose reassignments are listed, null for all."""
 
     timeout_ms: Int32 = 60000
     topics: Array[ListPartitionReassignmentsTopics] | None = None

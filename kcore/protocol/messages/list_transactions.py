@@ -4,7 +4,7 @@ from kcore.protocol.schema import Array, Int16, Int32, Int64, Message, NullableS
 
 
 class ListTransactionsRequest(Request["ListTransactionsResponse"], api_key=66, versions="0-2", flexible="0+"):
-    """Filters by state and producer, from v1 by duration (KIP-994), from v2 by pattern (KIP-1152)."""
+    """The filters by state and producer, from v1 by duration (KIP-994), from v2 by pattern (KIP-1152)."""
 
     state_filters: Array[String] = ()
     producer_id_filters: Array[Int64] = ()

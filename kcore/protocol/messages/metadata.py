@@ -24,7 +24,7 @@ class MetadataRequestTopic(Struct):
 
 
 class MetadataRequest(Request["MetadataResponse"], api_key=3, versions="0-13", flexible="9+"):
-    """Requests topics by name or, from v12, by id (KIP-516); v8 adds authorized operations (KIP-430)."""
+    """A request for topics by name or, from v12, by id (KIP-516); v8 adds authorized operations (KIP-430)."""
 
     topics: Array[MetadataRequestTopic] | None = field(default=(), nullable="1+")
     allow_auto_topic_creation: Bool = field("4+", default=True)

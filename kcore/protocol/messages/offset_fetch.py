@@ -96,7 +96,7 @@ class OffsetFetchResponseGroup(Struct):
 
 
 class OffsetFetchResponse(Message, api_key=9, versions="1-10", flexible="6+"):
-    """Committed offsets per partition, from v8 per group."""
+    """The committed offsets per partition, from v8 per group."""
 
     throttle_time_ms: Int32 = field("3+", default=0, ignorable=True)
     topics: Array[OffsetFetchResponseTopic] = field("0-7", default=())

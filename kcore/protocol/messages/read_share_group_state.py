@@ -31,7 +31,7 @@ class ReadStateData(Struct):
 
 
 class ReadShareGroupStateRequest(Request["ReadShareGroupStateResponse"], api_key=84, versions="0", flexible="0+"):
-    """Requests the state on behalf of a share-partition leader."""
+    """A request for the state on behalf of a share-partition leader."""
 
     group_id: String = ""
     topics: Array[ReadStateData] = ()
@@ -65,6 +65,6 @@ class ReadStateResult(Struct):
 
 
 class ReadShareGroupStateResponse(Message, api_key=84, versions="0", flexible="0+"):
-    """Start offset and delivery states per partition."""
+    """The start offset and delivery states of each partition."""
 
     results: Array[ReadStateResult] = ()

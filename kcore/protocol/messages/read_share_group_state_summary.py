@@ -33,7 +33,7 @@ class ReadStateSummaryData(Struct):
 class ReadShareGroupStateSummaryRequest(
     Request["ReadShareGroupStateSummaryResponse"], api_key=87, versions="0-1", flexible="0+"
 ):
-    """Names share partitions."""
+    """The share partitions whose state is summarized."""
 
     group_id: String = ""
     topics: Array[ReadStateSummaryData] = ()

@@ -49,7 +49,9 @@ class ForgottenTopic(Struct):
 
 
 class ShareFetchRequest(Request["ShareFetchResponse"], api_key=78, versions="1-2", flexible="0+"):
-    """Requests records and acknowledges earlier ones; v2 has acquire modes (KIP-1206) and renewals (KIP-1222)."""
+    """A request for records that also acknowledges earlier ones; v2 has acquire modes (KIP-1206) and renewals
+    (KIP-1222).
+    """
 
     group_id: NullableString = None
     member_id: NullableString = ""
@@ -110,7 +112,7 @@ class NodeEndpoint(Struct):
 
 
 class ShareFetchResponse(Message, api_key=78, versions="1-2", flexible="0+"):
-    """Records and the ranges acquired for the member."""
+    """The records, and the ranges acquired for the member."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

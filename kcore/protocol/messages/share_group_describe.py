@@ -17,7 +17,7 @@ from kcore.protocol.schema import (
 
 
 class ShareGroupDescribeRequest(Request["ShareGroupDescribeResponse"], api_key=77, versions="1", flexible="0+"):
-    """Names groups."""
+    """The groups to describe."""
 
     group_ids: Array[String] = ()
     include_authorized_operations: Bool = False

@@ -17,7 +17,7 @@ from kcore.protocol.schema import (
 
 
 class StreamsGroupDescribeRequest(Request["StreamsGroupDescribeResponse"], api_key=89, versions="0", flexible="0+"):
-    """Names groups."""
+    """The groups to describe."""
 
     group_ids: Array[String] = ()
     include_authorized_operations: Bool = False

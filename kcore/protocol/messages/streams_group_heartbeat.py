@@ -83,7 +83,9 @@ class TaskOffset(Struct):
 
 
 class StreamsGroupHeartbeatRequest(Request["StreamsGroupHeartbeatResponse"], api_key=88, versions="0", flexible="0+"):
-    """Joins, stays, reports topology and tasks, and leaves, by member epoch."""
+    """A heartbeat, whose member epoch says whether the member joins, stays or leaves. It reports the topology and
+    tasks.
+    """
 
     group_id: String = ""
     member_id: String = ""

@@ -29,7 +29,7 @@ _CASTAGNOLI: Final = 0x82F63B78
 
 
 class MalformedError(ValueError):
-    """Raised for records that are damaged or cannot be decompressed.
+    """The error for records that are damaged or cannot be decompressed.
 
     Args:
         position: in bytes from the start of the batch, or of its decompressed records.
@@ -120,7 +120,7 @@ def _records(batch: Any, codec: int) -> tuple[bytes, int]:
 
 
 class _BrokenError(ValueError):
-    """Raised for a damaged record; the message describes the fault."""
+    """The error for a damaged record; the message describes the fault."""
 
 
 def _record(data: bytes, at: int) -> tuple[int, int, bytes | None, bytes | None, Headers, int]:

@@ -47,7 +47,7 @@ class KafkaCluster(NamedTuple):
 
 
 class Beside(NamedTuple):
-    """Files that a job needs beside the logs: the checkpoints of an earlier run.
+    """The files that a job needs beside the logs: the checkpoints of an earlier run.
 
     Attributes:
         uri: their folder.

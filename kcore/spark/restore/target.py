@@ -53,7 +53,7 @@ class Committed(NamedTuple):
 
 
 class Log(NamedTuple):
-    """Start and end of a partition's log; `topic_id` is empty if the server does not report it."""
+    """The start and end of a partition's log; `topic_id` is empty if the server does not report it."""
 
     start: int
     end: int

@@ -24,7 +24,7 @@ TRANSACTION_VERSION: Final = 2
 
 
 class ReplayOnlyError(AssertionError):
-    """Raised if a machine uses the runtime during a replay."""
+    """The error for a machine that uses the runtime during a replay."""
 
 
 class ReplayContext(ShardContext):

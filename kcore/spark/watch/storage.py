@@ -57,7 +57,7 @@ class TablePart(NamedTuple):
 
 
 class TableStorage(ABC):
-    """Creates, reads and writes tables. Tables have names with slashes, like `state/offsets`."""
+    """The interface that creates, reads and writes tables. Tables have names with slashes, like `state/offsets`."""
 
     @abstractmethod
     def create(self, table: str, ddl: str, partitioned: Sequence[str]) -> bool:

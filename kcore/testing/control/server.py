@@ -82,7 +82,7 @@ def _is_loopback(host: str) -> bool:
 
 
 class ControlServer(ThreadingHTTPServer):
-    """Serves the controls of a broker on threads of its own.
+    """The server of a broker's controls, on threads of its own.
 
     Args:
         control: the broker and its faults.
@@ -249,7 +249,7 @@ def reply_to_error(error: Exception) -> Reply:
 
 
 class _TimedReader(RawIOBase):
-    """Reads a connection; a request must be complete some time after its first byte, however slowly it comes."""
+    """The reader of a connection, which limits the time from the first byte of a request to its last."""
 
     def __init__(self, connection: socket) -> None:
         self._connection = connection

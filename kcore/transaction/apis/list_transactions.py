@@ -122,7 +122,7 @@ class ListTransactionsApi(Api[ListTransactionsRequest, ListTransactionsResponse]
 
 
 class _Part(NamedTuple):
-    """Some ids of one shard, and the filters that they must match."""
+    """A part of the ids of one shard, and the filters that they must match."""
 
     selection: _Selection
     ids: list[str]

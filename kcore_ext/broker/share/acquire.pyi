@@ -25,7 +25,7 @@ class Acquired:
         """The index after the log batch that contains the last acquired record."""
 
 class AcquiringRuns(RunList):
-    """Runs whose records can be acquired.
+    """The runs whose records can be acquired.
 
     The time and the limits are arguments, since they may change at any time:
 

@@ -57,7 +57,7 @@ cdef class Acquisition:
 
 
 cdef class AcquiringRuns(RunList):
-    """Runs whose records can be acquired."""
+    """The runs whose records can be acquired."""
 
     def acquire(
         self,

@@ -11,7 +11,7 @@ from kcore_ext.share.state_update import StateWriter
 
 @final
 class Delivery:
-    """Records that were acquired for a member."""
+    """The records that were acquired for a member."""
 
     @property
     def records(self) -> bytes:
