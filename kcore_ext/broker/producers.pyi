@@ -114,6 +114,9 @@ class ProducersCore:
     def _has_notes_of(self, producer_id: int) -> bool:
         """Tests if the producer's last append is not durable, so that it may be rolled back."""
 
+    def durable_entries(self) -> list[ProducerEntry]:
+        """Returns the producers as they were before the appends that are not durable; the list is the caller's."""
+
     def first_unstable_offset(self) -> int | None:
         """Returns the start of the earliest transaction that is open or whose marker is not durable; None if none."""
 

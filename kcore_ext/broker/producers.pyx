@@ -343,6 +343,23 @@ cdef class ProducersCore:
                 return True
         return False
 
+    def durable_entries(self):
+        cdef Note* note
+        cdef ProducerEntry entry
+        cdef Py_ssize_t i
+        cdef dict entries
+        if self.first == self.count:
+            return list(self.entries.values())
+        entries = dict(self.entries)
+        for i in range(self.count - 1, self.first - 1, -1):
+            note = &self.notes[i]
+            if note.known:
+                entry = entries[note.producer_id] = ProducerEntry(note.producer_id)
+                entry.now = note.before
+            else:
+                entries.pop(note.producer_id, None)
+        return list(entries.values())
+
     def first_unstable_offset(self):
         cdef object first = None
         for first in self.open_transactions.values():

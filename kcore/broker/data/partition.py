@@ -77,6 +77,7 @@ class Partition(PartitionCore):
         "_on_progress",
         "_read_ahead",
         "_recovery",
+        "_snapshot_offset",
         "_staged_start",
         "index",
         "internal",
@@ -118,9 +119,10 @@ class Partition(PartitionCore):
         self.high_watermark = log.high_watermark
         self.last_stable_offset = self.high_watermark
         self._staged_start = log.log_start_offset
+        self._snapshot_offset = -1  # of the last snapshot that was staged
         self._read_ahead: tuple[ProducerStates, int] | None = None
         self._recovery: Iterator[None] | None = None
-        self.recovering = log.log_start_offset < log.high_watermark
+        self.recovering = log.log_start_offset < log.high_watermark or self._snapshot_is_current()
         if self.recovering:
             self._recovery = self._recover()
 
@@ -191,14 +193,27 @@ class Partition(PartitionCore):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _recover(self) -> Iterator[None]:
-        """Rebuilds producers and transactions from the snapshot, if there is one, and the batches after it."""
-        producers, start = self._restore_snapshot()
+        """Rebuilds producers and transactions from the snapshot, if there is one, and the batches after it.
+
+        If compaction came further than the snapshot, markers of the snapshot's transactions may be missing. The whole
+        log is then replayed, and only producers whose batches were deleted are taken from the snapshot.
+        """
+        producers, start, deleted = ProducerStates(), self.log.log_start_offset, None
+        snapshot = self._read_snapshot()
+        if snapshot is not None:
+            states, offset = snapshot
+            if offset >= self.log.cleaned_to:
+                producers, start = states, offset
+            else:
+                deleted = states
         yield from self._forget_compacted_transactions(producers)
         replay = partial(replay_producer_batch, producers)
         for run in self.log.runs(start, check_crc=False):
             replay_producers(run, replay)
             producers.committed(self.high_watermark)
             yield
+        if deleted is not None:
+            producers.adopt_deleted(deleted, self.log.log_start_offset)
         self._recovered(producers, self.high_watermark)
 
     def _recovered(self, producers: ProducerStates, high_watermark: int) -> None:
@@ -210,21 +225,21 @@ class Partition(PartitionCore):
         producers.committed(high_watermark)
         self._update_last_stable_offset()
 
-    def _restore_snapshot(self) -> tuple[ProducerStates, int]:
-        """Returns the snapshot's producers (none without a snapshot) and the offset from which to replay the log."""
-        log = self.log
-        snapshot = None if self.internal else log.snapshot
-        first = max(log.log_start_offset, log.cleaned_to)
-        if snapshot is None or not first <= snapshot.offset <= log.high_watermark:
-            # The log was deleted or compacted beyond the snapshot: markers of its transactions may be missing, so the
-            # snapshot is not used. A compacted log still has the last batch of each producer.
-            return ProducerStates(), log.log_start_offset
+    def _snapshot_is_current(self) -> bool:
+        """Returns True if the log has a snapshot that no deletion came beyond."""
+        snapshot = None if self.internal else self.log.snapshot
+        return snapshot is not None and self.log.log_start_offset <= snapshot.offset <= self.log.high_watermark
+
+    def _read_snapshot(self) -> tuple[ProducerStates, int] | None:
+        """Returns the state in the snapshot and its offset; None without a snapshot that can be used."""
+        snapshot = self.log.snapshot
+        if snapshot is None or not self._snapshot_is_current():
+            return None
         try:
-            producers = decode(log.read_snapshot())
+            return decode(self.log.read_snapshot()), snapshot.offset
         except (ValueError, CorruptLogError):
             logger.exception("partition %r: the producer snapshot is damaged; replaying the whole log", self)
-            return ProducerStates(), log.log_start_offset
-        return producers, snapshot.offset
+            return None
 
     def _forget_compacted_transactions(self, producers: ProducerStates) -> Iterator[None]:
         """Removes the snapshot's aborted transactions whose markers compaction has removed since, in slices."""
@@ -257,6 +272,7 @@ class Partition(PartitionCore):
         producers = self.producers
         if (
             replayed < min_records
+            or self._snapshot_offset == self.high_watermark
             or self.internal
             or self.dirty
             or self.recovering
@@ -264,14 +280,20 @@ class Partition(PartitionCore):
             or len(producers.entries) + len(producers.aborted) > SNAPSHOT_MAX_PRODUCERS
         ):
             return False
+        self._stage_snapshot()
+        return True
+
+    def _stage_snapshot(self) -> None:
+        """Stages a snapshot of the producers' durable state."""
+        log, offset = self.log, self.high_watermark
         self.pipeline.enlist(self)
         self.pipeline.changing += 1
-        for index, chunk in enumerate(encode(producers)):
-            log.put_snapshot_chunk(self.high_watermark, index, chunk)
-        log.commit_snapshot(self.high_watermark)
+        for index, chunk in enumerate(encode(self.producers, offset)):
+            log.put_snapshot_chunk(offset, index, chunk)
+        log.commit_snapshot(offset)
         log.drop_old_snapshots()
+        self._snapshot_offset = offset
         self.pipeline.changing -= 1
-        return True
 
     # ---- appends
 
@@ -316,6 +338,9 @@ class Partition(PartitionCore):
     def delete_before(self, offset: int) -> int:
         """Stages the advance of the log's start to `offset` (at most the high watermark); it never moves back.
 
+        A snapshot of the producers is staged with it. Without that, a restart would forget the sequences of deleted
+        batches, and a client that repeats one would write it a second time.
+
         Returns:
             The log's start after this and earlier staged advances.
 
@@ -323,6 +348,15 @@ class Partition(PartitionCore):
             LogError: nothing was staged.
         """
         self.pipeline.enlist(self)
+        producers = self.producers
+        count = len(producers.entries) + len(producers.aborted)
+        if (
+            0 < count <= SNAPSHOT_MAX_PRODUCERS
+            and not (self.internal or self.recovering)
+            and offset > self.log.log_start_offset
+            and self._snapshot_offset != self.high_watermark
+        ):
+            self._stage_snapshot()
         self.log.delete_before(offset)
         self._staged_start = max(self._staged_start, offset, self.log.log_start_offset)
         return self._staged_start
@@ -415,6 +449,7 @@ class Partition(PartitionCore):
         Offsets below the log's high watermark are durable even if the error occurred after the write.
         """
         self._staged_start = self.log.log_start_offset
+        self._snapshot_offset = -1
         self.high_watermark = self.log.high_watermark
         self.producers.rollback(self.high_watermark)
         self.producers.committed(self.high_watermark)

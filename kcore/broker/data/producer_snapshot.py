@@ -1,7 +1,8 @@
 """Snapshot format of a partition's producers: a restart replays only the log after the snapshot.
 
-A snapshot is the state at an offset, taken while nothing is staged. Chunks: one head (format version), then chunks of
-producers, then chunks of aborted transactions; each begins with its kind. All numbers are big-endian.
+A snapshot is the durable state at the high watermark, without the changes by staged batches. Chunks: one head (format
+version), then chunks of producers, then chunks of aborted transactions; each begins with its kind. All numbers are
+big-endian.
 
 A producer has its id (8 bytes), epoch (2), coordinator epoch (4), last timestamp (8), the first offset of its open
 transaction (8) and the number of its batches (1). Each batch has its first and last sequence (4 each), base offset,
@@ -26,13 +27,20 @@ _KIND = struct.Struct(">b")
 _TRANSACTION = struct.Struct(">qqqq")
 
 
-def encode(states: ProducerStates) -> Iterator[bytes]:
-    """Yields the chunks of a snapshot of `states`, which must not have staged changes."""
+def encode(states: ProducerStates, high_watermark: int | None = None) -> Iterator[bytes]:
+    """Yields the chunks of a snapshot of `states`.
+
+    Args:
+        states: the producers and the aborted transactions.
+        high_watermark: the end of the durable batches; changes by later batches are omitted. None: all changes count.
+    """
     yield _KIND_AND_VERSION.pack(_HEAD, FORMAT_VERSION)
-    entries = list(states.entries.values())
+    entries, aborted = list(states.entries.values()), states.aborted.entries
+    if high_watermark is not None:
+        entries = states.durable_entries()
+        aborted = [entry for entry in aborted if entry.last_offset < high_watermark]
     for start in range(0, len(entries), PER_CHUNK):
         yield _KIND.pack(_PRODUCERS) + b"".join([entry.encode() for entry in entries[start : start + PER_CHUNK]])
-    aborted = states.aborted.entries
     for start in range(0, len(aborted), PER_CHUNK):
         some = aborted[start : start + PER_CHUNK]
         yield _KIND.pack(_ABORTED) + b"".join(_TRANSACTION.pack(*transaction) for transaction in some)

@@ -23,6 +23,8 @@ __all__ = [
 ]
 
 MAX_SEQUENCE = 2**31 - 1
+MAX_BATCHES = 5
+"""Number of batches of a producer that a partition remembers."""
 ENDED_BEFORE_COPY = 1_000
 """Number of ended transactions after which the dictionary of the open ones is copied.
 
@@ -168,6 +170,20 @@ class ProducerStates(ProducersCore):
         """Adopts the noted batches that were refused while another object had the state of the partition."""
         for producer_id, (epoch, sequence) in before.refused.items():
             self.refuse(producer_id, epoch, sequence)
+
+    def adopt_deleted(self, before: ProducerStates, log_start_offset: int) -> None:
+        """Adopts what an earlier snapshot knows of batches below the start of the log.
+
+        A transaction that was open in the snapshot is not adopted: compaction may have removed its marker.
+        """
+        for producer_id, entry in before.entries.items():
+            own = self.entries.get(producer_id)
+            if own is None:
+                entry.txn_first_offset = -1
+                self.entries[producer_id] = entry
+            elif own.epoch == entry.epoch:
+                deleted = tuple(batch for batch in entry.batches if batch.last_offset < log_start_offset)
+                own.batches = (deleted + own.batches)[-MAX_BATCHES:]
 
     @staticmethod
     def _is_transactional(entry: ProducerEntry) -> bool:

@@ -157,7 +157,7 @@ class Housekeeping:
         """Snapshots the producers of partitions with a long recovery, one partition per slice.
 
         Args:
-            min_records: number of replayed offsets from which on to snapshot; 1 for a node that is about to close.
+            min_records: number of replayed offsets from which on to snapshot.
         """
         until_pause = SNAPSHOT_CHECKS_A_SLICE
         for partition in self._partitions:
