@@ -156,7 +156,7 @@ def first_offset(topic: Topic, partition: int, start: tuple[str, int], end: int)
 
 
 class Reader:
-    """A reader of partitions without a group, in turn.
+    """A reader that reads partitions in turn, without a group.
 
     Args:
         node: the cluster.

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _state(text: str) -> str:
-    """Returns a state by its name in any case.
+    """Returns the state with this name, in upper or lower case.
 
     Raises:
         ArgumentTypeError: the state does not exist.

@@ -250,7 +250,7 @@ class Supervisor:
             print(f"kcore: {len(self._children)} processes serve {self._path}", flush=True)
 
     async def _watch(self) -> None:
-        """Kills processes that hang: a stopped process may hold a lock that the others need."""
+        """Kills processes that hang, because a stopped process may hold a lock that other processes need."""
         checked_ms = monotonic_ms()
         patient_until_ms = 0
         while True:

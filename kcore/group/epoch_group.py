@@ -27,7 +27,7 @@ FIRST_EPOCH: Final = 1
 
 
 class GroupMember(ShardTimer):
-    """A member of such a group, which is also the operation of its session timer.
+    """A member of an epoch group, which is also the operation of its session timer.
 
     Attributes:
         member_id: its id.

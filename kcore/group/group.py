@@ -44,7 +44,7 @@ COMMIT_TIMESTAMP = ExpirationBase(None)
 
 
 class Group(ABC):
-    """A group of any kind, as code that is independent of the kind uses it.
+    """The interface of a group of any kind.
 
     Attributes:
         group_id: its name.

@@ -27,7 +27,7 @@ class ReplayError(ValueError):
 
 
 def find_or_create(shard: GroupShard, group_id: str, kind: type[G]) -> G:
-    """Returns the group of a record; creates it, also in place of a simple group (offsets only).
+    """Returns the group of a record. Creates a missing group, and replaces a simple group, which has only offsets.
 
     Raises:
         ReplayError: a group of another type has the id.

@@ -95,7 +95,7 @@ class DataFolder:
         return True
 
     def _refuse_foreign(self) -> None:
-        """Refuses a folder that has other files and no data file, before anything is written into it."""
+        """Refuses a folder that has foreign files and no data file, before kcore writes into it."""
         names = set(os.listdir(self.path))
         foreign = sorted(names - OWN_NAMES - TOLERATED_NAMES)
         if foreign and DATA_NAME not in names:
@@ -213,7 +213,7 @@ class DataFolder:
 
 
 def refuse_unusable(folder: str) -> None:
-    """Refuses a folder that cannot be opened, before anything in it is opened or written.
+    """Refuses a folder that cannot be opened, before kcore opens or writes a file in it.
 
     Opening a pipe in place of a file would wait for ever. LMDB accepts paths in UTF-8 only.
 

@@ -274,7 +274,8 @@ class StagedLogEngine(EngineCore, LogEngine):
         self._recover()
 
     def _recover(self) -> None:
-        """Resets memory to the contents of the storage: shows the sealed write set if it is durable, discards the rest.
+        """Resets memory to the contents of the storage. Shows the sealed write set if it is durable, and discards all
+        other staged changes.
 
         It starts from state that only a finished write set changes: durable metadata and high watermarks. It visits
         every partition and can be repeated, so it is correct after an exception at any line. No thread may be writing

@@ -44,8 +44,9 @@ class FaultInjectingEngine(LogEngine):
         self._failures[self.commit_count + nth] = reason
 
     def crash_commit(self, nth: int = 1, after: bool = False) -> None:
-        """Simulates a crash in the `nth` commit from now on: before the commit is durable, or with `after` right after
-        that."""
+        """Simulates a crash in the `nth` commit from now on: before the commit is durable, or after it if `after` is
+        True.
+        """
         self._crashes[self.commit_count + nth] = after
 
     def fail_reclaim(self, count: int = 1) -> None:

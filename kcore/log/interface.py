@@ -35,7 +35,7 @@ class PartitionKey(NamedTuple):
 
 
 class EpochEntry(NamedTuple):
-    """A leader epoch and the offset of the first batch appended under it (KIP-101)."""
+    """A leader epoch, and the offset of the first batch appended in that epoch (KIP-101)."""
 
     epoch: int
     start_offset: int

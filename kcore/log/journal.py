@@ -101,7 +101,7 @@ class Area:
 
     @property
     def next_round(self) -> int:
-        """The round of the next entry, in this area or the other one."""
+        """The round of the next entry of the journal, in either area."""
         return self.first_round + self.rounds
 
     @property
@@ -185,7 +185,7 @@ class Journal:
 
     @property
     def has_full_area(self) -> bool:
-        """True if a full area waits to be moved while entries go to the other one."""
+        """True if a full area waits to be moved, while new entries go to the other area."""
         return len(self._areas) > 1
 
     @property

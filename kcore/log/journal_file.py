@@ -152,7 +152,7 @@ def read_entries(data: bytes, reference: Reference) -> tuple[list[Entry], int]:
 
 
 def _is_foreign(data: bytes, reference: Reference) -> bool:
-    """Returns whether the start of a file shows that it is not the one that `reference` belongs to.
+    """Returns True if the first bytes of a file show that `reference` refers to another journal.
 
     A crash may interrupt the first entry of a journal, so damage at the start shows nothing. Zeros there do, if the
     file had an entry when the journal began.

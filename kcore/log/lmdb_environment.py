@@ -256,7 +256,7 @@ class LmdbEnvironment:
             self._env = None
 
     def close(self) -> None:
-        """Closes the environment for good; without `sync` it first forces everything to the device. Can be repeated."""
+        """Closes the environment for good. Without `sync` it first flushes all data to the device. Can be repeated."""
         with self.gate:
             again, self._closed = self._closed, True
             env = self._env

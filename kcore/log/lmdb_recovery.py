@@ -161,7 +161,7 @@ def _ends(cursor: Any, key: PartitionKey, meta: PartitionMeta, path: str) -> tup
 
 
 def _has_old_snapshot(cursor: Any, meta: PartitionMeta) -> bool:
-    """Returns whether chunks of an uncommitted or old snapshot are left, as the first or the last key shows."""
+    """Returns True if chunks of an uncommitted or old snapshot are left; the first or the last key shows that."""
     kept = None if meta.snapshot is None else meta.snapshot.offset
     if not cursor.set_range(SNAP_KEY.pack(meta.number, 0, 0)):
         return False

@@ -143,7 +143,9 @@ class Salvage:
         return any(low <= key < high for low, high in self._doubts)
 
     def read(self, position: int, size: int) -> bytes:
-        """Reads bytes of a file. Returns fewer bytes at its end, or before a place that the device cannot read."""
+        """Reads bytes of a file. Returns fewer bytes at the end of the file, or before bytes that the device cannot
+        read.
+        """
         if position >= JOURNAL_POSITION:
             return self._journal[position - JOURNAL_POSITION : position - JOURNAL_POSITION + size]
         data = b""

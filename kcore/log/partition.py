@@ -275,7 +275,8 @@ class StagedPartitionLog(LogCore, PartitionLog):
         return 0 if meta is None else meta.cleaned_to
 
     def _check_start(self, stored: list[tuple[int, bytes]], offset: int, limit: int) -> None:
-        """Checks that batches read for `offset`, below `limit`, begin with the one that contains it, or after a gap.
+        """Checks the first of the batches read for `offset`, below `limit`: it contains the offset, or follows a legal
+        gap.
 
         Gaps are checked against the staged metadata: while a write set is being finished, the storage may be ahead of
         the handle.
@@ -341,7 +342,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
     def _one_by_one(
         self, stored: list[tuple[int, bytes]], offset: int, first: bool, check_crc: bool
     ) -> Iterator[tuple[int, bytes]]:
-        """Yields batches one by one up to the first damaged one, if not all are sound and contiguous."""
+        """Yields batches one by one up to the first damaged batch, if some are damaged or not contiguous."""
         for base, batch in stored:
             end = end_of_sound(batch, base, check_crc)
             if end < 0:

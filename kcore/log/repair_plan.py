@@ -372,7 +372,7 @@ class _Planner:
         return any(loss.from_offset == base for loss in self._bad[-1:]) or self._salvage.doubts(meta.number, base)
 
     def _overlapping(self, base: int, place: int) -> None:
-        """Reports a batch that begins within the one before it, unless it is an older copy. The first batch is kept."""
+        """Reports a batch that overlaps the batch before it, unless it is an older copy. Keeps the first batch."""
         batches = self._batches
         if batches.tiers[place] == Tier.LIVE and base not in self._plan.bases[-1:]:
             batch = self._salvage.read(batches.positions[place], batches.sizes[place])

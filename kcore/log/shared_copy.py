@@ -107,7 +107,7 @@ def write_journals(target: str, journals: dict[int, bytes]) -> None:
 
 @contextmanager
 def _all_locked(source: str, nodes: list[int]) -> Iterator[None]:
-    """Holds the locks of nodes, taken in the same order as by the nodes themselves."""
+    """Holds the locks of all nodes, in the order in which the nodes take them."""
     with ExitStack() as opened:
         for node_id in nodes:
             opened.enter_context(_locked(os.path.join(node_folder(source, node_id), LOCK_NAME)))

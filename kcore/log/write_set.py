@@ -144,7 +144,7 @@ class ClusterChanges(NamedTuple):
 
 
 class WriteSet:
-    """Everything that one commit makes durable. `partitions` ascend by number.
+    """The data that one commit makes durable. `partitions` ascend by number.
 
     `next_number` is the lowest partition number that was never assigned, or 0 if the write set creates no partition.
     The storage sets `is_durable` once the write set is durable; it is also reliable after an interrupted write.

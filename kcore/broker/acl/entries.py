@@ -75,8 +75,8 @@ class Acl(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """Filter over entries. None and ANY match everything. The pattern type MATCH selects every entry that covers the
-    name; the others compare the name itself.
+    """A filter over entries. None and ANY match everything. The pattern type MATCH selects every entry that covers the
+    name; other types select entries with exactly this name.
     """
 
     resource_type: int
@@ -206,13 +206,15 @@ class AclTable(AclTableCore):
 
 
 def _canonical(host: str) -> str:
-    """Returns the same text for all notations of a host."""
+    """Returns one text for all notations of a host."""
     address = _address(host) if ":" in host else None
     return host if address is None else str(address)
 
 
 def _without_longer(prefixes: set[str]) -> list[str]:
-    """Returns the prefixes that begin with no other one, sorted: the last one before a name is its only candidate."""
+    """Returns the sorted prefixes without those that begin with another prefix. So only the last prefix before a name
+    can match the name.
+    """
     kept: list[str] = []
     for prefix in sorted(prefixes):
         if not kept or not prefix.startswith(kept[-1]):

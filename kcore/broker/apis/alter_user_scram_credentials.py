@@ -104,7 +104,7 @@ def _result(user: str, fault: Fault | None) -> AlterUserScramCredentialsResult:
 
 
 def _repeated(fault: Fault | None) -> Fault:
-    """Returns the fault of a user that the request names again; the first change counts, as in Kafka."""
+    """Returns the error for a repeated user; the first change of the user counts, as in Kafka."""
     return _TWICE if fault is None else fault
 
 

@@ -135,7 +135,7 @@ def refused(index: int, error: ErrorCode) -> PartitionResponse:
 
 
 def _describe(partition: Partition) -> Generator[int, None, list[ProducerState]]:
-    """Describes the producers that a partition has at the first step; each as it is at its own step."""
+    """Describes the producers that a partition has at the first step, each in its state at its own step."""
     described: list[ProducerState] = []
     entries = list(partition.producers.entries.values())
     for first in range(0, len(entries), FEW_PRODUCERS):

@@ -367,5 +367,5 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
 
 
 def _overtaken(session: FetchSession) -> FetchResponse:
-    """Makes the response of a request that waited while a later one of the same session arrived."""
+    """Makes the response to a parked request after a later request of the same session has arrived."""
     return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id)

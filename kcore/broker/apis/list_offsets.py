@@ -174,7 +174,7 @@ def _refusal(partition: Partition | None, entry: ListOffsetsPartition, version: 
 def _add(
     results: dict[str, list[ListOffsetsPartitionResponse]], topic: str, some: list[ListOffsetsPartitionResponse]
 ) -> None:
-    """Adds results to those of their topic; a topic that is named twice has one entry, as in Kafka."""
+    """Adds results to the entry of their topic. A topic that the request names twice has one entry, as in Kafka."""
     present = results.get(topic)
     if present is None:
         results[topic] = some

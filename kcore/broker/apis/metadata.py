@@ -324,7 +324,7 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
 
 
 def _merged(parts: list[MetadataResponse]) -> MetadataResponse:
-    """Joins the topics of all parts, with the nodes of the last one."""
+    """Joins the topics of all parts, with the nodes of the last part."""
     last = parts[-1]
     return MetadataResponse(
         error_code=last.error_code,

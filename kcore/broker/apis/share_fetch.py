@@ -222,7 +222,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         return pending.response if pending.done else pending
 
     def _acknowledge_in_slices(self, work: Work, pending: ShareFetchPending) -> Iterator[None]:
-        """Runs the acknowledgements of a long request; they are decided even if its connection is closed meanwhile."""
+        """Runs the acknowledgements of a long request in slices, even if its connection is closed before they end."""
         try:
             while not step(work, SLICE_COST)[0]:
                 yield

@@ -34,7 +34,7 @@ class SplitAlteration(Pending):
         self._results: dict[tuple[int, str], Any] = {}
 
     def begin(self, handle: Handler, name: str) -> None:
-        """Decides the node's own part by `handle`. `name` is that of the node's resources."""
+        """Decides the node's own part by `handle`. `name` is the name of the node's resources."""
         loggers, settings = [], []
         for resource in self.request.resources:
             if resource.resource_type == ConfigType.BROKER_LOGGER:

@@ -175,7 +175,7 @@ class Controller:
         return machine.outcome(records) if records else None
 
     def _planned(self, placement: Placement) -> list[Record]:
-        """Makes the records of planned moves, as many as may be under way."""
+        """Makes the records of planned moves, up to the number of moves that may be under way."""
         image = self._shard.machine.image
         room = GENTLE_MOVES - sum(map(len, image.successors.values()))
         if room <= 0:

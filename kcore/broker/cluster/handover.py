@@ -162,13 +162,13 @@ class Releases:
         self._again(0 if self._added else RETRY_MS)
 
     def _backed_off_ms(self) -> int:
-        """Returns the time until the next attempt, and doubles it for the one after."""
+        """Returns the pause before the next attempt, and doubles the pause after that."""
         wait_ms = self._retry_ms
         self._retry_ms = min(2 * wait_ms, RETRY_MS)
         return wait_ms
 
     def _again(self, wait_ms: int) -> None:
-        """Reports after some ms, or earlier if that is planned."""
+        """Schedules a report after a delay, unless an earlier report is scheduled."""
         deadline_ms = self._wheel.now_ms + wait_ms
         if self._retry is None or not self._retry.armed:
             self._retry = self._wheel.add(deadline_ms, self.report)
@@ -196,7 +196,7 @@ class AlterPartitionApi(NodeApi[AlterPartitionRequest, AlterPartitionResponse]):
     def decide(
         self, machine: MetadataMachine, context: RequestContext, request: AlterPartitionRequest
     ) -> AlterPartitionResponse | Outcome:
-        """Writes the new leaders of partitions whose leader and epoch are those of the request."""
+        """Writes the new leaders of partitions that still have the leader and epoch of the request."""
         code = self._refusal(machine, context, request)
         if code:
             return self.error(context, request, code)
@@ -338,7 +338,7 @@ class NodeHandover:
         self.ended = False
 
     def send(self) -> None:
-        """Sends a heartbeat, unless the node cannot hand anything over any more."""
+        """Sends a heartbeat, unless the node can hand over no more partitions."""
         if self.ended:
             return
         membership = self._membership

@@ -197,7 +197,7 @@ class LeadershipKeeper(MetadataListener):
     # ---- leaders in effect
 
     def apply(self) -> None:
-        """Gives up partitions of other leaders, and adopts those of this node. Repeats later what fails."""
+        """Gives up partitions of other leaders, and adopts those of this node. Repeats failed steps later."""
         if not self._changed:
             return
         if self._pipeline.has_uncommitted or self._pipeline.uncertain:

@@ -99,7 +99,8 @@ class LeaseGuard:
         return self._checked(api, context, request, handle(context, request))
 
     def _checked(self, api: Api[Any, Any], context: RequestContext, request: Any, response: Any) -> Any:
-        """Returns a response, or an error if the lease has ended meanwhile: another node may have other state.
+        """Returns the response, or an error if the lease has ended since the request: another node may have newer
+        state.
 
         A `Pending` that waits for a commit needs no check: the store refuses the commit then.
         """

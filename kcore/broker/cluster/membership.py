@@ -183,7 +183,7 @@ class Membership:
         self.on_fenced: Callable[[], None] = lambda: None
 
     def is_serving(self) -> bool:
-        """Returns True if this node may serve reads now. It reads the clock."""
+        """Returns True if this node may serve reads now. The call reads the clock."""
         return self.local.is_valid()
 
     @property
@@ -192,11 +192,11 @@ class Membership:
         return self.local.ended
 
     def is_controller(self) -> bool:
-        """Returns True if this node holds the controller's lease, as far as it knows."""
+        """Returns True if this node holds the controller's lease, by its last knowledge of the store."""
         return self.controller is not None
 
     def may_decide(self) -> bool:
-        """Returns True if this node is certainly the controller now. It reads the clock.
+        """Returns True if this node is certainly the controller now. The call reads the clock.
 
         A controller that was paused for longer than its lease would decide with old metadata otherwise.
         """
@@ -341,7 +341,7 @@ class Membership:
                 )
 
     def refresh_soon(self) -> None:
-        """Reads the cluster's state when the present work is done."""
+        """Schedules a read of the cluster's state after the present call."""
         self._schedule(0, self.refresh)
 
     def refresh(self) -> None:

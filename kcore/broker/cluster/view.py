@@ -35,7 +35,7 @@ class SharedClusterView(OwnIdentity):
         self.controller: Leader | None = None
 
     def advertise(self, listener: str, host: str, port: int) -> None:
-        """Adds a listener of this node that only its own clients use, such as those in this process."""
+        """Adds a listener that only clients of this node use, such as clients in this process."""
         self._own[listener] = Broker(self._node_id, host, port)
 
     @property

@@ -66,7 +66,7 @@ class ReplayedState:
                 self.values[key] = held
 
     def difference(self, other: ReplayedState) -> int | None:
-        """Returns the offset of the first record that only one of the states has; None if they are equal."""
+        """Returns the offset of the first record that only one of the states has; None if the states are equal."""
         mine, theirs = self._all(), other._all()
         return min((held[-1].offset for held in mine ^ theirs), default=None)
 

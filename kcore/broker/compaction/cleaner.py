@@ -283,7 +283,7 @@ class CompactionPass:
         self.size_bytes = self._sweep.size_bytes
 
     def _pause(self, position: int) -> Generator[None, None, bool]:
-        """Ends a slice; its changes are committed before the next one. Returns False if the pass is over."""
+        """Ends a slice; its changes are committed before the next slice. Returns False if the pass is over."""
         self._stage(position)
         self._work = self._rules.slice_records
         yield

@@ -34,13 +34,13 @@ class LastWritten:
         return entry is not None and entry.wrote(header.last_offset, header.is_transactional)
 
     def is_last_marker(self, header: BatchHeader) -> bool:
-        """Tests if only this marker has its producer's epoch, and no batch of records has it."""
+        """Tests if this marker is the only batch of its producer and epoch."""
         entry = self._producers.entries.get(header.producer_id)
         return entry is not None and entry.epoch == header.producer_epoch and not entry.batches
 
 
 class MarkersInUse:
-    """Markers that compaction must keep: those with a batch of their transaction in the log, even an empty one.
+    """The markers that compaction must keep, because the log has a batch of their transaction, even an empty batch.
 
     Without its marker, such a transaction would stay open for ever.
     """

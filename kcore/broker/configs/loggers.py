@@ -40,7 +40,7 @@ def loggers() -> dict[str, str]:
 
 
 def alter_loggers(changes: Sequence[tuple[str, int, str | None]], *, validate_only: bool) -> None:
-    """Changes levels; a deleted level is that of the parent again.
+    """Changes levels. A logger whose level is deleted has the level of its parent.
 
     Args:
         changes: the name of a logger, the operation and the level; each name occurs once.

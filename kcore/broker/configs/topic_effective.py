@@ -113,7 +113,7 @@ class TopicConfigs(MetadataListener):
         self._cache.pop(topic.name, None)
 
     def on_config_changed(self, resource_type: int, name: str) -> None:
-        """Drops the topic's cached settings, or those of all topics if the broker's settings changed."""
+        """Drops the topic's cached settings. If the broker's settings changed, drops those of all topics."""
         if resource_type == ConfigType.TOPIC:
             self._cache.pop(name, None)
         elif resource_type == ConfigType.BROKER:

@@ -26,7 +26,7 @@ class Synonym(NamedTuple):
 
 
 class TopicSetting(NamedTuple):
-    """A setting of topics and its synonyms among the broker's settings: the first with a value counts."""
+    """A setting of topics, and its synonyms among the broker's settings. The first synonym with a value counts."""
 
     setting: Setting
     synonyms: tuple[Synonym, ...]

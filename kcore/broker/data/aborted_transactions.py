@@ -142,7 +142,9 @@ class AbortedTransactionIndex(AbortedCore):
         self._last_offsets[first:stop] = offsets
 
     def delete_before(self, log_start_offset: int) -> None:
-        """Removes entries whose markers the log has deleted, at most `MAX_DELETED`; readers find no others of them."""
+        """Removes entries whose markers the log has deleted, at most `MAX_DELETED`. Readers find no deleted entry that
+        remains.
+        """
         drop = min(bisect_left(self._last_offsets, log_start_offset), MAX_DELETED)
         if not drop:
             return

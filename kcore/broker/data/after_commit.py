@@ -75,7 +75,7 @@ class AfterCommit:
         self._pending = Pending(reader, context, request)
 
     def seal(self) -> None:
-        """Does nothing: it stages nothing."""
+        """Does nothing, because a callback stages nothing."""
 
     def committed(self) -> None:
         """Reads and completes the response."""

@@ -188,7 +188,9 @@ def _stage_late(
     guard: Verification | None,
     verify: bool,
 ) -> Generator[int, None, Appended]:
-    """Stages a batch after its check in `steps`, the first of which had `cost`, as `_stage`; yields all costs."""
+    """Stages a batch like `_stage`, after its check in `steps`. The first step had `cost`; yields the costs of all
+    steps.
+    """
     yield cost
     checked = yield from steps
     if partition.recovering or partition.closed:  # they may have changed since the first step
@@ -236,7 +238,7 @@ def _check(
     found: Survey | None = None,
     unpacked: bytes | None = None,
 ) -> CheckedBatch | Generator[int, None, CheckedBatch]:
-    """Checks everything about a batch except its producer; converts it to the form that the log stores.
+    """Checks all fields of a batch except the producer's; converts the batch to the form that the log stores.
 
     `found` is the survey of a batch that needed several steps, and `unpacked` its records if it is compressed.
 
@@ -412,7 +414,7 @@ def _refuse_records(
 
 
 def _correct_max_timestamp(batch: bytearray, max_timestamp_ms: int) -> None:
-    """Sets the header's largest timestamp to that of the records, and its timestamp type to create time."""
+    """Sets the header's largest timestamp to the largest timestamp of the records, and its type to create time."""
     attributes = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)[0]
     _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes & ~_LOG_APPEND_TIME)
     _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, max_timestamp_ms)

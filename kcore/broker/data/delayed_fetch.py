@@ -188,7 +188,7 @@ class DelayedFetch(DelayedOperation):
         self.cost = len(items)
 
     def watch(self) -> None:
-        """Makes its partitions report progress from now on."""
+        """Subscribes the fetch to progress of its partitions."""
         for partition in self.partitions:
             partition.watched += 1
 

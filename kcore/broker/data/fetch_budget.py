@@ -51,6 +51,6 @@ class FetchMemoryBudget:
         self.taken = False
 
     def take(self, size_bytes: int) -> None:
-        """Subtracts a response that was made but not sent: many may be made before the first is sent."""
+        """Subtracts a response that was made but not sent; many responses may be made before the first is sent."""
         self.measure(self._left_bytes - size_bytes)
         self.taken = True

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class FollowedLog:
-    """A followed log that is read for `Shard.read_ahead`, and whose producers are recovered meanwhile.
+    """A followed log that `Shard.read_ahead` reads; the same read recovers the log's producers.
 
     Args:
         log: the handle of the followed partition.

@@ -152,7 +152,7 @@ class Partitions(MetadataListener):
         self._engine.permit_recreation(False)
 
     def on_metadata_loaded(self) -> None:
-        """Permits appends to partitions whose creation failed, because the metadata has the topic of each of them."""
+        """Permits appends to partitions whose creation failed, because the loaded metadata has their topics."""
         self._engine.permit_recreation(True)
 
     def on_topic_created(self, topic: TopicInfo) -> None:
@@ -189,7 +189,7 @@ class Partitions(MetadataListener):
             partition.close()
 
     def on_config_changed(self, resource_type: int, name: str) -> None:
-        """Reads a topic's settings again, or those of all topics if the broker's settings changed."""
+        """Reads the changed topic's settings again. If the broker's settings changed, reads those of all topics."""
         if resource_type == ConfigType.TOPIC:
             changed = self.names.get(name)
             if changed is not None:
@@ -241,7 +241,7 @@ class Partitions(MetadataListener):
             self.slices.add(self._open_rest(topic))
 
     def _open_rest(self, topic: TopicPartitions) -> Iterator[None]:
-        """Opens the other logs of a topic, unless the topic is deleted or its creation fails meanwhile."""
+        """Opens the remaining logs of a topic in slices, until the topic is deleted or its creation fails."""
         while len(topic.partitions) < topic.size and self.ids.get(topic.topic_id) is topic:
             try:
                 self._open_until(topic, min(topic.size, len(topic.partitions) + OPENED_AT_ONCE))

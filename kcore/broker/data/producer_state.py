@@ -211,7 +211,8 @@ class ProducerStates(ProducersCore):
             raise KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 
     def check_coordinator_data(self, producer_id: int, epoch: int, transactional: bool) -> None:
-        """Checks that a coordinator may append for a producer, by its epoch; such batches have no sequences.
+        """Checks by the producer's epoch that a coordinator may append for it. Batches of coordinators have no
+        sequences.
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE.
@@ -331,7 +332,8 @@ class ProducerStates(ProducersCore):
                 del self.verifications[producer_id]
 
     def has_open_transaction(self, producer_id: int, epoch: int, transactional_id: str) -> bool:
-        """Returns True if this transactional id has an open transaction of this epoch here: it needs no verification.
+        """Returns True if the transactional id has an open transaction of this epoch in the partition. A batch then
+        needs no verification.
 
         The owner is forgotten at a restart: then the next batch of the transaction is verified again.
         """

@@ -30,7 +30,8 @@ class Rate:
         return not self._samples or now_ms - self._samples[-1][1] >= count * window_ms
 
     def excess_ms(self, bound: float, now_ms: int, window_ms: int, count: int) -> int:
-        """Returns the time after which the rate would be `bound` without further values; 0 if it is not above.
+        """Returns the time after which the rate would fall to `bound` without further values; 0 if it is not above the
+        bound.
 
         The time is at most INT_MAX, because responses carry it as an int32.
 

@@ -100,7 +100,7 @@ class Segments:
         del segments[:count]
 
     def retained_from(self, oldest_ms: int | None, max_bytes: int) -> int:
-        """Returns the offset of the first segment to keep; the end of the log if none is kept.
+        """Returns the offset of the first segment to keep, or the end of the log if no segment is kept.
 
         Args:
             oldest_ms: segments without a newer record are deleted; None: retention is unlimited in time.

@@ -166,7 +166,7 @@ class PartitionVerifier:
         self._outstanding: dict[tuple[str, int, int], VerificationRequest] = {}
 
     def verify(self, request: VerificationRequest) -> None:
-        """Sends a request; an outstanding one with the same ids and epoch fails with NETWORK_EXCEPTION."""
+        """Sends a request. An outstanding request with the same ids and epoch fails with NETWORK_EXCEPTION."""
         request.give_up_ms = self._now.now_ms + self._backoff_max_ms
         superseded = self._outstanding.pop(request.key, None)
         if superseded is not None:

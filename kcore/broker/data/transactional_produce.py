@@ -56,7 +56,7 @@ class ProduceItem:
 
     @property
     def writes_transactionally(self) -> bool:
-        """True if its batch belongs to a producer's transaction."""
+        """True if the item's batch belongs to a producer's transaction."""
         header = self.header
         return header is not None and header.is_transactional and header.producer_id >= 0
 

@@ -144,7 +144,7 @@ class ApplicationTopics:
             self._finish(topics, failed, remember_ms)
 
     def _finish(self, topics: list[RequestedTopic], failed: dict[str, str], remember_ms: int) -> None:
-        """Ends the creation of queued topics, and notes why some of them were not created."""
+        """Ends the creation of queued topics, and stores the reason for each topic that was not created."""
         for topic in topics:
             self._queued.pop(topic.name, None)
             self._failures.pop(topic.name, None)

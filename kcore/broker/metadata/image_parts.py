@@ -81,7 +81,7 @@ def _objects(image: MetadataImage) -> Iterator[list[MetadataItem]]:
 
 
 def _topic(image: MetadataImage, topic_id: bytes) -> Iterator[list[MetadataItem]]:
-    """Yields the records of a topic; those of many partitions in several lists."""
+    """Yields the records of a topic, in several lists if it has many partitions."""
     topic = image.ids.get(topic_id)
     if topic is None:
         return

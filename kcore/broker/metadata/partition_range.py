@@ -47,7 +47,7 @@ class PartitionRange:
         return iter(partition_records(self.topic_id, self.first, self.assignments))
 
     def values(self) -> list[bytes]:
-        """Encodes the records. Those of partitions with the same nodes differ only in the partition's number."""
+        """Encodes the records. Records of partitions with the same nodes differ only in the partition's number."""
         halves: dict[tuple[int, ...], tuple[bytes, bytes]] = {}
         values = []
         for index, replicas in enumerate(self.assignments, self.first):

@@ -43,7 +43,7 @@ class Endings:
         self._count = 0  # of the share partitions that have ended in this round
 
     def add(self, work: Work, count: int) -> None:
-        """Runs `work` at once if it is short and no other waits; else in slices.
+        """Runs `work` at once if it is short and no other work waits; else in slices.
 
         Args:
             work: yields the cost of each step in microseconds.

@@ -133,7 +133,7 @@ class ShareApi(Api[Request, Response]):
     # ---- checks
 
     def refusal(self, context: RequestContext, request: Any) -> ErrorCode:
-        """Returns the first error of the request as a whole, in Kafka's order; NONE if there is none."""
+        """Returns the first error of the whole request, in Kafka's order, or NONE."""
         if not self._enabled():
             return ErrorCode.UNSUPPORTED_VERSION
         group_id, member_id = request.group_id, request.member_id

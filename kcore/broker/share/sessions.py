@@ -73,7 +73,7 @@ class ShareSession(SessionCore):
         self.partitions = dict.fromkeys(partitions, True)
 
     def rotated(self, epoch: int) -> list[TopicIdPartition]:
-        """Returns the partitions in turn: each epoch of the session begins with another partition."""
+        """Returns the partitions in an order that rotates: each epoch of the session begins with another partition."""
         partitions = list(self.partitions)
         at = epoch % len(partitions) if partitions else 0
         return partitions[at:] + partitions[:at]

@@ -245,7 +245,7 @@ class SharePartition(SharePartitionCore):
             slices.add(self._search(result, search))
 
     def _search(self, result: Any, search: Work) -> Iterator[None]:
-        """Searches the start offset in slices, unless the load ends meanwhile, and then ends the load."""
+        """Searches the start offset in slices and then ends the load, unless the load has already ended."""
         try:
             while True:
                 if self.state is not SharePartitionState.INITIALIZING:

@@ -247,7 +247,9 @@ class SharePartitions(MetadataListener):
             self._endings.add(self._dropping_deleted(), len(self))
 
     def _dropping_deleted(self) -> Work:
-        """Drops the share partitions of deleted topics. No fetch finds them meanwhile: their topics are unknown."""
+        """Drops the share partitions of deleted topics in slices. No fetch finds them before, because their topics are
+        unknown.
+        """
         try:
             while self._deleted_topics:
                 deleted, self._deleted_topics = self._deleted_topics, set()

@@ -41,7 +41,7 @@ OFFSET_COST: Final = 2
 
 
 class Deletion:
-    """One of the decisions about a group; all but the last one remove only offsets.
+    """A decision of a group's deletion: the last decision deletes the group, those before it only offsets.
 
     Attributes:
         groups_names: the one group.
@@ -110,7 +110,7 @@ class DeleteGroupsApi(GroupApi[DeleteGroupsRequest, DeleteGroupsResponse]):
         return slices.requests.run(self, context, request, work, join, eager=len(names) <= FEW_NAMES)
 
     def _parts(self, context: RequestContext, names: Iterable[str]) -> Work:
-        """Deletes one group after the other; returns their responses."""
+        """Deletes the groups one after the other; returns the responses of their shards."""
         parts = []
         for group_id in names:
             refusal = self.refusal(context, Operation.DELETE, group_id, may_be_empty=True)

@@ -86,7 +86,7 @@ class Allowance:
         self._cost = 0
 
     def admits(self, names: int) -> bool:
-        """Takes this number of names; returns False if fewer are left."""
+        """Takes names from the allowance; returns False, and takes none, if fewer are left."""
         self._cost += NAME_COST * names
         if names > self._names:
             return False

@@ -100,7 +100,7 @@ class ListGroupsApi(GroupApi[ListGroupsRequest, ListGroupsResponse]):
 
 
 def _merged(parts: list[ListGroupsResponse]) -> ListGroupsResponse:
-    """Merges the responses; ignores shards that moved to another node meanwhile (NOT_COORDINATOR)."""
+    """Merges the shards' responses. Ignores NOT_COORDINATOR: such a shard moved to another node during the request."""
     for part in parts:
         if part.error_code and part.error_code != ErrorCode.NOT_COORDINATOR:
             return part

@@ -58,7 +58,7 @@ NO_LEADER_EPOCH = -1
 
 
 class GroupQuery:
-    """One group of a fetch, after the first checks.
+    """One group of an OffsetFetch request, after the checks of permissions and topics.
 
     Attributes:
         group_id: the group.

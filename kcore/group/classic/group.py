@@ -168,7 +168,7 @@ class ClassicGroup(Group):
         self._leader_id = member_id
 
     def add_member(self, member: Member, awaiting_join: Pending | None) -> None:
-        """Adds a member. The first one becomes the leader."""
+        """Adds a member. The first member becomes the leader."""
         assert member.member_id not in self.members, member
         instance_id = member.group_instance_id
         if instance_id is not None:
@@ -334,7 +334,7 @@ class ClassicGroup(Group):
             self.shard.context.in_slices(self._continue_reading(work))
 
     def _continue_reading(self, work: Generator[None, None, frozenset[str] | None]) -> Iterator[None]:
-        """Reads the other subscriptions, unless the next generation begins meanwhile."""
+        """Reads the remaining subscriptions in slices, unless the next generation begins before the last slice."""
         while self._topics_work is work:
             try:
                 next(work)
@@ -351,7 +351,7 @@ class ClassicGroup(Group):
     # ---- waiting members
 
     def park_join(self, member: Member, pending: Pending) -> None:
-        """Parks a member's join until the join phase ends; an earlier one of the member gets the same response."""
+        """Parks a member's join until the join phase ends. The member's earlier parked join gets the same response."""
         if member.awaiting_join is None:
             self.members_awaiting_join += 1
         else:
@@ -399,7 +399,7 @@ class ClassicGroup(Group):
                 respond(older, response)
 
     def _supersede(self, member: Member, is_join: bool, pending: Pending) -> None:
-        """Keeps the last parked request that a newer one of the same member replaced, and refuses any earlier one.
+        """Keeps the request that a member's newer request replaces, and refuses a request that was replaced before it.
 
         Kafka never responds to replaced requests. kcore responds to every request, and a client cannot accumulate
         parked ones.
@@ -446,7 +446,7 @@ class ClassicGroup(Group):
             self.sync_phase = None
 
     def has_synced(self, member: Member) -> None:
-        """Registers that a member has synced; the last one ends the sync phase."""
+        """Registers that a member has synced. The last member to sync ends the sync phase."""
         self.pending_syncs.pop(member.member_id, None)
         if not self.pending_syncs and self.sync_phase is not None:
             self.end_sync_phase()

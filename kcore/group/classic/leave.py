@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def leave_group(group: ClassicGroup, members: Sequence[MemberIdentity]) -> tuple[list[ErrorCode], list[Record]]:
-    """Removes the members one after the other, then rebalances once.
+    """Removes the members one by one, then rebalances once.
 
     Args:
         group: the group, not Dead.

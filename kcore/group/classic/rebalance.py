@@ -57,7 +57,9 @@ def maybe_complete_join_phase(group: ClassicGroup) -> list[Record]:
 
 
 def initial_delay_over(group: ClassicGroup, operation: InitialDelayedJoin) -> list[Record]:
-    """Starts another initial delay if a member joined meanwhile and time remains; otherwise ends the join phase."""
+    """Starts another initial delay if a member joined during the last one and time remains; otherwise ends the join
+    phase.
+    """
     if group.new_member_added and operation.remaining_ms:
         group.new_member_added = False
         delay_ms = min(group.shard.config.group_initial_rebalance_delay_ms, operation.remaining_ms)

@@ -121,7 +121,7 @@ def merged(one: Owned, other: Owned) -> Owned:
 
 
 def with_epoch(owned: Owned, epoch: int) -> Owned:
-    """Returns the same partitions, all with assignment epoch `epoch`."""
+    """Returns these partitions with `epoch` as the assignment epoch of each."""
     return {topic_id: dict.fromkeys(partitions, epoch) for topic_id, partitions in owned.items()}
 
 

@@ -283,7 +283,9 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
         transactional: bool,
         topics: Iterable[PlannedTopic] = (),
     ) -> ErrorCode:
-        """Returns NONE if the commit is allowed; an older epoch is valid for partitions owned since then (KIP-1251)."""
+        """Returns NONE if the commit is allowed. An older epoch is valid for partitions that the member has owned since
+        that epoch (KIP-1251).
+        """
         if generation_id < 0 and not self.members:
             return NO_ERROR
         if transactional and generation_id < 0 and not member_id and group_instance_id is None:

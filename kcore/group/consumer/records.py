@@ -100,7 +100,7 @@ def member_tombstones(group_id: str, member_id: str) -> list[Record]:
 
 
 def group_tombstones(group: ConsumerGroup, renamed: tuple[str, str] | None = None) -> list[Record]:
-    """Returns the records that delete the whole group, in Kafka's order; some of them may delete nothing.
+    """Returns the records that delete the whole group, in Kafka's order. Some tombstones may have no record to delete.
 
     Args:
         group: the group.

@@ -148,7 +148,7 @@ def replay_partition_metadata(
     key: ConsumerGroupPartitionMetadataKey,
     value: ConsumerGroupPartitionMetadataValue | None,
 ) -> None:
-    """Applies type 4, which Kafka 4.0 wrote: only its presence matters."""
+    """Applies record type 4, which Kafka 4.0 wrote; the group stores only whether the record exists."""
     group = _existing_group(shard, key.group_id) if value is None else _group(shard, key.group_id)
     if group is not None:
         group.has_legacy_metadata = value is not None

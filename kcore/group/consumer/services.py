@@ -160,8 +160,9 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
         self.enabled = "consumer" in self.config.group_coordinator_rebalance_protocols and self._enabled()
 
     def names(self, names: Sequence[str]) -> frozenset[str]:
-        """Returns the names as a set; equal lists give one object, since most members of a group have the same
-        subscription."""
+        """Returns the names as a set. Equal lists get one object, because most members of a group have the same
+        subscription.
+        """
         if len(names) > MAX_KEPT_NAMES:
             return frozenset(set(map(shared_text, names)))  # a copy takes half the memory
         key = tuple(names)
@@ -205,7 +206,7 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
         return cached
 
     def topics(self, subscriptions: tuple[tuple[str | bytes, ...], ...]) -> Topics:
-        """Returns the current topics of subscriptions, for the assignor; the same object until one of the topics
+        """Returns the current topics of subscriptions, for the assignor. Returns one object until one of the topics
         changes.
 
         Assignors and assignments store derived data in that object.

@@ -205,8 +205,9 @@ class AssignmentJob:
         self._subscriptions = tuple(subscriptions.values())
 
     def _collect_in_slices(self) -> Iterator[None]:
-        """Collects the members of the group. Members that join or change meanwhile raise the group epoch, so that the
-        next target includes them."""
+        """Collects the members of the group. Members that join or change between two slices raise the group epoch, so
+        that the next target includes them.
+        """
         count = 0
         for member in list(self.group.members.values()):
             view = self._view_of(member)

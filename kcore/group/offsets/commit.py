@@ -74,7 +74,8 @@ def with_permissions(
     slices: Slices | None,
     commit: Callable[[TopicPermissions], Any],
 ) -> Any:
-    """Runs a commit with the permissions to READ its topics; those of many topics are decided in slices first.
+    """Runs a commit with the permissions to READ its topics. Permissions of many topics are checked in slices before
+    it.
 
     Args:
         api: the API.

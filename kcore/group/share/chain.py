@@ -31,7 +31,7 @@ class Chained(Pending):
         self._steps = list(steps)
 
     def advance(self, result: Any) -> None:
-        """Takes the result of a step: runs the next one, or completes the request."""
+        """Takes the result of a step; then runs the next step, or completes the request."""
         if isinstance(result, self.api.response_type) or not self._steps:
             self.complete(result)
             return
@@ -46,7 +46,7 @@ class Chained(Pending):
 
 
 def chain(api: Api[Any, Any], context: RequestContext, request: Any, first: Any, *steps: Step) -> Any:
-    """Runs the steps of a request one after the other, each once the result before is durable.
+    """Runs the steps of a request in order. Each step begins when the result of the step before it is durable.
 
     Args:
         api: the API of the request; a result of its response type ends the chain (usually an error).

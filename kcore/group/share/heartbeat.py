@@ -174,7 +174,7 @@ def _find_member(group: ShareGroup, request: Request) -> ShareMember | None:
 def _metadata(
     group: ShareGroup, context: RequestContext, request: Request, member: ShareMember | None
 ) -> MemberMetadata:
-    """Returns the member's metadata after the request; the same object if it does not change."""
+    """Returns the member's metadata after the request, or the present object if the request changes nothing."""
     before = MemberMetadata() if member is None else member.metadata
     names, rack_id = request.subscribed_topic_names, request.rack_id
     is_same_client = before.client_id == context.client_id and before.client_host == context.client_host

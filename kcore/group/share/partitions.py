@@ -86,7 +86,7 @@ class StatePartitions(NamedTuple):
         return StatePartitions(self.initializing, self.initialized, deleting)
 
     def forget(self, topic_ids: Collection[bytes]) -> StatePartitions:
-        """Returns the lists without deleted topics; the same object if they have none of them."""
+        """Returns the lists without deleted topics, or this object if it has none of these topics."""
         gone = frozenset(topic_ids)
         if gone.isdisjoint(self.initializing) and gone.isdisjoint(self.initialized) and gone.isdisjoint(self.deleting):
             return self

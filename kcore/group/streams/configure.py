@@ -292,7 +292,7 @@ class _Configuration:
                     self._enforce(names, fixed, flexible)
 
     def _enforce(self, names: set[str], fixed: set[str], flexible: set[str]) -> None:
-        """Gives the repartition topics of a co-partition group the count of the other topics in it."""
+        """Gives the repartition topics of a co-partition group one count: that of the group's other topics, if any."""
         repartition = {name: self._known_count(name) for name in names if name in fixed or name in flexible}
         others = {name: self._known_count(name) for name in names if name not in repartition}
         if others:

@@ -140,7 +140,7 @@ def find_group(shard: GroupShard, group_id: str, create: bool, records: list[Rec
 
 
 def check_size(group: StreamsGroup) -> None:
-    """Refuses joins while the group is full; as in Kafka 4.3, also those of existing members.
+    """Refuses joins while the group is full, even joins of existing members, as in Kafka 4.3.
 
     Raises:
         KafkaError: GROUP_MAX_SIZE_REACHED.

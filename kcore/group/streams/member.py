@@ -129,7 +129,7 @@ class StreamsMember(GroupMember):
         self.endpoint_view = None
 
     def reply_at_rest(self, heartbeat_interval_ms: int) -> StreamsGroupHeartbeatResponse:
-        """Returns the response to a heartbeat that changes nothing; the same object until its contents change."""
+        """Returns the response to a heartbeat that changes nothing. Returns one object until its contents change."""
         reply, endpoint_epoch = self.reply, self.group.endpoint_epoch
         if (
             reply is None

@@ -145,7 +145,7 @@ def member_tombstones(group_id: str, member_id: str) -> list[Record]:
 
 
 def group_tombstones(group: StreamsGroup) -> list[Record]:
-    """Returns the records that delete the whole group, in Kafka's order; some of them may delete nothing."""
+    """Returns the records that delete the whole group, in Kafka's order. Some may have nothing to delete."""
     group_id, members = group.group_id, list(group.members)
     records = [
         Record(StreamsGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member), None) for member in members

@@ -321,7 +321,7 @@ def _slices(group: StreamsGroup, changed: dict[str, Tasks], epoch: int) -> Itera
 
 
 def _are_stored(group: StreamsGroup, targets: Mapping[str, Tasks]) -> bool:
-    """Returns True if these targets are those of the group, apart from members that have left."""
+    """Returns True if the group has exactly these targets; targets of members that have left do not count."""
     return all(
         group.targets.get(member_id) == tasks or member_id not in group.members for member_id, tasks in targets.items()
     )

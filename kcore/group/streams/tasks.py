@@ -126,7 +126,7 @@ def is_part_of(report: Report, tasks: Tasks) -> bool:
 
 
 def may_still_run(report: Report | None, tasks: Tasks) -> bool:
-    """Returns True if the member may still run one of `tasks`: it reported one of them, or sent no report."""
+    """Returns True if the member may still run one of `tasks`, because it reported one or sent no report."""
     if report is None:
         return True
     for reported, of_role in zip(report, tasks, strict=True):

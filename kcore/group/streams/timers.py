@@ -38,7 +38,7 @@ class RevocationTimer(ShardTimer):
         return operation
 
     def fire(self) -> Outcome | None:
-        """Removes the member."""
+        """Removes the member that has not confirmed the revocation."""
         self.timer = None
         if self.member.current.member_epoch != self.member_epoch:
             return None
@@ -46,7 +46,7 @@ class RevocationTimer(ShardTimer):
 
 
 class InitialDelay(ShardTimer):
-    """The initial rebalance delay of a group: members that join meanwhile get their tasks together.
+    """The initial rebalance delay of a group: members that join during the delay get their tasks together.
 
     The shard holds it, because the group may not exist when the delay begins. After a load there is no delay: the
     next heartbeat computes the target, as in Kafka.

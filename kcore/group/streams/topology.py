@@ -63,7 +63,9 @@ class Topology:
         }
 
     def __eq__(self, other: object) -> bool:
-        """Returns True for the same epoch and content; the order of lists counts, except that of subtopologies."""
+        """Returns True for equal epochs and contents. The order of a list matters, except for the list of
+        subtopologies.
+        """
         if not isinstance(other, Topology):
             return NotImplemented
         return self.epoch == other.epoch and self.subtopologies == other.subtopologies
