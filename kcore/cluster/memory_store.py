@@ -313,7 +313,7 @@ class MemorySharedStorage(SharedStorage):
         return self._cluster.data.sizes()
 
     def close(self) -> None:
-        """Implements `Storage.close`. The state stays for the other nodes."""
+        """Implements `Storage.close`. The other nodes keep the state."""
         self._closed = True
 
 

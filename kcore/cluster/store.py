@@ -64,7 +64,7 @@ class Endpoint(NamedTuple):
 
 
 class NodeDescription(NamedTuple):
-    """The addresses and the rack of a node, which it registers for the others.
+    """The addresses and the rack that a node registers for the other nodes.
 
     Attributes:
         endpoints: its listeners with their advertised addresses.
@@ -131,7 +131,7 @@ class RegisteredNode(NamedTuple):
 
 
 class PartitionLeader(NamedTuple):
-    """The leader of a partition in the store; the metadata log has the same."""
+    """The leader of a partition in the store. The metadata log has the same leader."""
 
     number: int
     key: PartitionKey
@@ -210,7 +210,9 @@ class ClusterStore(ABC):
 
     @abstractmethod
     def unregister(self, lease: Lease) -> None:
-        """Ends an incarnation in an orderly way: fences it and ends its leases. Has no effect if it has ended."""
+        """Ends an incarnation before its process ends: fences it and ends its leases. Has no effect on an ended
+        incarnation.
+        """
 
     @abstractmethod
     def take_controller(self, node: Lease, ttl_ms: int) -> Lease | None:
@@ -259,7 +261,9 @@ class ClusterStore(ABC):
 
     @abstractmethod
     def set_draining(self, node_id: int, draining: bool) -> bool:
-        """Starts or ends a drain: meanwhile the controller moves all leaders away from a node. False: unknown node."""
+        """Starts or ends a drain, during which the controller moves all leaders away from the node. False: unknown
+        node.
+        """
 
     @abstractmethod
     def leaders(self) -> list[PartitionLeader]:

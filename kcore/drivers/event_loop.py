@@ -149,7 +149,7 @@ class AsyncDriver:
         self._pauses.append(callback)
 
     def after_pause(self, work: Callable[[], None]) -> None:
-        """Calls `work` now, or after the pause. It must not raise."""
+        """Calls `work` now, or after the pause. `work` must not raise."""
         if self._paused:
             self._backlog.append(work)
         else:
@@ -544,7 +544,7 @@ class AsyncDriver:
             raise
 
     async def settle_rounds(self) -> None:
-        """Waits until everything that was decided before is durable, or has failed. A shared loop is not blocked."""
+        """Waits until all earlier decisions are durable or have failed. A shared loop is not blocked."""
         pipeline = self.engine.pipeline
         if not self._writes_on_thread():
             if not pipeline.settling:

@@ -81,7 +81,7 @@ class JournalMover:
         return True
 
     def stop(self) -> None:
-        """Waits for a queued move, and ends the thread. Meanwhile no commit may be written. Can be repeated."""
+        """Waits for a queued move, and ends the thread. No commit may be written during the call. Can be repeated."""
         self._log.move_beside(None)
         thread, self._thread = self._thread, None
         if thread is not None:

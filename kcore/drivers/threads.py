@@ -261,7 +261,7 @@ class ThreadDriver:
                 self._wake_all()
 
     def _begin_shared_round(self) -> None:
-        """Wakes the followers of the committed round, and estimates how many calls join the next one."""
+        """Wakes the followers of the committed round, and estimates how many calls join the next round."""
         followers, self._followers = self._followers, {}
         self._expected = dict(self._queue)
         self._likely = max(self._joined, 1) + len(self._expected)

@@ -32,7 +32,7 @@ class TopicPartitionRow(NamedTuple):
 
 
 def describe_topics(node: Node, names: Sequence[str] = ()) -> list[TopicPartitionRow]:
-    """Returns every partition of topics with the first and last offsets of its log.
+    """Returns every partition of the topics, with the first and last offsets of its log.
 
     Args:
         node: the node.

@@ -33,7 +33,7 @@ class StableOffset(NamedTuple):
 
 
 def all_partitions(node: Node, topic: str | None = None, partition: int | None = None) -> list[TopicPartition]:
-    """Returns every partition with a leader, or those of the named topic."""
+    """Returns every partition with a leader, of all topics or of the named topic."""
     topics = node.topics.describe(None if topic is None else [topic], missing_ok=True)
     return [
         TopicPartition(found.name, row.partition)

@@ -73,7 +73,7 @@ class ClusterView(Protocol):
         ...
 
     def broker(self, node_id: int, listener: str) -> Broker | None:
-        """Returns one node, or None if it is unknown or has no such listener."""
+        """Returns a node, or None if the id is unknown or the node has no such listener."""
         ...
 
     def leader(self, topic: str, partition: int) -> Leader | None:

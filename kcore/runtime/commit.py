@@ -261,7 +261,7 @@ class CommitPipeline(PipelineCore):
         return True
 
     def start_background(self, gate: Gate, exclusive: bool = False) -> BackgroundCommit | None:
-        """Closes the round, so that it can be written while the next one is decided.
+        """Closes the round, so that it can be written while the next round is decided.
 
         Args:
             gate: an open lock, for a caller that must wait until the round is written.
@@ -420,7 +420,7 @@ class CommitPipeline(PipelineCore):
                 return
 
     def _log_refusal(self, error: LogError) -> None:
-        """Logs the cause of a failed write, unless the commit before failed for the same one, as on a full disk."""
+        """Logs the cause of a failed write, unless the previous commit failed for the same cause, as on a full disk."""
         with contextlib.suppress(Exception):  # no memory for the line
             refusal = (self.rounds, str(error))
             if refusal != self._last_refusal:

@@ -87,7 +87,8 @@ class LateShards(Generic[M]):
 
 
 class CoordinatorTopic(MetadataListener):
-    """The listener that loads a coordinator's shards once their topic exists: at the start or the first use.
+    """The listener that loads a coordinator's shards when their topic exists: at the start of the node, or after the
+    first use creates the topic.
 
     Args:
         coordinator: the coordinator of this node.

@@ -54,7 +54,7 @@ class LoadRetry:
         self._timer.extend(deadline_ms)
 
     def failed(self) -> None:
-        """Begins the pause after a failed load, and doubles the next one."""
+        """Begins the pause after a failed load, and doubles the next pause."""
         self.begin()
         self.pause_ms = min(2 * self.pause_ms, LONGEST_PAUSE_MS)
 

@@ -174,7 +174,7 @@ class ShardContext:
         self.now = now
 
     def respond(self, pending: Pending, response: Any) -> None:
-        """Completes a parked request, once everything that this shard decided up to now is durable."""
+        """Completes a parked request when all present decisions of this shard are durable."""
         self.shard.respond(pending, response)
 
     def schedule(self, deadline_ms: int, timer: ShardTimer) -> Timer:
@@ -182,5 +182,7 @@ class ShardContext:
         return self.shard.schedule(deadline_ms, timer)
 
     def in_slices(self, work: Iterator[Outcome | None]) -> None:
-        """Runs long work in slices between rounds. Each outcome that it yields is handled like that of a request."""
+        """Runs long work in slices between rounds. Each outcome that the work yields is handled like the outcome of a
+        request.
+        """
         self.shard.in_slices(work)

@@ -21,7 +21,7 @@ class Peers(Protocol):
     """The interface through which a node sends requests to other nodes. The node's driver implements it."""
 
     def send(self, node_id: int, request: Any, version: int, done: Callable[[Any | None], None]) -> None:
-        """Sends a request in order, after the earlier ones to the same node.
+        """Sends a request after all earlier requests to the same node.
 
         Args:
             node_id: the receiver.
@@ -34,7 +34,7 @@ class Peers(Protocol):
 
 
 class NoPeers:
-    """The `Peers` of a node that cannot reach the others."""
+    """The `Peers` of a node that cannot reach other nodes."""
 
     def send(self, node_id: int, request: Any, version: int, done: Callable[[Any | None], None]) -> None:
         """Reports that the node cannot be reached."""

@@ -44,8 +44,9 @@ class Gathered(Pending):
             part.on_complete(partial(self._arrived, i))
 
     def _arrived(self, index: int, response: Any) -> None:
-        """Counts one completed part. The last one builds the response. If building it raises, `Pending.complete`
-        completes this one with an error."""
+        """Counts one completed part. The last part builds the response. If that raises, `Pending.complete` completes
+        this response with an error.
+        """
         self._parts[index] = response
         self._missing -= 1
         if not self._missing:

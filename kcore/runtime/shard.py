@@ -193,7 +193,7 @@ class Shard(ShardCore, Generic[M]):
         return api.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def perform(self, action: Callable[[], Outcome | None], name: object = None) -> ErrorCode | None:
-        """Runs a decision that is not a client's request: a timer, a slice of work, a call from within the node.
+        """Runs a decision that no client requested: of a timer, a slice of work, or another component of the node.
 
         Args:
             action: makes the decision.
@@ -331,7 +331,7 @@ class Shard(ShardCore, Generic[M]):
     # ---- commit (Participant)
 
     def failed(self, error: LogError) -> None:
-        """Drops everything decided since the last commit: discards this memory and loads the log again.
+        """Drops all decisions since the last commit: discards the shard's memory and loads the log again.
 
         It may be called again if it raised. The shard stops deciding before it stops being dirty.
         """
@@ -360,7 +360,7 @@ class Shard(ShardCore, Generic[M]):
         return self._lost
 
     def start_over(self, error: Exception) -> None:
-        """Discards this memory and loads the log again after the open round, because soft state is incomplete."""
+        """Discards the shard's memory and loads the log again after the open round: soft state is incomplete."""
         if self.state is not ShardState.ACTIVE:
             return
         self.join_round()
@@ -409,7 +409,7 @@ class Shard(ShardCore, Generic[M]):
         self._transition(ShardState.LOADING, "load")
 
     def restart(self, reason: str) -> None:
-        """Discards this memory and loads the log again; nothing may be staged."""
+        """Discards the shard's memory and loads the log again. No change may be staged."""
         assert not self.dirty, "commit before a restart"
         assert not self.committing, "finish the background commit before a restart"
         if self.state is ShardState.ACTIVE:

@@ -130,7 +130,7 @@ class Shards(Generic[M]):
 
     @property
     def slices(self) -> Slices | None:
-        """The node's queue of long work; None while it owns no shard."""
+        """The node's queue of long work; None while the node owns no shard."""
         shard = next(iter(self._shards.values()), None)
         return None if shard is None else shard.slices
 

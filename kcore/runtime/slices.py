@@ -66,6 +66,6 @@ class Slices:
         return bool(queue)
 
     def finish(self) -> None:
-        """Runs all work to its end: for a start that waits for all shards, and for tests."""
+        """Runs all work to its end. A start that waits for all shards calls it, and tests do."""
         while self.step():
             pass

@@ -165,7 +165,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
             self._continue_later()
 
     def _serve_lost(self) -> None:
-        """Serves requests of a closed connection, for the time of one turn, and discards their responses."""
+        """Serves received requests of a closed connection for the time of one turn, and discards their responses."""
         driver, queue = self.server.driver, self._queue
         if driver.paused:
             driver.after_pause(self._continue_later)
@@ -359,7 +359,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
             self.arrived()
 
     def mute(self, duration_ms: int) -> None:
-        """Serves no further request for some time, or until an earlier call ends later; responses are sent."""
+        """Serves no further request for a time, but sends responses. The call with the latest end counts."""
         if self._closing:
             return
         until_s = self.server.loop.time() + duration_ms / 1_000

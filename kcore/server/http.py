@@ -311,7 +311,7 @@ class HttpConnection(asyncio.Protocol):
         self._write(pieces)
 
     def _write(self, pieces: deque[bytes]) -> None:
-        """Sends the pieces of a page, some in each turn of the event loop, and closes the connection."""
+        """Sends the pieces of a page, a few in each turn of the event loop, and closes the connection."""
         size = 0
         while pieces and size < WRITE_BYTES:
             size += len(pieces[0])

@@ -169,7 +169,7 @@ class LoginQueue:
 
 
 def _remove(logins: dict[str, dict[Login, None]], login: Login) -> bool:
-    """Removes a login from those of its address; returns False if it is not among them."""
+    """Removes a login from the logins of its address; returns False if the address does not have it."""
     own = logins.get(login.host)
     if own is None or own.pop(login, login) is login:
         return False

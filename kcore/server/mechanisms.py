@@ -86,7 +86,7 @@ def _mechanisms(settings: SecuritySettings, engine: Engine) -> Makers:
 
 
 def _validator(settings: SecuritySettings) -> Validator:
-    """Returns the validator of OAUTHBEARER tokens: the user's own, or that of JSON Web Tokens."""
+    """Returns the validator of OAUTHBEARER tokens: the user's validator, or the validator of JSON Web Tokens."""
     setting = "kcore.sasl.oauthbearer.validator"
     if settings.kcore_sasl_oauthbearer_validator:
         validator: Validator = load_object(settings.kcore_sasl_oauthbearer_validator, setting)

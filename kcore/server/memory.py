@@ -84,7 +84,9 @@ class RequestMemory:
                 self._next = self._loop.call_soon(self._inform)
 
     def _inform(self) -> None:
-        """Pauses or resumes the reading of some connections, and of the others in later turns of the event loop."""
+        """Pauses or resumes the reading of some connections now, and of the remaining connections in later turns of the
+        event loop.
+        """
         delay_s = 0.0
         try:
             for _ in range(CHECKED):

@@ -64,7 +64,9 @@ class SaslConnection(SecureConnection):
         self._queue.accept(security.settings.sasl_server_max_receive_size)
 
     def data_received(self, data: bytes) -> None:
-        """Feeds received bytes to the request queue; those of an unauthenticated client count."""
+        """Feeds received bytes to the request queue. Bytes of an unauthenticated client count towards the limit of all
+        such clients.
+        """
         super().data_received(data)
         if not (self._authenticated or self._closing):
             self.server.unauthenticated.claim(self, len(self._queue) + self._token_bytes)

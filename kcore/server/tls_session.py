@@ -38,7 +38,7 @@ class BoundedSession(ssl.SSLObject):
     _excess_bytes: int
 
     def attach(self, outer: ssl.MemoryBIO, inner: ssl.MemoryBIO) -> None:
-        """Sets the buffer with the received bytes, and the one that OpenSSL reads."""
+        """Sets the buffer of received bytes, and the buffer that OpenSSL reads."""
         self._outer = outer
         self._inner = inner
         self._excess_bytes = 0

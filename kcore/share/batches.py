@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class StateBatch(Protocol):
-    """A state batch of a message or record; each of them has a type of its own."""
+    """A state batch of any message or record. Each message and record has its own class for such batches."""
 
     first_offset: int
     last_offset: int

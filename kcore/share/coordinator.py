@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ShareCoordinator(LateShards[ShareShard]):
-    """All share shards of a node. There are none until the first use creates `__share_group_state`.
+    """The share shards of a node. The first use creates `__share_group_state`; the node has no shards before.
 
     Args:
         make: makes the shard of a partition of `__share_group_state`.

@@ -149,7 +149,9 @@ class ShareShard:
     # ---- long work
 
     def on_topic_deleted(self) -> None:
-        """Starts to delete the states of deleted topics, in slices; topics that are deleted together share the work."""
+        """Starts to delete the states of deleted topics, in slices. One run deletes the states of all topics that are
+        deleted together.
+        """
         if self.states:
             self._deleted_topics += 1
             if self._deleted_topics == 1:

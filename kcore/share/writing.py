@@ -25,7 +25,7 @@ def write_record(
     delivery_complete_count: int,
     batches: list[Batch],
 ) -> Record:
-    """Returns the record of a change: an update, or a snapshot if there were enough updates since the last one.
+    """Returns the record of a change: an update, or a snapshot after enough updates since the last snapshot.
 
     Args:
         machine: the shard's state machine.

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class TransactionCoordinator(CoordinatorCore, LateShards[TransactionShard]):
-    """All transaction shards of a node. There are none until the first use creates `__transaction_state`.
+    """The transaction shards of a node. The first use creates `__transaction_state`; the node has no shards before.
 
     `add` and `run` are compiled; `add_generic` and `run_generic` are their generic path.
 

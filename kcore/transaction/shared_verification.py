@@ -47,7 +47,9 @@ class RemoteCoordinators:
         self._peers = peers
 
     def node_of(self, transactional_id: str) -> int | None:
-        """Returns the other node that coordinates an id. None if this node does, or if the coordinator is unknown."""
+        """Returns the other node that coordinates an id; None if this node coordinates it, or if the coordinator is
+        unknown.
+        """
         topic = self._topics.by_name(TRANSACTION_STATE)
         if topic is None or not transactional_id:
             return None

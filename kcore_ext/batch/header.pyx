@@ -110,12 +110,12 @@ cdef class BatchHeader:
 
     @property
     def is_transactional(self):
-        """True if it belongs to a transaction."""
+        """True if the batch belongs to a transaction."""
         return (self.attributes & TRANSACTIONAL_BIT) != 0
 
     @property
     def is_control(self):
-        """True if it contains a control record, which consumers never see."""
+        """True if the batch contains a control record, which consumers never see."""
         return (self.attributes & CONTROL_BIT) != 0
 
     @property

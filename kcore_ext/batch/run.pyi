@@ -35,7 +35,7 @@ def gather(entries: Iterator[tuple[bytes, bytes]], number: int, limit: int, max_
     """
 
 def count_sound(run: Run, offset: int, cleaned_to: int, check_crc: bool) -> int:
-    """Counts the batches from the first on that are whole, contain their own base offset, and are contiguous.
+    """Counts the leading batches that are whole and contiguous, and contain their own base offset.
 
     Args:
         run: the batches.

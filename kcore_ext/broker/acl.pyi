@@ -31,7 +31,7 @@ class AclTableCore:
         operation: int,
         permission: int,
     ) -> None:
-        """Adds an entry, whose parts are those of `kcore.broker.acl.entries.Acl`."""
+        """Adds an entry. The arguments are the fields of `kcore.broker.acl.entries.Acl`."""
 
     def remove_rule(
         self,

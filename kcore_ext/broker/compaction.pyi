@@ -79,7 +79,7 @@ class Sweep:
         """Returns the horizon of retained tombstones or a marker: `horizon_ms`, or a new one for -1."""
 
     def sweep(self, run: Run, index: int, position: int, work: int, decompress: Decompress) -> tuple[int, int, int]:
-        """Compacts batches up to the first that the caller must compact.
+        """Compacts batches up to the first batch that the caller must compact.
 
         These are batches of transactions and markers, batches that begin below `position`, compressed batches with a
         change, and batches of a producer without remaining records.

@@ -60,7 +60,7 @@ class OffsetMap:
     def survey(
         self, run: Run, index: int, start: int, newest_ms: int, work: int, decompress: Decompress
     ) -> tuple[int, int]:
-        """Surveys batches up to the first that is a marker, transactional or too young.
+        """Surveys batches up to the first batch that is a marker, transactional or too young.
 
         Args:
             run: the batches, all valid.

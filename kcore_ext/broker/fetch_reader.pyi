@@ -66,7 +66,7 @@ def update_members(
     known: dict[Any, Any],
     max_name_length: int,
 ) -> bool:
-    """Adds the partitions of a request to those of a session, or changes their positions.
+    """Adds the partitions of a request to a session, or changes their positions in it.
 
     Args:
         members: the session's partitions by name.

@@ -3,7 +3,7 @@
 from typing import Any
 
 class LongFrame:
-    """The frame of a long response: length, header, body. It equals that of `encode_response`.
+    """The frame of a long response: length, header, body. `encode_response` makes the same frame at once.
 
     A step can end between two elements of an array of structs in the response itself. Other code must not change the
     response until the last step.

@@ -106,7 +106,7 @@ class HeartbeatFastPath(GroupFastPath):
         """
 
 class ConsumerHeartbeatFastPath(EpochFastPath):
-    """The fast path of ConsumerGroupHeartbeat: a reconciled member of a group without due work.
+    """The fast path of ConsumerGroupHeartbeat. It serves a reconciled member of a group without due work.
 
     Args:
         api: the API, for responses that wait for a commit.

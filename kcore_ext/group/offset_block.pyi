@@ -109,7 +109,7 @@ class OffsetBlock(Generic[R]):
 
 @final
 class CommitPlan:
-    """A commit after the first checks: the request and their results.
+    """A commit after the first checks: the request, and the results of the checks.
 
     Attributes:
         request: the request.
@@ -150,4 +150,4 @@ def plan_topics(
     """
 
 def unknown_partitions(partitions: Sequence[Any], count: int, code: int) -> list[int] | None:
-    """Returns `code` for each partition that is not among the first `count`, 0 for the others; None if all exist."""
+    """Returns `code` for each partition number from `count` on, and 0 for the others; None if all exist."""

@@ -55,8 +55,9 @@ class OffsetAndMetadata:
     @property
     def topic_id(self) -> bytes: ...
     def belongs_to(self, topic_id: bytes) -> bool:
-        """Returns True if it may be an offset of the topic with that id: the ids are equal, or one of them is
-        unknown."""
+        """Returns True if the offset may belong to the topic with this id: the ids are equal, or one of them is
+        unknown.
+        """
 
 @final
 class CommitKey:

@@ -3,7 +3,7 @@ from typing import Any
 from kcore_ext.group.heartbeat import EpochFastPath
 
 class ShareHeartbeatFastPath(EpochFastPath):
-    """The fast path of ShareGroupHeartbeat: an unchanged member of a share group without due work.
+    """The fast path of ShareGroupHeartbeat. It serves an unchanged member of a share group without due work.
 
     Args:
         api: the API, for responses that wait for a commit.

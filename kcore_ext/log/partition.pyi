@@ -169,7 +169,7 @@ def journal_entry(
     """
 
 def sort_batches(write_sets: list[WriteSet], by_number: dict[int, list[tuple[int, bytes]]]) -> None:
-    """Adds the batches of write sets to those of their partitions, with their base offsets.
+    """Adds the batches of write sets, with their base offsets, to the lists of their partitions.
 
     Can be repeated after an exception: batches at or below a partition's last base offset are skipped.
     """

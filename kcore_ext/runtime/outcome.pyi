@@ -71,7 +71,7 @@ class Pending:
         """
 
     def fail(self, code: int) -> None:
-        """Completes it with the error response of the request's API for `code`."""
+        """Completes the response with the error response of the request's API for `code`."""
 
     def on_complete(self, callback: Callable[[Any], Any]) -> None:
         """Sets the only callback: `callback(response)` is called at completion, or at once if it is complete."""

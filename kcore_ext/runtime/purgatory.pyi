@@ -28,7 +28,7 @@ class DelayedOperation:
 
 @final
 class Purgatory:
-    """Waiting operations by key, with their timeouts on a timer wheel."""
+    """The waiting operations by key, with their timeouts on a timer wheel."""
 
     def __init__(self, wheel: TimerWheel) -> None: ...
     @property

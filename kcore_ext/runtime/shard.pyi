@@ -20,7 +20,7 @@ class EncodedRecords:
     @property
     def size_bytes(self) -> int: ...
     def append_to(self, batch: BatchBuilder, timestamp_ms: int) -> bool:
-        """Adds the records to a batch, all with the same timestamp. Returns False if one did not fit."""
+        """Adds the records to a batch, all with the same timestamp. Returns False if a record did not fit."""
 
 class PipelineCore:
     """The part of `CommitPipeline` that runs for every request: collects participants and waiting responses.
@@ -81,7 +81,7 @@ class PipelineCore:
         """
 
     def _give_back(self, participants: dict[Any, None], responses: list[tuple[Pending, Any]]) -> None:
-        """Undoes `_take_round`, before anything else was enlisted."""
+        """Undoes `_take_round`, before another participant enlists."""
 
     def _begin_background(self, participants: dict[Any, None], responses: list[tuple[Pending, Any]]) -> None:
         """Marks a taken round as a background commit: later decisions of its shards belong to the next round."""
@@ -129,7 +129,7 @@ class ShardCore:
         """Decides one request. Returns the response, or a `Pending` if it is parked or must wait for the commit."""
 
     def respond(self, pending: Pending, response: Any) -> None:
-        """Completes a parked request after the commit of everything decided up to the end of this decision."""
+        """Completes a parked request after the commit of this decision and of all earlier ones."""
 
     def write(self, outcome: Outcome) -> Any:
         """Appends the records of a decision that is not a client's request.
@@ -161,7 +161,7 @@ class ShardCore:
         commit: bool,
         transaction_version: int = 0,
     ) -> Any:
-        """Writes the end marker of a producer's transaction after everything decided so far, and applies it (KIP-98).
+        """Writes the end marker of a producer's transaction after all earlier decisions, and applies it (KIP-98).
 
         Args:
             producer_id: the producer of the transaction.
@@ -175,7 +175,7 @@ class ShardCore:
         """
 
     def _replay(self, records: Any, producer_id: int, first_offset: int) -> None:
-        """Applies records to memory. If it raises, memory has a part of them."""
+        """Applies records to memory. If the call raises, memory has a part of the records."""
 
     def _collect(self, batch: BatchBuilder, records: Any) -> None:
         """Adds encoded records, an `EncodedRecords` or a `RecordBlock`, to a batch with room for them."""

@@ -41,7 +41,8 @@ class FlushQueue:
     def discard(self, connection: ConnectionCore) -> None:
         """Removes a connection from the queue, if it is queued."""
     def flush(self) -> None:
-        """Has all connections send their responses and serve further requests, in order, until none is left.
+        """Lets each waiting connection in order send its responses and serve further requests, until the queue is
+        empty.
 
         A connection that raises is closed.
         """

@@ -87,7 +87,7 @@ class EventReplay:
 
     @property
     def first(self) -> int:
-        """The offset of the first replayed event, -1 without one."""
+        """The offset of the first replayed event; -1 before that."""
 
     @property
     def last(self) -> int:

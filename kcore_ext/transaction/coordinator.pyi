@@ -76,7 +76,7 @@ class TransactionShardCore:
         """
 
     def replay(self, offset: int, producer_id: int, key: Any, value: Transaction | None) -> None:
-        """Applies one transition."""
+        """Applies the transition of one record."""
 
     def replay_block(self, first_offset: int, producer_id: int, block: TransactionBlock[Any]) -> None:
         """Applies the transition of a block."""

@@ -3,7 +3,8 @@ from typing import Any
 from kcore_ext.transaction.coordinator import CoordinatorCore
 
 class EndTxnFastPath:
-    """The fast path of EndTxn: from version 5 on, for an open transaction with the same producer id and epoch.
+    """The fast path of EndTxn. It serves versions from 5 on, for an open transaction with the same producer id and
+    epoch.
 
     Args:
         api: the API, for responses that wait for a commit.

@@ -177,7 +177,7 @@ def prepared(
     wall_ms: int,
     version: int,
 ) -> Transaction:
-    """Returns a prepared end with the given fields; the other fields stay."""
+    """Returns the transaction with a prepared end; the arguments are its new fields."""
 
 def complete(transaction: Transaction, wall_ms: int) -> Transaction:
     """Returns the value of a prepared transaction after its completion.

@@ -199,7 +199,7 @@ class LocalStorage(LmdbReader, SharedStorage):
             raise FencedWriteError(f"node {self._node_id} does not lead {names}", keys)
 
     def _exclusively(self, work: Callable[[], T], *node_ids: int) -> T:
-        """Runs `work` under the locks of nodes; raises StoreUnavailableError if one is not free in time."""
+        """Runs `work` under the locks of nodes; raises StoreUnavailableError if a lock is not free in time."""
         with self._lock:
             try:
                 self._locks.acquire(*node_ids)
@@ -483,7 +483,7 @@ class LocalStorage(LmdbReader, SharedStorage):
         return done
 
     def stray_entries(self, known: dict[int, PartitionKey]) -> list[Finding]:
-        """Implements `Storage.stray_entries`. A partition of any node is known, not only those of `known`."""
+        """Implements `Storage.stray_entries`. Partitions of all nodes are known, not only those in `known`."""
         environment = self._environment
 
         def work(txn: Any) -> list[Finding]:
@@ -531,5 +531,5 @@ class LocalReader(LocalStorage):
         raise FencedWriteError("a reader leads nothing", node=True)
 
     def reclaim(self, tasks: list[ReclaimTask], max_entries: int) -> int:
-        """Refuses to delete anything."""
+        """Refuses to delete entries."""
         raise FencedWriteError("a reader deletes nothing", node=True)

@@ -37,7 +37,7 @@ CLUSTER_ID_KEY: Final = USER_PREFIX + b"cluster.id"
 
 
 def monotonic_ms() -> int:
-    """Returns the time since the machine started, which is the same in all its processes."""
+    """Returns the time since the machine started, which is equal in all processes."""
     return time.monotonic_ns() // 1_000_000
 
 
@@ -96,7 +96,7 @@ class LocalClusterStore(ClusterStore):
         return self._environment.transact(with_rows, doing)
 
     def _under(self, node_ids: Sequence[int], deadlines: Sequence[Deadline], work: Callable[[], T]) -> T:
-        """Runs `work` under the locks of nodes, and then those of deadlines."""
+        """Runs `work` under the locks of nodes and of deadlines, taken in this order."""
         try:
             self._locks.acquire(*node_ids)
             for deadline in deadlines:

@@ -12,7 +12,7 @@ __all__ = ["PostgresClusterStore", "initialise", "open_store"]
 
 
 def open_store(url: str, durability: str = "fsync") -> PostgresClusterStore:
-    """Opens the store of a cluster; it connects at the first call.
+    """Opens the store of a cluster. The store connects at its first call.
 
     Args:
         url: the URL of the database: `postgresql://USER@HOST,HOST/DATABASE`, with libpq's parameters.

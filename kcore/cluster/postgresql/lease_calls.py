@@ -84,7 +84,7 @@ class LeaseCalls:
             self._sessions.discard(session)
 
     def _note_timeline(self, session: Session) -> None:
-        """Extends all leases at the first connection after a promotion, since the new primary has another clock."""
+        """Extends all leases at the first connection after a promotion, because the new primary has another clock."""
         connection = session.connection
         try:
             with session.transaction():

@@ -26,7 +26,7 @@ _NAMES: Final = {int: "an integer", bytes: "bytes", str: "a text", bool: "a bool
 
 
 def _fault(columns: Sequence[tuple[str, Any, type]]) -> str | None:
-    """Returns the first column, of (name, value, type) each, whose value has another type."""
+    """Describes the first column (name, value, type) whose value does not have the type; None if all have."""
     for name, value, kind in columns:
         if value is None:
             return f"column {name} is NULL"

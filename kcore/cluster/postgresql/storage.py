@@ -180,7 +180,7 @@ class PostgresStorage(SharedStorage):
         return sorted(map(read_name, rows))
 
     def stray_entries(self, known: dict[int, PartitionKey]) -> list[Finding]:
-        """Implements `Storage.stray_entries`. A partition of any node is known, not only those of `known`."""
+        """Implements `Storage.stray_entries`. Partitions of all nodes are known, not only those in `known`."""
         rows = self._run(lambda session: session.execute(sql.STRAY).fetchall(), "looking for stray batches")
         return [Finding(None, None, "orphan", f"entries of unknown partition number {number}") for (number,) in rows]
 

@@ -293,7 +293,7 @@ class RoundWriter:
 
 
 def _has_batches(round_: Round, rows: list[Row]) -> bool:
-    """Returns True if the store has the batches of a round that only appends, which it stores together or not at all.
+    """Returns True if the store has the batches of a round that only appends. It has all of them or none.
 
     The check reads one partition that this node still leads, because no other node could write there. If the node leads
     none of them any more, the check compares the batches themselves.

@@ -30,7 +30,7 @@ SLICE_PARTITIONS: Final = 2_000
 
 
 def show_node(observer: Observer, query: Query) -> Steps:
-    """Shows the node: versions, numbers of everything, and totals from which the page computes rates."""
+    """Returns the document of the node: versions, counts, and totals from which the page computes rates."""
     engine = observer.engine
     counts: dict[str, dict[str, int]] = {}
     for (kind, state), count in observer.group_counts().items():
@@ -88,7 +88,7 @@ def list_topics(observer: Observer, query: Query) -> Steps:
 
 
 def _records(topic: TopicPartitions) -> int:
-    """Returns the number of offsets in the logs of a topic, which is at least that of its records."""
+    """Returns the number of offsets in the logs of a topic, which is at least the number of its records."""
     return sum(each.high_watermark - each.log_start_offset for each in topic.partitions)
 
 

@@ -169,7 +169,7 @@ def _listed_lag(engine: Engine, group_id: str) -> Steps:
 
 
 def _positions(engine: Engine, group_id: str) -> Iterator[Position]:
-    """Yields the positions of a group by topic and partition. The group may change between two of them."""
+    """Yields the positions of a group by topic and partition. The group may change between two positions."""
     machine = _machine(engine, group_id)
     if machine is None:
         return

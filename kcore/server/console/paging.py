@@ -94,7 +94,7 @@ class Page(NamedTuple):
 
 
 def page_of(total: int, number: int) -> Page:
-    """Returns the page with this number, or the last one."""
+    """Returns the page with this number, or the last page if there are fewer."""
     pages = max(1, -(-total // PAGE_ROWS))
     return Page(total, min(number, pages), pages)
 

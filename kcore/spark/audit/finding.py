@@ -69,7 +69,7 @@ def finding(
     producer_id: int | None = None,
     about: tuple[str, int] | None = None,
 ) -> Finding:
-    """Returns a finding of one of `KINDS`. Its position is that of the last piece of evidence."""
+    """Returns a finding of one of `KINDS`. The finding has the position of the last piece of evidence."""
     pieces = tuple(evidence)
     last = pieces[-1]
     return Finding(

@@ -48,7 +48,7 @@ def results_of_logs(logs: EventLogs, parts: Sequence[Part]) -> DataFrame:
 def results_of_partitions(
     events: DataFrame, cleaned_to: Mapping[tuple[str, int], int] | None = None, tasks: int | None = None
 ) -> DataFrame:
-    """Returns the same as `results_of_logs` for a frame of events.
+    """Returns the results of `results_of_logs`, for a frame of events.
 
     One task reads each partition in offset order. It holds the live state, not the log.
 

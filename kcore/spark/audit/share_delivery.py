@@ -100,7 +100,7 @@ class ShareDelivery(Check):
     # ---- the rules
 
     def _check_batches(self, row: EventRow, share_partition: SharePartitionKey, batches: Sequence[Batch]) -> bool:
-        """Checks that batches ascend without overlaps; the other rules need that."""
+        """Checks that batches ascend without overlaps, which the other rules require."""
         end = -1
         for first, last, _, _ in batches:
             if first <= end or last < first:

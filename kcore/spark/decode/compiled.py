@@ -56,7 +56,7 @@ class CompiledDecoder:
 
 @lru_cache(maxsize=64)
 def _nulls(size: int, kind: pa.DataType) -> pa.Array:
-    """Returns a null column. Cached, because most batches of a task have the same size."""
+    """Returns a column of nulls. Cached, because most batches of a task have the same size."""
     return pa.nulls(size, kind)
 
 

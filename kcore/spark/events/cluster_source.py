@@ -54,7 +54,7 @@ class ClusterSource(FolderSource):
             raise
 
     def parts(self) -> list[Part]:
-        """Implements `Source.parts`. A partition that was deleted meanwhile is left out."""
+        """Implements `Source.parts`. A partition that was deleted since the job began is left out."""
         for name, key in list(self._keys.items()):
             if self._shared.follow(key) is None:
                 del self._keys[name]

@@ -55,7 +55,7 @@ class SegmentPartition(NamedTuple):
 
     @property
     def first_offset(self) -> int:
-        """The base offset of the oldest segment. Compaction keeps it even if it removes the first records."""
+        """The base offset of the oldest segment. It stays even if compaction removes the first records."""
         return int(Path(self.paths[0]).stem) if self.paths else 0
 
     @property
@@ -330,7 +330,7 @@ def _report(
 
 
 class _Again:
-    """Batches of a file whose offsets were read before. A run of them is one fault."""
+    """The batches of a file whose offsets were read before. A run of such batches is one fault."""
 
     __slots__ = ("_file", "_first", "_last", "_on_fault", "_part")
 

@@ -108,7 +108,7 @@ class Source(ABC):
 
     @abstractmethod
     def parts(self) -> list[Part]:
-        """Returns its partitions, by topic and number."""
+        """Returns the source's partitions, by topic and number."""
 
     def rows(
         self, part: Part, start: int = 0, stop: int | None = None, on_fault: OnFault = ignore

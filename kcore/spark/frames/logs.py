@@ -65,7 +65,7 @@ Place = str | Path | KafkaCluster
 
 
 class EventLogs(ABC):
-    """The event logs at one place.
+    """The event logs of one export, folder, store or cluster.
 
     Attributes:
         name: the place, for messages.
@@ -98,7 +98,7 @@ def shares(parts: Iterable[Part], count: int) -> list[list[Part]]:
 
 
 class LocalLogs(EventLogs):
-    """A place that the tasks read themselves: a local export, data folder or segment files, or a cluster's store."""
+    """Logs that the tasks read themselves: a local export, data folder or segment files, or a cluster's store."""
 
     def __init__(self, spark: SparkSession, path: str | Path) -> None:
         self._spark = spark

@@ -135,7 +135,7 @@ def settings_of(job: str, texts: Sequence[str]) -> dict[str, str]:
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, str]:
-    """Parses `NAME=VALUE` entries to a mapping. Raises ConfigError for anything else."""
+    """Parses `NAME=VALUE` entries to a mapping. Raises ConfigError for an entry of another form."""
     settings = {}
     for text in texts:
         name, separator, value = text.partition("=")
@@ -146,7 +146,7 @@ def parse_settings(texts: Sequence[str]) -> dict[str, str]:
 
 
 def parse_offsets(texts: Sequence[str]) -> dict[tuple[str, int], int]:
-    """Parses `TOPIC-PARTITION:OFFSET` entries to a mapping. Raises KcoreError for anything else."""
+    """Parses `TOPIC-PARTITION:OFFSET` entries to a mapping. Raises KcoreError for an entry of another form."""
     offsets = {}
     for text in texts:
         topic_partition, _, offset = text.rpartition(":")

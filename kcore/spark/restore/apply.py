@@ -134,7 +134,7 @@ def _verified(row: PlanRow, target: TargetState) -> Applied:
 
 
 def _moved_log(row: PlanRow, log: Log | None) -> str | None:
-    """Returns the difference between a partition's log and the one in the plan, None if there is none."""
+    """Returns the difference between a partition's log and the log in the plan; None if they agree."""
     assert row.to_offset is not None, "a row without an offset is not to be set"
     if log is None:
         return NO_LOG

@@ -74,7 +74,7 @@ class PlanRow:
 
     @property
     def place(self) -> TopicPartition:
-        """Topic and partition."""
+        """The topic partition of the row."""
         return TopicPartition(self.topic, self.partition)
 
     def cells(self) -> dict[str, Any]:

@@ -35,7 +35,7 @@ class CommittedAsOf(NamedTuple):
 
     @property
     def place(self) -> TopicPartition:
-        """Topic and partition."""
+        """The topic partition of the offset."""
         return TopicPartition(self.topic, self.partition)
 
 

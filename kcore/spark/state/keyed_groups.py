@@ -38,12 +38,12 @@ class KeyedGroup:
         return self.members.get(part, {})
 
     def epoch(self) -> int:
-        """Returns the group epoch, 0 before the first."""
+        """Returns the group epoch; 0 before the first epoch."""
         metadata = self.values.get("Metadata")
         return 0 if metadata is None else int(metadata.epoch)
 
     def assignment_epoch(self) -> int:
-        """Returns the epoch of the target assignment, 0 before the first."""
+        """Returns the epoch of the target assignment; 0 before the first target."""
         metadata = self.values.get("TargetAssignmentMetadata")
         return 0 if metadata is None else int(metadata.assignment_epoch)
 

@@ -139,7 +139,7 @@ class LiveRecords:
         yield from self._final_batches(newest)
 
     def other_rows(self) -> Iterator[EventRow]:
-        """Yields the live records beside committed offsets, by offset. Those of open transactions keep their
+        """Yields the live records except committed offsets, by offset. Records of open transactions keep their
         producers.
         """
         self._forget_decided()

@@ -90,7 +90,9 @@ class _NoMarkers:
 
 @cache
 def _defaults() -> Config:
-    """Returns the default settings, which all machines share: they are many, and a replay changes none of them."""
+    """Returns the default settings. All machines share them, because a replay changes no setting and a copy takes
+    memory.
+    """
     return Config({})
 
 

@@ -56,7 +56,7 @@ class WrittenFile(NamedTuple):
 
 
 def staging_folder(target: Path) -> Path:
-    """Creates a folder for tasks to write to; removes those of interrupted runs."""
+    """Creates a folder for tasks to write to; removes the folders of interrupted runs."""
     target.mkdir(parents=True, exist_ok=True)
     for left in target.glob(f"{STAGING}*"):
         shutil.rmtree(left, ignore_errors=True)
@@ -101,7 +101,7 @@ def write_tables(batches: Iterable[TableBatch], folder: str | Path) -> Iterator[
 
 
 def _of_partition(checkpoint: pa.RecordBatch) -> TableBatch:
-    """Returns rows of a checkpoint as those of a table for their partition."""
+    """Converts a partition's checkpoint to a batch of the partition's own folder in the table of checkpoints."""
     topic, partition = (checkpoint.column(name)[0].as_py() for name in PLACE)
     return f"{CHECKPOINT}/topic={topic}/partition={partition}", checkpoint.drop_columns(list(PLACE))
 

@@ -216,7 +216,7 @@ CHECKPOINT_DDL: Final = (
 
 
 def table_ddl(name: str) -> str:
-    """Returns a table's schema in Spark's DDL; also that of the checkpoints."""
+    """Returns the schema of a table, or of the checkpoints, in Spark's DDL."""
     if name == CHECKPOINT:
         return CHECKPOINT_DDL
     return ", ".join(f"`{column}` {kind}" for column, kind, _ in TABLES[name])

@@ -116,7 +116,7 @@ def first_generation(group_id: str, now: Generation, whole: bool, inherited: fro
 
 
 def next_generation(group_id: str, group: ClassicGroup, now: Generation, whole: bool) -> Rebalance | None:
-    """Returns the rebalance between a group's last record and the next one; None if they do not differ."""
+    """Returns the rebalance between a group's last record and the next record; None if the two do not differ."""
     was = group.last
     change = Rebalance(group_id, CLASSIC, now.position, now.number, was.number, whole)
     change.joined.extend(now.members.keys() - was.members.keys())

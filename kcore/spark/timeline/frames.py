@@ -135,7 +135,7 @@ def _events(rows: Iterable[Any], options: HistoryOptions, logs: LogProperties) -
 
 
 def events_of_kind(derived: DataFrame, kind: str) -> DataFrame:
-    """Returns the events of one kind among those of `timeline_events`."""
+    """Returns the events of one kind from the frame of `timeline_events`."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     return derived.where(f.col("kind") == kind).select(f"{kind}.*")

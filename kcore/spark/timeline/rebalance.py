@@ -95,7 +95,7 @@ class Rebalance:
         *,
         start_ms: int | None = None,
     ) -> Iterator[TimelineEvent]:
-        """Yields its rows.
+        """Yields the rows of the rebalance.
 
         Args:
             partition: the partition of the internal topic.

@@ -92,7 +92,7 @@ class TableStorage(ABC):
 
     @abstractmethod
     def add(self, table: str, rows: DataFrame, batch_id: int) -> None:
-        """Writes the rows that a micro-batch adds to a growing table, instead of those of an earlier attempt."""
+        """Writes the rows that a micro-batch adds to a growing table. Replaces the rows of an earlier attempt."""
 
     @abstractmethod
     def append(self, table: str, rows: DataFrame) -> None:

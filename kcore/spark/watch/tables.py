@@ -106,7 +106,7 @@ class WatchTables:
             watched_rows.unpersist()
 
     def add(self, table: str, rows: DataFrame, batch_id: int) -> None:
-        """Writes the rows that a micro-batch adds to a growing table, instead of those of an earlier attempt."""
+        """Writes the rows that a micro-batch adds to a growing table. Replaces the rows of an earlier attempt."""
         self._storage.add(table, rows, batch_id)
         if self._publish is not None:
             self._publish(table, self._storage.read(table, DDLS[table], batch_id))

@@ -94,7 +94,7 @@ class Watch:
         self._alerting: set[tuple[str, str]] = set()
 
     def start(self) -> list[StreamingQuery]:
-        """Starts the queries. They continue where those of an earlier stream with the same output ended."""
+        """Starts the queries. They continue where the queries of an earlier stream with the same output ended."""
         options = self._options
         hides_control = isinstance(self._source, KafkaCluster)
         events = events_of(self._spark, self._source, options.max_offsets)

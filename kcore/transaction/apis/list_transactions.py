@@ -91,7 +91,7 @@ class ListTransactionsApi(Api[ListTransactionsRequest, ListTransactionsResponse]
     def decide(  # type: ignore[override]
         self, machine: TransactionShard, context: RequestContext, request: _Part
     ) -> ListTransactionsResponse:
-        """Returns the matching ids among some ids of one shard; ids that were removed meanwhile are left out."""
+        """Returns the matching ids of a part of one shard, without ids that were removed since the part was made."""
         authorizer, wall_ms = self._authorizer, machine.now.wall_ms
         selection, transactions = request.selection, machine.transactions
         states = []

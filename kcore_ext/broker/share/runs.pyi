@@ -46,7 +46,7 @@ class RunList:
         """The number of runs."""
 
     def reset(self, start_offset: int, state_batches: Iterable[StateBatch]) -> None:
-        """Replaces everything by the stored state. Offsets between the batches count as never delivered.
+        """Replaces the whole list by the stored state. Offsets between the batches count as never delivered.
 
         Raises:
             ValueError: a batch is below the start, inverted, in the wrong order, or has an unknown state.
@@ -56,7 +56,7 @@ class RunList:
         """Returns the runs: first and last offset, state, delivery count, being written, owner of the lock."""
 
     def next_fetch_offset(self) -> int:
-        """Returns the first offset that can be acquired; the end if no tracked one can."""
+        """Returns the first offset that can be acquired; the end if no tracked offset can."""
 
     def can_acquire(self, max_locks: int) -> bool:
         """Returns False if no tracked offset can be acquired, and `max_locks` offsets are tracked."""
