@@ -474,7 +474,11 @@ class ClusterEngine(Engine):
             self.commit()
             self.store.unregister(self.membership.lease)
         except LogError as error:
-            logger.warning("cluster: node %d ends without unregistering: %s", self.config.node_id, error)
+            logger.warning(
+                "cluster: node %d ends without unregistering; its partitions move when its lease expires: %s",
+                self.config.node_id,
+                error,
+            )
         finally:
             try:
                 super().close()

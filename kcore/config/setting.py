@@ -155,7 +155,7 @@ class Setting(NamedTuple):
         if kind is SettingType.LIST and isinstance(value, list | tuple | set | frozenset):
             return tuple(str(part) for part in value)
         if not isinstance(value, int | float | PurePath):
-            raise self._refuse(value, "is of no fitting type")
+            raise self._refuse(value, "has the wrong type")
         if kind is SettingType.DOUBLE:
             return self._read(str(value))
         return value if kind in WIDTHS else self._read(str(value))

@@ -333,7 +333,9 @@ class Journal:
             return self._file.first_identity()
         except OSError as error:
             logger.error(
-                "log %s: the journal cannot be read (%s); its next entries are not affected", self._folder, error
+                "log %s: the journal cannot be read (%s); its next entries are not affected; check the disk",
+                self._folder,
+                error,
             )
             return b""
 
@@ -349,7 +351,11 @@ class Journal:
                 if found is not None and found[0].round >= area.next_round and at < area.position + AREA_BYTES:
                     raise JournalMismatchError(f"{area.rounds} rounds in memory, and round {found[0].round} after them")
         except OSError as error:
-            logger.error("log %s: the journal cannot be read (%s); its batches are in memory", self._folder, error)
+            logger.error(
+                "log %s: the journal cannot be read (%s); its batches are in memory; check the disk",
+                self._folder,
+                error,
+            )
 
     # ---- after a transaction
 

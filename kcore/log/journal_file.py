@@ -243,8 +243,8 @@ def load_entries(data: bytes, stored: bytes) -> list[Entry]:
             raise JournalDamagedError(what)
         logger.warning(
             "log: the file `%s` lacks %s. Its writes were not flushed (kcore.durability is not fsync) before a power "
-            "failure, or the file is damaged. The log continues with the rounds before it; that round and all later "
-            "ones are lost. Clients may have to repeat their last writes",
+            "failure, or the file is damaged. The log keeps all earlier rounds; that round and all later rounds are "
+            "lost. Clients may have to repeat their last writes",
             JOURNAL_NAME,
             what,
         )

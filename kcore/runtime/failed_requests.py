@@ -34,7 +34,11 @@ def error_response(api: Api[Any, Any], context: RequestContext, request: Any, er
     if isinstance(error, CloseConnectionError):
         raise error
     if isinstance(error, LogError):
-        logger.error("%s failed because of an error of the log: %s", type(request).__name__, error)
+        logger.error(
+            "%s failed because of an error of the log, and the client gets a retriable error: %s",
+            type(request).__name__,
+            error,
+        )
         return api.error(context, request, api.storage_error)
     logger.error("%s failed; the client gets UNKNOWN_SERVER_ERROR", type(request).__name__, exc_info=error)
     return api.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -239,7 +239,11 @@ class SlicedPending(Pending):
         except KafkaError as error:
             response = self.api.error(self.context, self.request, error.code, error.message)
         except LogError as error:
-            logger.error("%s failed because of an error of the log: %s", type(self.api).__name__, error)
+            logger.error(
+                "%s failed because of an error of the log, and the client gets a retriable error: %s",
+                type(self.api).__name__,
+                error,
+            )
             response = self.api.error(self.context, self.request, self.api.storage_error)
         except Exception:
             logger.exception("%s failed; the client gets UNKNOWN_SERVER_ERROR", type(self.api).__name__)

@@ -138,7 +138,7 @@ class ClusterNode:
                 raise
             except (NodeAliveError, StoreUnavailableError) as error:
                 if not warned:
-                    logger.warning("cluster: waiting to register: %s", error)
+                    logger.warning("cluster: node %d waits to register: %s", self.config.node_id, error)
                     warned = True
                 await asyncio.sleep(RETRY_S)
             else:
@@ -204,7 +204,11 @@ class ClusterNode:
         try:
             store.unregister(self._lease)
         except LogError as error:
-            logger.warning("cluster: node %d ends without unregistering: %s", self.config.node_id, error)
+            logger.warning(
+                "cluster: node %d ends without unregistering; its partitions move when its lease expires: %s",
+                self.config.node_id,
+                error,
+            )
 
     async def _hand_over(self, engine: ClusterEngine) -> None:
         """Waits until other nodes lead the partitions; `HAND_OVER_S` at most."""

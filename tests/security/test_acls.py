@@ -578,8 +578,8 @@ def test_the_log_of_denied_operations_is_limited(caplog: pytest.LogCaptureFixtur
         return [record.getMessage() for record in caplog.records]
 
     lines = [
-        f"authorizer: denied READ on TOPIC 't{number}' to 'User:alice' from /{HOST}; if it needs this, add an ACL that "
-        "allows it"
+        f"authorizer: denied READ on TOPIC 't{number}' to 'User:alice' from /{HOST}; if the principal needs it, "
+        "add an ACL that allows it"
         for number in range(200)
     ]
     limit = (
@@ -587,8 +587,8 @@ def test_the_log_of_denied_operations_is_limited(caplog: pytest.LogCaptureFixtur
         "up to 10 s"
     )
     omitted = (
-        "authorizer: 95 denials of READ on resources of type TOPIC to 'User:alice' were not logged, because it was "
-        "denied more than 10 times in 10 s"
+        "authorizer: 95 denials of READ on resources of type TOPIC to 'User:alice' were not logged, because the "
+        "principal was denied more than 10 times in 10 s"
     )
     assert denied(0, 100) == [*lines[:10], limit]
     assert denied(0, 1, "User:bob") == [lines[0].replace("alice", "bob")]

@@ -52,8 +52,8 @@ class DenialLog:
         if window is None or now_ms - window.begin_ms >= WINDOW_MS:
             if window is not None and window.count > MAX_LINES:
                 logger.info(
-                    "authorizer: %d denials of %s on resources of type %s to %r were not logged, because it was denied "
-                    "more than %d times in %d s",
+                    "authorizer: %d denials of %s on resources of type %s to %r were not logged, because the principal "
+                    "was denied more than %d times in %d s",
                     window.count - MAX_LINES,
                     Operation(operation).name,
                     ResourceType(resource_type).name,
@@ -67,7 +67,7 @@ class DenialLog:
         window.count += 1
         if window.count <= MAX_LINES:
             logger.info(
-                "authorizer: denied %s on %s %r to %r from %s; if it needs this, add an ACL that allows it",
+                "authorizer: denied %s on %s %r to %r from %s; if the principal needs it, add an ACL that allows it",
                 Operation(operation).name, ResourceType(resource_type).name, name, principal, client_host,
             )  # fmt: skip
         elif window.count == MAX_LINES + 1:

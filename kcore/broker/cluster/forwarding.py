@@ -261,7 +261,8 @@ class Forwarder:
 def _log_refused(controller: int, request: Any, code: int) -> None:
     """Logs that the controller has refused the envelope of a client's request."""
     logger.warning(
-        "cluster: the controller, node %d, refused %s of a client of this node with %s; its log names the reason",
+        "cluster: the controller, node %d, refused %s of a client of this node with %s; the log of that node "
+        "names the reason",
         controller,
         ApiKey(request.API_KEY).name,
         code_name(code),

@@ -127,7 +127,7 @@ class GroupEvents:
                 try:
                     watcher(event)
                 except Exception:
-                    logger.exception("watcher of group %s failed: it missed one event", group_id)
+                    logger.exception("group %s: the watcher failed, and missed one event", group_id)
 
     def failed(self, error: LogError) -> None:
         """Discards the changes of a failed commit."""

@@ -71,7 +71,7 @@ def update(change: MemberChange) -> tuple[int, Target]:
         assignment = job.compute()
     except Exception as error:
         logger.exception(
-            "group %s: assignor %s failed; the old target stays, the next heartbeat retries",
+            "group %s: assignor %s failed; the group keeps its target, and the next heartbeat retries",
             group.group_id,
             job.assignor_name,
         )
@@ -358,7 +358,7 @@ class AssignmentJob:
         group = self.group
         if isinstance(result, BaseException):
             logger.error(
-                "group %s: assignor %s failed; the old target stays, the next heartbeat retries: %s",
+                "group %s: assignor %s failed; the group keeps its target, and the next heartbeat retries: %s",
                 group.group_id,
                 self.assignor_name,
                 result,
