@@ -16,7 +16,7 @@ from kcore.drivers.event_loop import AsyncDriver
 from kcore.drivers.offload import call_on_thread
 from kcore.drivers.threads import ThreadDriver
 from kcore.engine import Engine
-from kcore.errors import KcoreError, ReentrantCallError
+from kcore.errors import ConcurrentCallError, KcoreError, ReentrantCallError
 from kcore.group.consumer.events import GroupChanged
 from kcore.protocol.schema import Message, Request
 from kcore.runtime import Pending, RequestContext, TopicImage
@@ -186,6 +186,8 @@ class AsyncEngine(_Caller):
             client_id: the client's id; member ids begin with it.
 
         Raises:
+            ConcurrentCallError: the call is not made on the engine's event loop. The engine would be entered by two
+                threads at a time.
             EngineClosedError: the engine was closed before or during the call.
             EngineInterruptedError: an exception interrupted an earlier call within a change. Close the engine and open
                 it again; every acknowledged write is in its log.
@@ -193,6 +195,11 @@ class AsyncEngine(_Caller):
             TypeError: `request` is not a request message.
             CloseConnectionError: a Produce with acks=0 failed, and the protocol has no response for it.
         """
+        if asyncio._get_running_loop() is not self._driver.loop:
+            raise ConcurrentCallError(
+                "the node belongs to another event loop: call it in a coroutine of that loop, from another thread with "
+                "asyncio.run_coroutine_threadsafe, or use kcore.open"
+            )
         response: R = await self._driver.submit(self._context(request, version, client_id), request)
         return response
 

@@ -193,6 +193,9 @@ class ConcurrentCallError(KcoreError, RuntimeError):
 
     The second call is refused, because it would count the records or the event of the first one as processed. Let one
     task or thread poll, and pass records to the others. Any of them may close the consumer.
+
+    An embedded node of an event loop also refuses the calls of other loops and threads. Make such a call with
+    `asyncio.run_coroutine_threadsafe`.
     """
 
 

@@ -38,6 +38,25 @@ class Thread(threading.Thread):
         return self.result
 
 
+def test_a_node_on_an_event_loop_refuses_calls_of_other_loops() -> None:
+    """Two threads inside the engine would break it: the end of a round would be refused, and its callers would wait."""
+
+    async def scenario() -> tuple[Any, Any, list[str]]:
+        async with kcore.open_async() as node:
+            foreign = await asyncio.to_thread(lambda: Thread(lambda: asyncio.run(node.topics.create("u"))).end())
+            loop = asyncio.get_running_loop()
+            passed = await asyncio.to_thread(
+                lambda: asyncio.run_coroutine_threadsafe(node.topics.create("t"), loop).result(LIMIT_S)
+            )
+            return foreign, passed, [topic.name for topic in await node.topics.list()]
+
+    foreign, passed, names = asyncio.run(scenario())
+    assert isinstance(foreign, ConcurrentCallError)
+    assert "belongs to another event loop" in str(foreign)
+    assert passed is not None
+    assert names == ["t"]
+
+
 def test_a_second_poll_of_a_consumer_is_refused(node: kcore.Node, name: str) -> None:
     """The second poll would count the records of the first one as processed, and commit them."""
     node.topics.create(name, 1)
