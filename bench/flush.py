@@ -106,6 +106,8 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=200.0, help="flushes per second of the second row")
     parser.add_argument("--commits", action="store_true", help="measure commits of an embedded node, too")
     options = parser.parse_args()
+    if not os.path.isdir(options.folder):
+        parser.error(f"there is no folder {options.folder}; create it on the device that you want to measure")
     for name, rate in (("back to back", 0.0), (f"at {options.rate:.0f}/s", options.rate)):
         times = measure_flush(options.folder, options.seconds, rate)
         print(
