@@ -56,7 +56,7 @@ def wanted_partitions(group: Group) -> int:
 
 
 @pytest.mark.parametrize(("kind", "name"), EXCLUSIVE)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(group=groups())
 def test_every_partition_goes_once_and_only_to_subscribers(kind: str, name: str, group: Group) -> None:
     """All members are present; each partition is either assigned to a subscriber or withheld."""
@@ -69,7 +69,7 @@ def test_every_partition_goes_once_and_only_to_subscribers(kind: str, name: str,
 
 
 @pytest.mark.parametrize(("kind", "name"), [*EXCLUSIVE, ("share", "simple")])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(group=groups(), data=st.data())
 def test_the_order_of_the_members_does_not_matter(kind: str, name: str, group: Group, data: st.DataObject) -> None:
     members, topics = group
@@ -78,7 +78,7 @@ def test_the_order_of_the_members_does_not_matter(kind: str, name: str, group: G
 
 
 @pytest.mark.parametrize("name", ["roundrobin", "sticky", "uniform", "kcore.balanced"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(group=groups(equal=True))
 def test_equal_subscriptions_differ_by_one_at_most(name: str, group: Group) -> None:
     kind = "consumer" if name == "uniform" else "classic"
@@ -87,14 +87,14 @@ def test_equal_subscriptions_differ_by_one_at_most(name: str, group: Group) -> N
 
 
 @pytest.mark.parametrize("kind", ["classic", "consumer"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(group=groups())
 def test_range_is_even_within_each_topic(kind: str, group: Group) -> None:
     assert measure(assign(kind, "range", group), members=group[0]).topic_spread <= 1
 
 
 @pytest.mark.parametrize("name", ["sticky", "uniform", "kcore.balanced"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(group=groups(equal=True, racks=False))
 def test_equal_subscriptions_keep_as_much_as_balance_allows(name: str, group: Group) -> None:
     """Each member keeps what it owns up to the lower quota, and as many members as possible keep one more (KAFKA-9987,
@@ -109,7 +109,7 @@ def test_equal_subscriptions_keep_as_much_as_balance_allows(name: str, group: Gr
 
 
 @pytest.mark.parametrize("name", ["sticky", "cooperative-sticky", "uniform", "kcore.balanced"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(group=groups(racks=False))
 def test_a_second_run_moves_nothing(name: str, group: Group) -> None:
     """f(f(x)) = f(x) without racks, for equal and unequal subscriptions."""
@@ -124,7 +124,7 @@ def test_a_second_run_moves_nothing(name: str, group: Group) -> None:
     assert again == first
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(group=groups(equal=True, racks=False))
 def test_cooperative_rounds_reach_the_sticky_target_in_two(group: Group) -> None:
     """The second round assigns the partitions withheld in the first; no round assigns a partition that another
@@ -149,7 +149,7 @@ def test_cooperative_rounds_reach_the_sticky_target_in_two(group: Group) -> None
         assert second == first
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(group=groups(owned=False))
 def test_unequal_sticky_cannot_be_improved_by_one_move(group: Group) -> None:
     """If a member owns two partitions more than another one, none of them may go to the other (Kafka's oracle for
@@ -163,7 +163,7 @@ def test_unequal_sticky_cannot_be_improved_by_one_move(group: Group) -> None:
                 assert not set(assignment[rich.member_id]) & set(poor.topics)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(group=groups(equal=True))
 def test_share_partitions_have_readers_and_members_have_their_share(group: Group) -> None:
     """Every partition has between one and ceil(members / partitions) readers (KIP-932)."""
@@ -178,7 +178,7 @@ def test_share_partitions_have_readers_and_members_have_their_share(group: Group
     assert sum(measure(assignment).counts) >= partitions
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(group=groups(equal=True, racks=False), data=st.data())
 def test_changed_members_are_those_whose_partitions_differ(group: Group, data: st.DataObject) -> None:
     """KIP-848 writes a record for these members, also when topics or members come and go."""
@@ -192,7 +192,7 @@ def test_changed_members_are_those_whose_partitions_differ(group: Group, data: s
     assert after.changes(before) == [(member_id, after[member_id]) for member_id in differ]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(group=groups())
 def test_an_assignment_round_trips_through_dicts(group: Group) -> None:
     assignment = assign("consumer", "uniform", group)

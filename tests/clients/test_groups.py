@@ -15,13 +15,13 @@ from tests.clients.waiting import eventually
 LIBRARIES = ["confluent-kafka", "kafka-python", "aiokafka"]
 STRATEGIES = [
     ("confluent-kafka", "range"),
-    ("confluent-kafka", "roundrobin"),
+    pytest.param("confluent-kafka", "roundrobin", marks=pytest.mark.long),
     ("confluent-kafka", "cooperative-sticky"),
     ("kafka-python", "range"),
-    ("kafka-python", "roundrobin"),
+    pytest.param("kafka-python", "roundrobin", marks=pytest.mark.long),
     ("kafka-python", "cooperative-sticky"),
     ("aiokafka", "range"),
-    ("aiokafka", "roundrobin"),
+    pytest.param("aiokafka", "roundrobin", marks=pytest.mark.long),
     ("aiokafka", "sticky"),
 ]
 SHORT_SESSION_MS = 1_500

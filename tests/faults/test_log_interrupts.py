@@ -33,17 +33,30 @@ UNDISTURBED = 2
 """A fault number is after the last call of a commit when so many in a row hit nothing."""
 
 
-@pytest.fixture(params=["memory", "lmdb", "lmdb, moved beside"])
-def subject(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Subject:
+MEMORY, LMDB, MOVED_BESIDE = "memory", "lmdb", "lmdb, moved beside"
+
+
+@pytest.fixture
+def subject(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Subject:
     # A journal of three rounds: every case moves it now and then, and writes after it in between.
     monkeypatch.setattr(journal, "MAX_ROUNDS", 3)
-    folder = None if request.param == "memory" else tmp_path / "data"
-    return Subject(folder, reopen_every=5, beside="beside" in request.param)
+    folder = None if store == MEMORY else tmp_path / "data"
+    return Subject(folder, reopen_every=5, beside=store == MOVED_BESIDE)
 
 
 @pytest.mark.parametrize("commit", [in_place, in_background])
 @pytest.mark.parametrize("change", [small, large, everything])
-@pytest.mark.parametrize("where", [at_call, at_line])
+@pytest.mark.parametrize(
+    ("store", "where"),
+    [
+        (MEMORY, at_call),
+        (LMDB, at_call),
+        (LMDB, at_line),
+        (MOVED_BESIDE, at_call),
+        pytest.param(MEMORY, at_line, marks=pytest.mark.long),
+        pytest.param(MOVED_BESIDE, at_line, marks=pytest.mark.long),
+    ],
+)
 def test_an_exception_anywhere_in_a_commit_loses_no_acknowledged_write(
     subject: Subject,
     where: Callable[..., object],
@@ -67,6 +80,7 @@ def test_an_exception_anywhere_in_a_commit_loses_no_acknowledged_write(
 
 @pytest.mark.parametrize("commit", [in_place, in_background])
 @pytest.mark.parametrize("change", [small, everything])
+@pytest.mark.parametrize("store", [MEMORY, LMDB, MOVED_BESIDE])
 def test_a_second_exception_while_the_first_one_is_handled_loses_nothing(
     subject: Subject, change: Change, commit: Callable[[LogEngine], None]
 ) -> None:

@@ -1,6 +1,6 @@
 """Compiled code survives every failed allocation: the call raises MemoryError, and the next call works.
 
-Each sweep runs in a child process, because a use of freed memory ends the process.
+The sweeps of a module run in a child process, because a use of freed memory ends the process.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -32,18 +33,17 @@ STRICT_MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": "8192",
 }
 MODULES = (assignor_cases, client_cases, codec_cases, column_cases, record_cases, request_cases, soft_state_cases)
-CASES = [
-    (module.__name__, name)
-    for module in MODULES
-    for name, case in inspect.getmembers(module, inspect.isfunction)
-    if not name.startswith("_") and inspect.signature(case).return_annotation in (Attempt, "Attempt")
-]
 
 
-@pytest.mark.parametrize(("module", "case"), CASES, ids=[f"{m.rpartition('.')[2]}-{case}" for m, case in CASES])
-def test_each_failed_allocation_is_survived(module: str, case: str) -> None:
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.rpartition(".")[2])
+def test_each_failed_allocation_is_survived(module: ModuleType) -> None:
+    cases = [
+        name
+        for name, case in inspect.getmembers(module, inspect.isfunction)
+        if not name.startswith("_") and inspect.signature(case).return_annotation in (Attempt, "Attempt")
+    ]
     run = subprocess.run(
-        [sys.executable, "-m", "tests.kcore_ext.allocation.sweep", module, case],
+        [sys.executable, "-m", "tests.kcore_ext.allocation.sweep", module.__name__, *cases],
         cwd=ROOT,
         env=STRICT_MEMORY | os.environ,  # a build with sanitizers has its own allocator
         capture_output=True,
@@ -52,4 +52,6 @@ def test_each_failed_allocation_is_survived(module: str, case: str) -> None:
         check=False,
     )
     assert run.returncode == 0, f"exit status {run.returncode}\n{run.stdout}{run.stderr}"
-    assert int(run.stdout) > 0, "no allocation failed: the sweep tests nothing"
+    failed = dict(line.split(": ") for line in run.stdout.splitlines())
+    assert sorted(failed) == sorted(cases)
+    assert "0" not in failed.values(), f"no allocation failed, so a sweep tests nothing: {failed}"

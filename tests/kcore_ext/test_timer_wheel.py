@@ -154,15 +154,15 @@ TestWheelAgainstSortedList.settings = settings(max_examples=150, stateful_step_c
 
 
 @pytest.mark.parametrize("start_ms", [0, 1, 63, 64, 4095, 2**18 - 1, 2**24, 1_790_000_000_000])
-@pytest.mark.parametrize("span_ms", BOUNDARIES)
-def test_a_timer_fires_at_its_deadline_and_not_one_ms_before(start_ms: int, span_ms: int) -> None:
-    if start_ms + span_ms > MAX_INT64:
-        return
-    wheel = TimerWheel(start_ms)
-    wheel.add(start_ms + span_ms, "x")
-    assert payloads(wheel.advance(start_ms + span_ms - 1)) == ([] if span_ms else ["x"])
-    assert payloads(wheel.advance(start_ms + span_ms)) == (["x"] if span_ms else [])
-    assert wheel.next_deadline_ms() == -1
+def test_a_timer_fires_at_its_deadline_and_not_one_ms_before(start_ms: int) -> None:
+    for span_ms in BOUNDARIES:
+        if start_ms + span_ms > MAX_INT64:
+            continue
+        wheel = TimerWheel(start_ms)
+        wheel.add(start_ms + span_ms, "x")
+        assert payloads(wheel.advance(start_ms + span_ms - 1)) == ([] if span_ms else ["x"])
+        assert payloads(wheel.advance(start_ms + span_ms)) == (["x"] if span_ms else [])
+        assert wheel.next_deadline_ms() == -1
 
 
 def test_one_jump_over_every_level_delivers_all_in_order() -> None:

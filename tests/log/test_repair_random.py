@@ -56,7 +56,9 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Original:
     return Original(files, batches, values, commits)
 
 
-@pytest.mark.parametrize("child", range(CHILDREN))
+@pytest.mark.parametrize(
+    "child", [*range(3), *(pytest.param(child, marks=pytest.mark.long) for child in range(3, CHILDREN))]
+)
 def test_any_damage_gives_an_error_or_correct_data(original: Original, tmp_path: Path, child: int) -> None:
     seeds = range(child * SEEDS_PER_CHILD, (child + 1) * SEEDS_PER_CHILD)
     command = [sys.executable, "-m", "tests.log.damaged_folders", original.files, tmp_path, json.dumps(SETTINGS)]

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import kcore
+from kcore.cli import main
 from kcore.client import Connection
 from kcore.cluster.urls import open_store
 from kcore.log import LmdbLogEngine, verify_folder
@@ -155,10 +156,9 @@ def test_a_taken_port_ends_all_processes(tmp_path: Path) -> None:
         (["--processes", "2", "--data", "d", "--cluster", "memory://x"], "exclude each other"),
     ],
 )
-def test_unusable_arguments_are_refused(arguments: list[str], message: str) -> None:
-    done = serve(*arguments)
-    assert done.returncode == 1
-    assert message in done.stderr
+def test_unusable_arguments_are_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", *arguments]) == 1
+    assert message in capsys.readouterr().err
 
 
 def test_a_process_killed_before_it_served_starts_again(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def _versions(cls: type[Message]) -> range:
 def test_encoded_messages_equal_kwires_and_round_trip(cls: type[Message]) -> None:
     """In every version, kcore's bytes equal kwire's, both decode the values, and trailing bytes are left alone."""
 
-    @examples(12, 300)
+    @examples(6, 300)
     @given(struct_strategy(cls))
     def check(anything: Message) -> None:
         for version in _versions(cls):
@@ -40,24 +40,23 @@ def test_encoded_messages_equal_kwires_and_round_trip(cls: type[Message]) -> Non
     check()
 
 
-KIO_PAIRS = [
-    cls
-    for cls in all_messages()
-    if cls.__name__.endswith(("Request", "Response")) and oracles.kio_class(cls, cls.MAX_VERSION)
+KIO_MESSAGES = [
+    cls for cls in all_messages() if cls.__name__.endswith(("Request", "Response")) and cls.__name__ != "RequestHeader"
 ]
+"""kio has all of them; no class is loaded before its test, because that takes a second for all."""
 
 
-@pytest.mark.parametrize("cls", KIO_PAIRS, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", KIO_MESSAGES, ids=lambda cls: cls.__name__)
 def test_kio_reads_and_writes_the_same_bytes(cls: type[Message]) -> None:
     """In every version that kio has, it decodes kcore's values under kcore's names and writes kcore's bytes."""
+    found = {version: oracles.kio_class(cls, version) for version in _versions(cls)}
+    classes = {version: theirs for version, theirs in found.items() if theirs is not None}
+    assert cls.MAX_VERSION in classes
 
-    @examples(8, 200)
+    @examples(4, 200)
     @given(struct_strategy(cls, True))
     def check(anything: Message) -> None:
-        for version in _versions(cls):
-            theirs = oracles.kio_class(cls, version)
-            if theirs is None:
-                continue
+        for version, theirs in classes.items():
             message = at_version(anything, version)
             data = message.encode(version)
             entity = oracles.kio_read(theirs, data)
@@ -65,14 +64,6 @@ def test_kio_reads_and_writes_the_same_bytes(cls: type[Message]) -> None:
             assert oracles.kio_write(entity) == data
 
     check()
-
-
-def test_kio_covers_nearly_all_requests_and_responses() -> None:
-    """The oracle lacks only the known APIs."""
-    requested = {cls.__name__ for cls in KIO_PAIRS}
-    everything = {c.__name__ for c in all_messages() if c.__name__.endswith(("Request", "Response"))}
-    assert len(requested) >= 130
-    assert everything - requested <= {"RequestHeader"}
 
 
 WITH_SECRETS = {SaslAuthenticateRequest, AlterUserScramCredentialsRequest, UserScramCredentialRecord}

@@ -545,7 +545,7 @@ def test_fixtures_work_together_nested_in_parallel_and_after_failures(pytester: 
         def test_misspelt(kcore_node): ...
         """
     )
-    result = pytester.runpytest_subprocess("-p", "no:randomly", "-n", "4", "-p", "kcore.testing.plugin")
+    result = pytester.runpytest_subprocess("-p", "no:randomly", "-n", "2", "-p", "kcore.testing.plugin")
     result.assert_outcomes(passed=8, failed=2, errors=2)
     result.stdout.fnmatch_lines_random(
         [

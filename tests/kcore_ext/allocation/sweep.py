@@ -1,8 +1,8 @@
-"""Runs one named case in this process and makes each of its allocations fail in turn.
+"""Runs named cases in this process and makes each of their allocations fail in turn.
 
 The process is a child of the tests, so that a crash is a failed test and does not end the whole run:
 
-    python -m tests.kcore_ext.allocation.sweep MODULE CASE
+    python -m tests.kcore_ext.allocation.sweep MODULE CASE...
 
 A case is a function without arguments that returns an `Attempt`. The sweep calls it again for every allocation, so an
 attempt always starts from a fresh state.
@@ -74,19 +74,22 @@ def sweep(case: Callable[[], Attempt]) -> int:
 
 
 def main(arguments: list[str]) -> None:
-    """Sweeps the case that the command line names and prints the number of failed attempts."""
+    """Sweeps the cases that the command line names and prints the number of failed attempts of each."""
     faulthandler.enable()
-    module, name = arguments
-    case = getattr(importlib.import_module(module), name)
-    # Otherwise, imports and caches that the first call fills would count as allocations of the action.
-    attempt = case()
-    attempt.action()
-    attempt.check(True)
-    gc.disable()  # collections would make the count of allocations depend on earlier attempts
-    failed = sweep(case)
-    gc.enable()
-    gc.collect()
-    sys.stdout.write(f"{failed}\n")
+    module, *names = arguments
+    for name in names:
+        sys.stdout.write(f"{name}: ")
+        sys.stdout.flush()  # a case that ends the process is the last one in the output
+        case = getattr(importlib.import_module(module), name)
+        # Otherwise, imports and caches that the first call fills would count as allocations of the action.
+        attempt = case()
+        attempt.action()
+        attempt.check(True)
+        gc.disable()  # collections would make the count of allocations depend on earlier attempts
+        failed = sweep(case)
+        gc.enable()
+        gc.collect()
+        sys.stdout.write(f"{failed}\n")
 
 
 if __name__ == "__main__":
