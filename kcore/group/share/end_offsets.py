@@ -31,7 +31,7 @@ class _Ends:
     """The API of a `Pending` whose response is `EndOffsets`."""
 
     def error(self, context: object, request: object, code: ErrorCode, message: str | None = None) -> EndOffsets:
-        """Returns no offsets, whatever the error."""
+        """Returns no offsets for any error."""
         return {}
 
 

@@ -98,7 +98,7 @@ def shares(parts: Iterable[Part], count: int) -> list[list[Part]]:
 
 
 class LocalLogs(EventLogs):
-    """Logs that the tasks read themselves: a local export, data folder or segment files, or a cluster's store."""
+    """The logs that the tasks read themselves: a local export, data folder or segment files, or a cluster's store."""
 
     def __init__(self, spark: SparkSession, path: str | Path) -> None:
         self._spark = spark
