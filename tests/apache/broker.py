@@ -48,7 +48,7 @@ auto.create.topics.enable=false
 
 
 def libraries() -> Path:
-    """Returns the folder of the broker's libraries; has Maven fetch them at the first call."""
+    """Returns the folder of the broker's libraries. The first call downloads them with Maven."""
     target = CACHE / "libs"
     if target.exists():
         return target

@@ -100,7 +100,7 @@ def round_input(case: Mapping[str, Any], part: Mapping[str, Any]) -> tuple[list[
 
 
 def run_round(case: Mapping[str, Any], part: Mapping[str, Any]) -> tuple[Plain, list[Member], Topics, GroupAssignment]:
-    """Runs one recorded round; the first value is by topic name."""
+    """Runs one recorded round. The first returned value has topic names as keys."""
     members, topics = round_input(case, part)
     group_type, name = GROUP_TYPES[case["assignor"]]
     assignment = get(name, group_type).assign(members, topics)  # type: ignore[arg-type]

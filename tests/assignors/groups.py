@@ -46,7 +46,7 @@ def groups(
 
 
 def settled(members: list[Member], known: Topics) -> list[Member]:
-    """Returns the same members with claims that cannot conflict: a subscriber claims every partition, once."""
+    """Returns the members with claims that cannot conflict: for each partition, exactly one subscriber claims it."""
     taken: set[tuple[str, int]] = set()
     result = []
     for member in sorted(members, key=lambda m: m.member_id):

@@ -156,8 +156,9 @@ def test_values_are_immutable_and_compare_by_value() -> None:
 
 
 def test_members_that_keep_their_partitions_keep_their_row() -> None:
-    """An unchanged row is the same object in both results, whether it is read alone or with all rows. Other rows are
-    new."""
+    """Both results have one object for an unchanged row, whether it is read alone or with all rows. Changed rows are
+    new objects.
+    """
     uniform = get("uniform", "consumer")
     topics = Topics({"t": 4, "u": 2})
     members = [Member(m, ["t", "u"]) for m in "abc"]

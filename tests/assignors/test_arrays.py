@@ -144,7 +144,7 @@ def tasks_of(assignment: GroupAssignment) -> dict[str, set[tuple[str, int]]]:
 def test_streams_arrays_give_the_results_of_value_objects(
     processes: list[int], parts: dict[str, Subtopology], joined: list[int], replicas: int
 ) -> None:
-    """Runs from scratch, and after members joined and the first one left."""
+    """Compares first assignments, and assignments after members have joined and the first member has left."""
     assignor = StickyTaskAssignor()
     members = [StreamsMember(f"m{i}", f"p{process}") for i, process in enumerate(processes)]
     got = assignor.assign(members, parts, num_standby_replicas=replicas)

@@ -65,7 +65,9 @@ def test_json_contains_all_fields_of_a_record(kcore: Terminal) -> None:
 
 
 def test_a_group_resumes_at_its_committed_offsets(kcore: Terminal) -> None:
-    """Each printed record is committed; the member leaves, so the next one need not wait for its session."""
+    """Each printed record is committed. The member leaves, so that the next member need not wait for the end of its
+    session.
+    """
     first = kcore("consume", "--topic", "t", "--group", "g", "--max", "2").lines
     second = kcore("consume", "--topic", "t", "--group", "g").lines
     assert sorted(first + second) == ["a", "b", "c", "d"]

@@ -108,7 +108,7 @@ def test_verify_reports_damage(run: Run, place: Place, tmp_path: Path) -> None:
 
 
 def test_damage_is_reported_and_the_rest_is_exported(run: Run, tmp_path: Path) -> None:
-    """A folder with a half-written batch gives status 1, a line for each loss, and a whole export of the rest."""
+    """A folder with a half-written batch gives status 1, a line for each loss, and an export of all other batches."""
     from tests.spark.test_batches import batch_of
 
     folder = tmp_path / "logs" / "orders-0"
@@ -127,7 +127,7 @@ def test_damage_is_reported_and_the_rest_is_exported(run: Run, tmp_path: Path) -
 
 
 def test_a_server_is_followed_until_the_export_is_stopped(tmp_path: Path) -> None:
-    """The server is killed and restarted meanwhile: every row is exported once, in whole files."""
+    """The server is killed and restarted during the export. Every row is exported once, in whole files."""
     command = [
         sys.executable,
         "-m",

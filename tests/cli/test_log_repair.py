@@ -573,7 +573,9 @@ def test_a_crash_leaves_the_old_state_or_the_repaired_one(run: Run, folder: Path
 def test_a_failed_repair_leaves_a_copy_only_if_it_replaced_the_file(
     run: Run, folder: Path, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A partial copy would look like that of a finished repair; after the rename, the copy is all that is left."""
+    """A partial copy could be taken for the copy of a finished repair. After the rename, only the copy has the damaged
+    file.
+    """
     number = change(folder, "lines", append_ten)
     raw(folder, number, 6, None)
     before = (folder / "data.mdb").read_bytes()

@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_no_batch_of_another_folder_s_journal_is_recovered(run: Run, folder: Path) -> None:
-    """Its batches would continue a partition of this folder that has the same number."""
+    """The batches of a foreign journal would continue a partition of this folder that has the same number."""
     data = b"".join(entry(turn, encoded([one]), FOREIGN) for turn, one in enumerate(appended(folder, 2)))
     edit(folder, META_DB, (JOURNAL_KEY, IDENTITY + U32.pack(0) + BEFORE))
     (folder / "journal").write_bytes(data.ljust(JOURNAL_BYTES, b"\0"))

@@ -21,7 +21,7 @@ PAGE = 4096
 
 
 def make_unreadable(file: Path, page: int, patched: pytest.MonkeyPatch) -> None:
-    """Has every read of a page of the file fail; a longer read ends before the page, as that of a kernel does."""
+    """Makes every read of a page of the file fail. As in a kernel, a longer read ends before the page."""
     inode = file.stat().st_ino
     read = os.pread
 

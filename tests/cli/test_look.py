@@ -39,7 +39,7 @@ def test_groups_are_listed_by_state(run: Run, place: Place) -> None:
 
 
 def test_an_unknown_state_is_invalid_usage(run: Run, place: Place) -> None:
-    """Case does not matter, as in Kafka; the error for an unknown name lists the valid ones."""
+    """Case does not matter, as in Kafka. The error for an unknown name lists the valid names."""
     rows = run("groups", "list", *place.arguments, "--state", "empty", "--format", "json").rows
     assert [row["group"] for row in rows] == ["simple"]
     ran = run("groups", "list", *place.arguments, "--state", "Foo")

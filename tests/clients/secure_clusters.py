@@ -60,7 +60,7 @@ class SecureCluster:
         self._admins: dict[int, AdminClient] = {}
 
     def others(self, node_id: int) -> list[int]:
-        """Returns the other nodes, beginning with the next one."""
+        """Returns the other nodes, beginning with the node after this one."""
         return [(node_id + step - 1) % len(NODES) + 1 for step in range(1, len(NODES))]
 
     def controller(self) -> int:

@@ -181,7 +181,7 @@ def test_three_libraries_share_a_group(
     new_topic: Callable[..., str],
     start_member: Callable[..., Member],
 ) -> None:
-    """Each library's leader computes assignments that the others can read; members of any library replace each
+    """Each library's leader computes assignments that the other libraries can read. Members of any library replace each
     other.
     """
     topic = new_topic(6)

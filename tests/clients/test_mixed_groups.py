@@ -78,7 +78,7 @@ def mixed(mixed_server: ServerProcess, name: str, start_member: Callable[..., Me
 def test_members_of_several_libraries_share_a_group(
     mixed: Mixed, strategy: str, libraries: list[str], first: int
 ) -> None:
-    """Each library is the leader of a classic group once: the others leave from the oldest to the newest."""
+    """Each library is the leader of a classic group once, because members leave from the oldest to the newest."""
     members: list[Member] = []
     for library in [*libraries[first:], *libraries[:first]]:
         members.append(mixed.start(library, strategy))

@@ -95,8 +95,8 @@ def described(server: ServerProcess, group: str) -> Any:
 def test_three_consumers_join_leave_and_are_killed(
     library: str, strategy: str, new_server: ServerProcess, name: str, topic: str, start: Callable[..., Member]
 ) -> None:
-    """Each partition has one owner after every change, the others keep theirs, no committed record is delivered
-    again.
+    """After every change each partition has one owner, the remaining members keep their partitions, and no committed
+    record is delivered again.
     """
     parts = parts_of(topic, PARTITIONS)
     first = start(strategy, library)

@@ -303,7 +303,7 @@ def test_kafka_python_produces_and_commits(cluster: SecureCluster, node: int, na
 
 
 def test_permissions_changed_at_one_node_hold_at_all(cluster: SecureCluster, node: int, name: str) -> None:
-    """Each node refuses what no ACL allows, and the next controller has the same ACLs."""
+    """Each node refuses operations without an ACL, and the next controller has the same ACLs."""
     user = (f"user-{name}", "secret-of-the-user")
     topic = prepared(cluster, node, name, user)
     for each in cluster.others(node):

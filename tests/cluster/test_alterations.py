@@ -95,7 +95,7 @@ def test_a_dry_run_changes_nothing(world: ClusterWorld) -> None:
 
 
 class Keys:
-    """The keys of listeners, of which those of one file cannot be loaded."""
+    """The keys of listeners; the keys in one file cannot be loaded."""
 
     def fault(self, changed: Mapping[str, str | None]) -> str | None:
         return "the file is damaged" if "damaged.pem" in changed.values() else None

@@ -308,7 +308,7 @@ def test_without_a_controller_changes_are_refused_with_a_retriable_error(
 
 
 def test_a_client_of_another_node_sees_no_error_when_the_controller_dies(world: ClusterWorld) -> None:
-    """The next controller decides after the controller's lease, which is shorter than that of a node."""
+    """The next controller decides after the end of the controller's lease, which is shorter than that of a node."""
     killed_ms = world.clock.monotonic_ms()
     dead = world.controller
     dead.kill()
@@ -325,7 +325,7 @@ def test_a_client_of_another_node_sees_no_error_when_the_controller_dies(world: 
 
 
 def test_a_controller_that_was_paused_decides_nothing_after_its_lease(world: ClusterWorld) -> None:
-    """Its metadata are old, although its lease as a node is still valid."""
+    """The metadata of such a controller are old, although its lease as a node is still valid."""
     make_topic(world.nodes[2], "t")
     world.advance(500)
     zombie = world.controller

@@ -144,7 +144,7 @@ class Attack:
         self.world.network.lose = lambda call: self.random.random() < share
 
     def hand_over(self) -> None:
-        """Lets a node hand everything over and stop, if it succeeds in time."""
+        """Lets a node hand over all its partitions and stop, if the handover ends in time."""
         node = self.random.choice(self.world.up)
         if node.engine is None or node.paused or len(self.world.up) < 2:
             return

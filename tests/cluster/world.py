@@ -90,7 +90,7 @@ class Network:
         self._calls.append(call)
 
     def carry(self) -> None:
-        """Delivers everything that was sent before."""
+        """Delivers all requests and responses that were sent before."""
         calls, self._calls = self._calls, []
         for call in calls:
             self._carry(call)
@@ -193,7 +193,7 @@ class Node:
     def send(
         self, request: Any, version: int | None = None, principal: str = "User:ANONYMOUS", wait_ms: int = 20 * STEP_MS
     ) -> Any:
-        """Returns the response, or the Pending of a request that is still parked after some ms."""
+        """Returns the response, or the `Pending` of a request that is still parked after some milliseconds."""
         assert self.engine is not None
         served = self.engine.newest_version(request) if version is None else version
         context = RequestContext(served, "test", principal=principal, node_secret=secret_of(self.node_id))

@@ -54,8 +54,9 @@ def cluster_id(setting: str) -> None:
 
 
 def offsets_retention(setting: str) -> None:
-    """Offsets of a group without members are removed at the first check after their time; by default after seven days,
-    checked every ten minutes."""
+    """Offsets of a group without members are removed at the first check after their retention: by default after seven
+    days, with a check every ten minutes.
+    """
     chosen = {"offsets.retention.minutes": 1, "offsets.retention.check.interval.ms": 1_000}
     assert setting in chosen
     with opened(**chosen) as node:
@@ -68,8 +69,9 @@ def offsets_retention(setting: str) -> None:
 
 
 def producer_expiration(setting: str) -> None:
-    """An idle producer is forgotten at the first check after its time; by default after a day, checked every ten
-    minutes."""
+    """An idle producer is removed at the first check after its expiration: by default after a day, with a check every
+    ten minutes.
+    """
     chosen = {"producer.id.expiration.ms": 5_000, "producer.id.expiration.check.interval.ms": 1_000}
     assert setting in chosen
     with opened(**chosen) as node:
@@ -84,7 +86,7 @@ def producer_expiration(setting: str) -> None:
 
 
 def initial_delay(setting: str) -> None:
-    """The first member of a group waits for others; by default for three seconds."""
+    """The first member of a group waits for further members, by default for three seconds."""
     with opened(**{setting: 500}) as node:
         first = node.start(join_request())
         assert not isinstance(first, Pending)
@@ -154,7 +156,9 @@ def controllers(setting: str) -> None:
 
 
 def described_without_warning(setting: str) -> None:
-    """One node needs no such name, so no warning names it as a setting without effect; DescribeConfigs shows it."""
+    """A single node needs no such name. Nevertheless no warning names the setting as one without effect, and
+    DescribeConfigs shows it.
+    """
     config = Config.of({setting: "INTERNAL"})
     assert (config.get(setting), config.without_effect()) == ("INTERNAL", [])
 

@@ -29,7 +29,9 @@ def result(code: int) -> OffsetCommitResponse:
 
 
 def test_the_error_of_an_automatic_commit_is_logged_once_until_it_changes(caplog: pytest.LogCaptureFixture) -> None:
-    """No call of the user's code gets the error. Unlogged, it would first show when the next owner repeats the work."""
+    """No call of the user's code gets the error. Without the log line, users would notice it only when the next owner
+    repeats the work.
+    """
     driver = joined(consumer(lambda: {T[0]: 5}, auto_commit_ms=COMMIT_MS), 0)
     lines = []
     for code in (

@@ -124,8 +124,7 @@ def test_commits_reach_the_group_and_are_fenced(world: World, kind: dict[str, An
 
 
 def test_a_commit_that_waited_is_not_sent_with_a_later_epoch(world: World, kind: dict[str, Any]) -> None:
-    """The commit waited for the coordinator. Meanwhile another member owned the partition and committed a later
-    offset."""
+    """While the commit waited for the coordinator, another member owned the partition and committed a later offset."""
     one = world.member("one", "t", **kind)
     world.until(lambda: len(one.owned) == 4)
     world.cut.add("one")
@@ -345,7 +344,7 @@ def test_a_close_does_not_wait_for_a_listener_that_does_not_end(world: World, ki
 
 @pytest.mark.parametrize("lost", [False, True], ids=["late", "lost"])
 def test_a_member_that_closes_during_its_join_leaves_the_group(world: World, kind: dict[str, Any], lost: bool) -> None:
-    """Otherwise it would keep partitions until the end of its session."""
+    """Otherwise the member would keep its partitions until the end of its session."""
     one = world.member("one", "t", **kind)
     join = (ConsumerGroupHeartbeatRequest, JoinGroupRequest)
     while not any(isinstance(outgoing.request, join) for _, outgoing, _ in world.responses):

@@ -236,14 +236,14 @@ class World:
             self.deliver()
 
     def run(self, ms: int, step_ms: int = 50) -> None:
-        """Runs everything for some virtual time."""
+        """Runs the engine and all members for some virtual time."""
         for _ in range(0, ms, step_ms):
             self.turn()
             self.engine.advance(step_ms)
         self.turn()
 
     def until(self, condition: Callable[[], Any], limit_ms: int = 120_000) -> None:
-        """Runs everything until a condition holds."""
+        """Runs the engine and all members until a condition holds."""
         for _ in range(0, limit_ms, 50):
             if condition():
                 return

@@ -66,7 +66,7 @@ class Books:
             ]
 
     def deliver(self, client_id: str, place: Place, count: int) -> None:
-        """Books one delivery."""
+        """Records one delivery."""
         if place in self.done:
             self.faults.append(f"{place} was delivered to {client_id} again after it was done, with count {count}")
         before = self.counts.get(place, 0)

@@ -129,7 +129,7 @@ class ShareMember(Worker):
                 self.ledger.produced[partition] = max(self.ledger.produced[partition], end)
 
     def fetch(self, connection: Connection, wait_ms: int, *, release: bool = True) -> int:
-        """Sends one fetch with the acknowledgements of the last one; returns the number of acquired records."""
+        """Sends one fetch with the acknowledgements of the last fetch; returns the number of acquired records."""
         ledger = self.ledger
         kinds = [ACCEPT, ACCEPT, ACCEPT, REJECT, *([RELEASE] if release else [])]
         chosen = [place for place in self.held if self.rng.random() < 0.8 or not release]

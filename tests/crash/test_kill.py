@@ -35,7 +35,7 @@ def crew(rng: random.Random) -> list[Worker]:
 
 
 def start(server: ServerProcess, workers: list[Worker], responses: int) -> None:
-    """Starts the load; waits for one response to each worker, then for a number of further ones in total."""
+    """Starts the load. Waits for one response to each worker, then for a total number of further responses."""
     before = [worker.done for worker in workers]
     for worker in workers:
         worker.start(server.bootstrap)

@@ -36,6 +36,6 @@ def test_killed_processes_lose_no_acknowledged_write(tmp_path: Path) -> None:
 @pytest.mark.crash
 @pytest.mark.timeout(600)
 def test_a_planted_defect_is_found_by_kills(tmp_path: Path) -> None:
-    """The first kill that strikes an acknowledged last entry ends it; on a slow machine, many kills strike earlier."""
+    """The first kill after an acknowledged last entry ends the test. On a slow machine, many kills come earlier."""
     with MUTANTS["last-entry-lost"].planted(), pytest.raises(ViolationError, match=r"(was|were) acknowledged"):
         kills(400, 3, tmp_path)

@@ -131,7 +131,9 @@ def test_the_order_of_records_counts_only_within_a_share_partition() -> None:
 
 @pytest.mark.parametrize(("second", "expected"), [("two", "equal"), ("other", "different")])
 def test_a_seed_has_a_result(sides: list[Side], second: str, expected: str) -> None:
-    """A program is equal, or different if one server refuses what the other one accepts."""
+    """Without a difference, the result of a program is equal. It is different if one server refuses a request that the
+    other accepts.
+    """
     servers = {side.name: side.bootstrap for side in sides if side.name in ("one", second)}
     options = argparse.Namespace(texts=False, trace=False, attempts=1, logs=False)
     results = [run_seed(servers, AREAS["groups"], seed, options) for seed in SEEDS]

@@ -202,7 +202,7 @@ async def test_a_new_topic_is_durable_before_any_client_sees_it() -> None:
 
 
 async def test_rounds_of_the_transaction_coordinator_are_written_on_the_thread() -> None:
-    """Written inline, they would delay every heartbeat beside transactions."""
+    """If these rounds were written inline, transactions would delay every heartbeat."""
     node = Node()
     await node.begin()
     begin = InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000)

@@ -193,7 +193,7 @@ async def test_an_end_of_round_that_raises_does_not_stop_the_loop(caplog: pytest
 
 @pytest.mark.parametrize("begins_round", [False, True])
 async def test_a_response_that_a_write_completes_needs_no_further_turn(begins_round: bool) -> None:
-    """The end of the round sends it. Only a request that arrives meanwhile begins another round."""
+    """The end of the round sends the response. Only a request that arrives during the write begins another round."""
     engine, _ = faulty_engine(ManualClock())
     driver = AsyncDriver(engine, asyncio.get_running_loop())
     await Looped(driver).send(create("t"))
@@ -290,7 +290,7 @@ async def test_alarms_and_slices_after_a_close_do_nothing() -> None:
 
 
 def test_an_earlier_deadline_wakes_a_sleeping_driver() -> None:
-    """The driver sleeps until its next deadline; another thread may arm an earlier one meanwhile."""
+    """The driver sleeps until its next deadline, and another thread may arm an earlier deadline during that time."""
     with kcore.open(config=SMALL) as engine:
         engine.send(create("t", "u"))
         responses: list[Any] = []

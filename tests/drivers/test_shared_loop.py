@@ -189,7 +189,7 @@ async def test_tasks_that_call_again_in_different_turns_share_a_flush(
 async def test_a_round_gathers_calls_no_longer_than_a_write_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a device that needs no time, the calls of a later turn are in a round of their own."""
+    """If a write takes no time, the calls of a later turn are in another round."""
     async with slow_device(monkeypatch), kcore.open_async(tmp_path / "data", config=SETTINGS) as node:
         await node.send(create("t"))
         monkeypatch.setattr(CommitOffloadPolicy, "wrote", lambda *_: None)
@@ -388,7 +388,7 @@ async def test_clients_of_a_listener_do_not_block_the_loop(tmp_path: Path, monke
 async def test_requests_of_clients_wait_while_a_round_that_they_may_read_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    """Requests of clients that connect meanwhile wait, too.
+    """Requests of clients that connect during the write wait, too.
 
     A client that has sent its last request gets its response.
     """

@@ -84,7 +84,7 @@ def test_an_exception_anywhere_in_a_commit_loses_no_acknowledged_write(
 def test_a_second_exception_while_the_first_one_is_handled_loses_nothing(
     subject: Subject, change: Change, commit: Callable[[LogEngine], None]
 ) -> None:
-    """The exception handler is interrupted at each of its lines in turn, after random first faults."""
+    """After random first faults, an exception interrupts the handler at each of its lines in turn."""
     rng = random.Random(7)
     subject.grow(change, 2)
     for behind in range(1, 60):

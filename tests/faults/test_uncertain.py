@@ -49,7 +49,7 @@ def test_a_commit_of_unknown_result_fails_its_requests_until_the_file_can_be_rea
 
 
 def test_memory_that_runs_out_in_the_handler_of_a_durable_commit_does_not_stop_the_engine(tmp_path: Path) -> None:
-    """The first failure comes after the transaction, the others while its result is determined."""
+    """The first failure comes after the transaction, the others while the log determines its result."""
     with kcore.open(tmp_path / "data", config=SETTINGS, clock=kcore.ManualClock()) as engine:
         make_topic(engine, "t")
         assert code_of(engine, 1) is ErrorCode.NONE

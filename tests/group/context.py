@@ -72,7 +72,7 @@ class RequestedTopics:
 
 
 class Call:
-    """One request on its way: `response` is None until `done`."""
+    """A request in flight: `response` is None until `done`."""
 
     def __init__(self, api: Api[Any, Any], version: int) -> None:
         self._api = api
@@ -92,7 +92,7 @@ class Call:
 
 
 class GroupContext:
-    """One partition of `__consumer_offsets` with everything below it.
+    """One partition of `__consumer_offsets` with the shard, the pipeline and the log below it.
 
     Args:
         settings: by Kafka's names: {"group.max.size": 2}.

@@ -11,7 +11,7 @@ from kcore.log.faults import FaultInjectingEngine
 
 
 class Store:
-    """A place where engines are opened one after the other; `engine` is the one that is open."""
+    """A folder or memory in which engines are opened one after the other. `engine` is the open engine."""
 
     def __init__(self, kind: str, path: Path) -> None:
         self.kind = kind

@@ -181,7 +181,7 @@ def test_a_map_that_cannot_grow_fails_the_commit_and_nothing_else(folder: Path) 
 
 
 class BrokenTransaction:
-    """A write transaction whose commit reports a failure: before or after it has taken place."""
+    """A write transaction whose commit reports a failure, without an effect or after its effect."""
 
     def __init__(self, txn: Any, lands: bool, error: BaseException) -> None:
         self._txn, self._lands, self._error = txn, lands, error
@@ -218,7 +218,7 @@ class BrokenEnvironment:
 
 
 def break_transaction(engine: LmdbLogEngine, lands: bool, error: BaseException) -> None:
-    """Lets the next write transaction fail, before or after it has taken place."""
+    """Makes the next write transaction fail, without an effect or after its effect."""
     environment = engine._storage._environment  # type: ignore[attr-defined]
     environment._env = BrokenEnvironment(environment._env, lands, error)
 

@@ -49,7 +49,7 @@ def stored_rounds(folder: Path) -> tuple[int | None, int]:
 
 
 def append_rounds(engine: LmdbLogEngine, rounds: int, size_bytes: int = 20) -> list[list[bytes]]:
-    """Commits rounds with a batch for each partition; returns the batches that each partition must have of them.
+    """Commits rounds with a batch for each partition; returns the expected batches of each partition.
 
     The first round of a new engine creates the partitions, or begins their epochs: it goes to the log.
     """
@@ -341,7 +341,7 @@ def test_any_rounds_read_as_they_do_in_memory(seed: int, folder: Path, tmp_path:
 def test_no_round_is_written_between_a_move_and_the_record_of_the_move(
     engine: LmdbLogEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Any thread may free space. A round that another thread writes meanwhile must not count as moved."""
+    """Any thread may free space. A round that another thread writes during the move must not count as moved."""
     locked: list[bool] = []
     real = Journal.moved
 
@@ -371,7 +371,7 @@ def lose_batches(one: Journal) -> None:
 
 
 def forget_a_round(one: Journal) -> None:
-    """Makes memory what it was before the last round."""
+    """Restores memory to its state before the last round."""
     area = one._areas[-1]
     size = sum(16 + len(data) for part in area.fresh.pop().partitions for data in part.batches)
     area.rounds -= 1

@@ -470,7 +470,9 @@ def test_a_copy_of_an_open_folder_has_both_areas(
 def test_a_copy_reads_the_journal_again_if_entries_were_written_meanwhile(
     engine: LmdbLogEngine, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reader may have passed an entry before it was written, and find the next one in the other area."""
+    """The reader may pass the place of an entry before the entry is written, and then find the next entry in the other
+    area.
+    """
     stored = grow(engine, 1 + ROUNDS + 1)
     source = tmp_path / "source"
     shutil.copytree(folder, source)  # another process would have it open

@@ -42,7 +42,9 @@ class ReferenceTail:
 
 
 class ReferenceCache:
-    """A cache that is full removes a batch: the oldest of the tail to which the first of its entries belongs."""
+    """A reference cache. When it is full, it takes the tail of its oldest entry, and removes the oldest batch of that
+    tail.
+    """
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes

@@ -63,7 +63,7 @@ class WithoutLeader:
 
 @pytest.mark.parametrize("committed", [True, False], ids=["committed", "reset"])
 def test_a_partition_without_a_leader_does_not_delay_the_others(bootstrap: str, name: str, committed: bool) -> None:
-    """Neither the fetches of the others nor the lookups of their positions wait."""
+    """Neither fetches of the other partitions nor lookups of their positions wait."""
     leaders = WithoutLeader()
     with behind(bootstrap, name, leaders) as node:
         if committed:
@@ -111,7 +111,9 @@ class SilentLeader:
 
 
 def test_a_broker_that_does_not_respond_does_not_delay_lookups_at_the_others(bootstrap: str, name: str) -> None:
-    """The others are in the same lookup, or in a later one, for a partition that the consumer gets meanwhile."""
+    """The other brokers are in the same lookup, or in a later lookup of a partition that the consumer gets during the
+    first.
+    """
     with (
         closing(SilentLeader()) as silent,
         behind(bootstrap, name, silent, timeout=10 * LIMIT_S) as node,

@@ -76,7 +76,7 @@ def run(scenario: Callable[[], Awaitable[T]]) -> T:
 
 
 class Flight:
-    """A request on its way."""
+    """A request in flight."""
 
     def __init__(self, request: Any, version: int | None, on_done: OnDone, broker: Broker) -> None:
         self.request = request

@@ -67,7 +67,7 @@ def test_gather_of_complete_parts_is_the_response() -> None:
 
 
 class Step(Pending):
-    """A response that depends on another one, and raises when the other one arrives."""
+    """A response that depends on another response, and raises when that response arrives."""
 
     def arrived(self, response: object) -> None:
         raise ValueError("a bug")

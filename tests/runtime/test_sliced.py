@@ -106,7 +106,7 @@ def test_a_failure_of_finish_is_the_response(error: Exception, code: int) -> Non
 
 
 def test_only_few_requests_run_concurrently() -> None:
-    """The others wait without a first slice: their responses are not built yet."""
+    """The other requests wait without a first slice, so their responses are not built yet."""
     work = slices()
     progress: list[list[int]] = [[] for _ in range(MAX_TOGETHER + 2)]
     pendings = [work.requests.run(API, CONTEXT, REQUEST, count(done, 100)) for done in progress]

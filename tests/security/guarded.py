@@ -35,7 +35,7 @@ def acl(
     host: str = "*",
     permission: Permission = Permission.ALLOW,
 ) -> Acl:
-    """Makes one entry; the default name is that of the cluster."""
+    """Makes one entry. The default resource is the cluster."""
     name = CLUSTER_NAME if kind is ResourceType.CLUSTER else name
     return Acl(kind, name, pattern, principal, host, operation, permission)
 

@@ -366,7 +366,7 @@ def test_invalid_entries_are_refused(wrong: Acl) -> None:
 
 
 def test_the_code_of_unknown_closes_the_connection() -> None:
-    """Kafka cannot read such a request."""
+    """The code UNKNOWN is not valid in a request. As in Kafka, such a request closes the connection."""
     engine = Guarded()
     for request in (
         DescribeAclsRequest(**any_entry(operation=0)),
@@ -599,7 +599,7 @@ def test_the_log_of_denied_operations_is_limited(caplog: pytest.LogCaptureFixtur
 
 
 def test_the_entries_of_many_acls_are_compared_in_small_steps() -> None:
-    """DeleteAcls of 80,000 entries holds the loop no longer than that of a few; each step is a part of a slice."""
+    """DeleteAcls of 80,000 entries blocks the loop no longer than one of a few. Each step is a part of a slice."""
     node = Guarded()
     count = 3 * STEP_ENTRIES
     for first in range(0, count, 1_000):

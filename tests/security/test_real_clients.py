@@ -230,8 +230,9 @@ def test_the_subject_of_a_certificate_is_the_principal(secure: Secure) -> None:
 
 
 def test_no_secret_is_in_the_log(secure: Secure) -> None:
-    """Everything this process logged at DEBUG, clients of both kinds of success included: no password, no token, no
-    key's password, and none of these in base64."""
+    """The log of this process at DEBUG, for successful and failed logins, contains no password, no token, no key's
+    password, and none of them in base64.
+    """
     with contextlib.suppress(Exception):
         confluent(Way(secure, "plain over tls", password="wrong-password-of-the-tests"))
     assert confluent(Way(secure, "plain over tls")) == b"hello"

@@ -200,7 +200,7 @@ def test_sessions_that_end_are_renewed_or_closed(secure: Secure) -> None:
 
 
 def test_a_renewal_by_another_user_closes_the_connection(secure: Secure) -> None:
-    """The client gets error code 58, and the connection ends: its open requests belong to the first user."""
+    """The client gets error code 58, and the connection ends, because its open requests belong to the first user."""
     token = b"n,,\x01auth=Bearer mallory-3600-signed\x01\x01"
     with secure.raw("SHORT") as raw:
         handshake(raw, "OAUTHBEARER")

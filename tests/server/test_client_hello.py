@@ -72,7 +72,7 @@ def test_a_client_that_demands_a_finite_field_is_closed(tls: MakeTls, peers: Exi
 def test_few_clients_may_postpone_the_signature(
     tls: MakeTls, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the limit, all clients could demand a late signature at the same time."""
+    """Without the limit, many clients could make the server sign at the same moment."""
     monkeypatch.setattr(handshake, "MAX_LATE", 3)
     server = tls()
     postponed = [peers.enter_context(server.half_open(RETRIED)) for _ in range(3)]

@@ -225,7 +225,7 @@ def test_a_client_that_ends_while_it_waits_for_a_slot_is_closed_at_once(
 def test_a_client_that_sends_more_while_it_waits_for_a_slot_does_not_keep_the_loop_busy(
     tls: MakeTls, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A TLS client that does so is closed; the first bytes of another one show that it does not use TLS."""
+    """Such a TLS client is closed. The first bytes of a client without TLS show that it does not use TLS."""
     monkeypatch.setattr(handshake, "MAX_HANDSHAKES", 0)
     monkeypatch.setattr(Handshakes, "_abort_oldest", lambda _: NEVER_S)
     server = tls()

@@ -225,7 +225,7 @@ def test_a_flood_of_requests_delays_timers_for_a_bounded_time() -> None:
 
 
 def test_timers_of_a_late_loop_fire_once_after_a_whole_turn() -> None:
-    """Wake-ups meanwhile change nothing, even if requests were served by then."""
+    """Wake-ups within that turn change nothing, even after requests were served."""
     one = Timers()
     one.clock.advance(LATE_MS + 1)
     one.timers.ring()

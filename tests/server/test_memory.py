@@ -103,7 +103,7 @@ def test_a_client_at_the_limit_of_requests_does_not_stop_the_others_repeatedly()
 
 
 def test_full_request_memory_holds_some_connections_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each takes microseconds: thousands of them in one turn would delay all clients."""
+    """The pause of a connection takes microseconds, so thousands of pauses in one turn would delay all clients."""
     monkeypatch.setattr(memory, "CHECKED", 10)
     others, one = [Peer() for _ in range(25)], Peer()
     loop = asyncio.new_event_loop()

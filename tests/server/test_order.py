@@ -152,7 +152,7 @@ def test_produce_with_acks_gets_its_response_when_it_is_durable(acks: int, live:
 
 
 def test_a_failing_produce_without_acks_closes_the_connection(live: LiveServer, log_lines: list[str]) -> None:
-    """Only this signals the error: the client reconnects and requests metadata again."""
+    """Without acks only the close signals the error: the client reconnects and requests metadata again."""
     with live.connect() as other, live.raw() as raw:
         raw.send(raw.request(BEAT, 4) + raw.request(produce("nowhere", batch([b"v"]), acks=0), 9))
         raw.send(raw.request(BEAT, 4))

@@ -117,7 +117,7 @@ def test_unread_long_responses_leave_no_room_for_others(serve: Serve, log_lines:
 
 
 def test_a_response_takes_its_memory_when_it_is_encoded(serve: Serve) -> None:
-    """Many may be encoded in one round before the first of them is sent."""
+    """Many responses may be encoded in one round before the first of them is sent."""
     live = serve({"kcore.max.response.memory.bytes": str(10 * LEAST_BYTES)})
     memory, room = live.server.responses, live.engine.fetch_memory_budget
     assert memory is not None

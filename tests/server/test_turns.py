@@ -129,7 +129,7 @@ class Busy:
 
 @pytest.mark.parametrize("count", [1, 2, 7, 50])
 def test_waiting_connections_share_a_bounded_time_of_each_turn(count: int) -> None:
-    """Each turn takes at most the shared time and one connection's more, however many connections wait."""
+    """However many connections wait, a turn takes at most the shared time plus the time of one connection."""
     loop = asyncio.new_event_loop()
     now_ns, order = [0], []
     shared = Turns(loop, lambda: now_ns[0])

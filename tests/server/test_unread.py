@@ -87,7 +87,7 @@ def most(peers: int = PEERS) -> int:
 
 
 def read_from(peer: Raw, offset: int = 0) -> list[int]:
-    """Reads the response to a peer's fetch of everything, and fetches the rest; returns the records."""
+    """Reads the response to a peer's fetch of all records, fetches the remaining ones, and returns all records."""
     found: list[int] = []
     while True:
         response = peer.receive(FetchRequest(), 12)[1]

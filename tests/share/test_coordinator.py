@@ -177,7 +177,7 @@ def test_many_partitions_of_a_request_are_one_response() -> None:
 
 @pytest.mark.parametrize("updates", [100, 1], ids=["update", "snapshot"])
 def test_a_late_write_does_not_move_the_start_offset_back(updates: int) -> None:
-    """The leader repeats a write that has failed; a later one has moved the start offset meanwhile."""
+    """The leader repeats a failed write after a later write has moved the start offset."""
     world = World({"share.coordinator.snapshot.update.records.per.snapshot": str(updates)})
     assert write(world, (0, 3, 2, 1), (6, 6, 2, 1), start_offset=4) == 0
     assert write(world, (4, 5, 2, 1), start_offset=0) == 0

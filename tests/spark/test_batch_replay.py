@@ -175,7 +175,7 @@ def test_batches_and_rows_give_the_same_state(topic: str) -> None:
 @pytest.mark.seeded
 @pytest.mark.parametrize("moment", oracle.SOME_MOMENTS)
 def test_batches_and_rows_of_a_real_broker_give_the_same_state(kafka_logs: Path, moment: str) -> None:
-    """Compares them at their ends and at random earlier offsets."""
+    """Compares both kinds of replay at the ends of the logs and at random earlier offsets."""
     seed = SEED
     print("seed", seed)
     chance = random.Random(seed)

@@ -65,7 +65,7 @@ def producers_of(result: Rebuilt) -> Producers:
 
 
 def check_producers(found: Producers, whole: Producers, before: Producers) -> None:
-    """Compares the producers of a continued run with those of a whole one.
+    """Compares the producers of a continued run with the producers of a whole run.
 
     A whole run does not see batches and markers that compaction removed below the checkpoint, which had them: it may
     lack a producer, the sequence number, or the newest epoch. A producer that the continued run has not seen since then

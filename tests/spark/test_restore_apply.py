@@ -341,7 +341,7 @@ def test_the_command_prints_every_row_and_an_exit_status(
 
 
 def test_a_plan_is_applied_to_a_data_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Repeats it for a data folder that no server has open."""
+    """Applies a plan to a data folder that no server has open."""
     folder = tmp_path / "data"
     with kcore.open(folder, config=SETTINGS) as engine:
         make_topic(engine, "t", 1)

@@ -188,7 +188,7 @@ def arguments_of(form: str, interpreter: Interpreter, tmp_path: Path) -> tuple[s
 def test_the_command_watch_keeps_tables_of_several_topics(
     kafka_logs: Path, tmp_path: Path, form: str, interpreter: Interpreter
 ) -> None:
-    """The second run reads the rest of a topic, and two topics that were created meanwhile."""
+    """The second run reads the remaining records of a topic, and two topics that were created after the first run."""
     place, settings = arguments_of(form, interpreter, tmp_path)
     conf = [f"--conf={name}={value}" for name, value in json.loads(settings).items()]
     parquet = str(tmp_path / "parquet")

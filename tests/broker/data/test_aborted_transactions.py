@@ -93,7 +93,9 @@ def test_removals_leave_the_entries_of_a_plain_list(seed: int, monkeypatch: pyte
 
 
 def test_the_first_open_transaction_is_found_at_once_after_many_ended() -> None:
-    """A dictionary keeps the places of removed entries: a recovery of 100,000 markers would pass billions of them."""
+    """An iteration over a dictionary passes the slots of removed entries. A recovery of 100,000 markers would pass
+    billions of them.
+    """
     states = ProducerStates()
     count = 3 * ENDED_BEFORE_COPY
     for producer_id in range(count):

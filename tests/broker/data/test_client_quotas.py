@@ -182,7 +182,7 @@ def consumer_with_quota() -> tuple[DataPlane, int, list[tuple[int, int]]]:
 
 
 def test_a_consumer_above_its_quota_gets_an_empty_response() -> None:
-    """A response has at most the bytes that the quota allows at once; those of an empty response do not count."""
+    """A response has at most the bytes that the quota allows at once. The bytes of an empty response do not count."""
     plane, size, muted = consumer_with_quota()
     first = plane.call(fetch(entry(0)), 11, "c")
     assert (first.throttle_time_ms, len(data_of(first).records or b"")) == (0, 2 * size)

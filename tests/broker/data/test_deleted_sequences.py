@@ -131,7 +131,7 @@ def test_compaction_after_a_deletion_opens_no_transaction_again() -> None:
 def test_a_deletion_beyond_an_equal_high_watermark_writes_no_second_snapshot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The first one may be in a round that is still being written, whose chunks a second one would replace."""
+    """The first snapshot may be in a round that is still being written; a second snapshot would replace its chunks."""
     plane = written()
     taken: list[int] = []
     encode = partition_module.encode

@@ -319,7 +319,7 @@ class Pair(RuleBasedStateMachine):
         self.compare()
 
     def compare_authorized_topics(self) -> None:
-        """Checks that both paths authorize the same topics in order; a declined request is authorized again."""
+        """Checks that both paths authorize the same topics in order. A declined request is authorized twice."""
         fast, generic = (node.authorizer.checked if node.authorizer else [] for node in self.nodes)
         assert list(dict.fromkeys(fast)) == list(dict.fromkeys(generic))
         for calls in (fast, generic):
@@ -417,7 +417,7 @@ def test_batches_of_a_known_transaction_take_the_fast_path() -> None:
 
 
 def test_transactions_of_two_producers_in_one_request_take_the_generic_path() -> None:
-    """The fast path serves either of them alone; the generic path refuses both together."""
+    """The fast path serves a request with one of the transactions; the generic path refuses a request with both."""
     plane = plane_of(verifier=Coordinator())
     for producer_id, index in ((7, 0), (8, 1)):
         data = PartitionProduceData(

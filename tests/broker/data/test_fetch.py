@@ -77,7 +77,7 @@ def plane_with(*batches: bytes, verify: bool = False, **settings: Any) -> DataPl
 
 
 def test_a_response_has_the_stored_batches_from_the_requested_offset() -> None:
-    """The response has the stored batches from the one that contains the offset on."""
+    """The response begins with the stored batch that contains the offset."""
     plane = plane_with(batch_of(b"a", b"b"), batch_of(b"c"))
     stored = b"".join(bytes(batch) for _, batch in plane.partition("t").log.batches())
     expected = PartitionData(
@@ -348,7 +348,7 @@ def test_a_coordinators_topic_is_read_like_any_other() -> None:
 
 
 def test_long_fetches_are_tried_in_slices_once_for_all_appends() -> None:
-    """Without slices, each append would try all of them at once: 0.4 s for 300 fetches of 5,000 partitions."""
+    """Without slices, each append would try all parked fetches at once: 0.4 s for 300 fetches of 5,000 partitions."""
     plane = DataPlane()
     plane.topic("t", partitions=MAX_AT_ONCE + 1)
     plane.slices.requests.enabled = True

@@ -107,7 +107,9 @@ def read(members: list[SessionPartition], sparse: bool) -> list[Any]:
 
 
 def test_a_response_has_a_bounded_number_of_errors() -> None:
-    """The others follow in later responses: the client changes positions with errors, or reads the metadata again."""
+    """Later responses have the remaining errors, after the client has changed these positions or read the metadata
+    again.
+    """
     for fields in ({"fetch_offset": 7}, {"current_leader_epoch": 9}, {"fetch_offset": 5, "last_fetched_epoch": 0}):
         requested = FetchPartition(**fields)
         items = [SessionPartition("t", bytes(16), requested) for _ in range(MAX_FAILURES + 2)]

@@ -29,7 +29,7 @@ def test_epochs_increase_and_never_wrap_to_zero() -> None:
 
 
 def test_a_session_is_created_continued_and_closed() -> None:
-    """Epoch 0 creates it, responses have only changes, epoch -1 closes it."""
+    """Epoch 0 creates a session, its responses have only changes, and epoch -1 closes it."""
     plane = DataPlane()
     plane.topic("t", 3)
     plane.call(request(("t", 1, batch_of(b"a"))), 11)
@@ -121,7 +121,7 @@ def test_an_overtaken_request_gets_an_error() -> None:
 
 
 def test_partitions_with_data_go_behind_those_without() -> None:
-    """If a response reaches its size limit, the next one begins with the partitions that had no data in it."""
+    """If a response reaches its size limit, the next response begins with the partitions without data in this one."""
     plane = DataPlane()
     plane.topic("t", 3)
     for index in range(3):

@@ -102,7 +102,7 @@ def test_a_failed_commit_refuses_only_the_partitions_of_its_part() -> None:
 
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_long_request_without_acks_has_no_response(broken: bool) -> None:
-    """An error in the first slice closes the connection; a later one has no effect on it."""
+    """An error in the first slice closes the connection; an error in a later slice does not."""
     made = plane()
     request = wide(*range(COUNT), acks=0)
     if broken:

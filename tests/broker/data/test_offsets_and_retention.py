@@ -255,8 +255,9 @@ def test_the_active_segment_is_kept_as_a_whole() -> None:
 
 
 def test_a_segment_ends_by_its_time() -> None:
-    """A batch more than segment.ms newer than the first one of its segment begins the next segment, by the settings at
-    its append."""
+    """A batch that is more than segment.ms newer than the first batch of the segment begins the next segment. The
+    settings at its append apply.
+    """
     size = len(stamped(1))
     plane = plane_with(*[stamped(WALL_MS - age) for age in (500, 400, 300)], retention_bytes=size, segment_ms=300)
     assert enforce(plane) == 0
@@ -310,7 +311,7 @@ def long_log(monkeypatch: pytest.MonkeyPatch, batches: int = 100) -> tuple[DataP
 
 
 def most_in_a_slice(plane: DataPlane, walks: list[int]) -> int:
-    """Finishes all slices; returns the largest number of headers that one of them has read."""
+    """Finishes all slices; returns the largest number of headers that one slice has read."""
     most = 0
     while plane.slices:
         before = sum(walks)

@@ -109,7 +109,7 @@ def test_partitions_have_the_effective_settings_after_each_change() -> None:
 
 
 def test_many_topics_read_a_changed_setting_of_the_broker_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second change begins again with all topics; a topic that is created meanwhile has the new settings."""
+    """A second change begins again with all topics. A topic that is created between two slices has the new settings."""
     monkeypatch.setattr(partitions_module, "CONFIGURED_AT_ONCE", 2)
     plane = DataPlane()
     plane.slices.requests.enabled = True

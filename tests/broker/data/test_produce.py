@@ -400,7 +400,7 @@ def test_without_a_coordinator_transactions_cannot_be_verified() -> None:
 
 
 def test_the_first_batch_of_a_transaction_is_verified_and_the_rest_is_not() -> None:
-    """v11 only verifies, v12 adds partitions; the request is parked meanwhile."""
+    """v11 only verifies, v12 adds partitions. The request is parked until the coordinator responds."""
     for version, adds in ((11, False), (12, True)):
         coordinator = Coordinator()
         plane = DataPlane(verifier=coordinator)
@@ -535,7 +535,7 @@ def test_a_producer_has_one_outstanding_verification() -> None:
 
 
 def test_a_late_verification_does_not_open_a_transaction_again() -> None:
-    """The marker that was written meanwhile has removed the guard (KIP-890)."""
+    """The marker that was written before the verification ended has removed the guard (KIP-890)."""
     coordinator = Coordinator()
     plane = DataPlane(verifier=coordinator)
     plane.topic("t")

@@ -68,7 +68,7 @@ class Model:
         return own[-1].epoch if own else -1
 
     def cached(self, producer_id: int) -> list[Written]:
-        """Returns the last five batches since the epoch changed; a marker of the same epoch keeps them."""
+        """Returns the last five batches since the epoch changed. A marker of the same epoch removes none of them."""
         found: list[Written] = []
         for batch in reversed(self.of(producer_id)):
             if batch.epoch != self.epoch(producer_id):
@@ -204,7 +204,7 @@ class PartitionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.end > self.model.committed)
     @rule()
     def fail(self) -> None:
-        """Makes a commit fail, which rolls back all appends since the last one."""
+        """Makes a commit fail, which rolls back all appends since the last commit."""
         self.plane.fail_next_commit()
         assert not self.plane.commit()
         self.model.log = [batch for batch in self.model.log if batch.end <= self.model.committed]

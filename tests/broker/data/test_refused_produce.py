@@ -190,7 +190,7 @@ class Victim:
 
 
 class Strangers(RuleBasedStateMachine):
-    """Rightful producers work while others send requests that must be refused."""
+    """Rightful producers write while foreign clients send requests that must be refused."""
 
     @initialize()
     def begin(self) -> None:

@@ -51,7 +51,7 @@ class Limited(BrokerContext):
 
 
 def test_new_versions_are_refused_while_the_quota_is_used_up() -> None:
-    """The request that uses it up passes as a whole, as in Kafka; the next one waits until no debt is left."""
+    """The request that uses up the quota passes as a whole, as in Kafka. The next one waits until the debt is paid."""
     node = Limited()
     assert node.create_all(7, ("a", 20), ("b", 10), ("c", 1)) == (4_000, [("a", 0), ("b", 0), ("c", EXCEEDED)])
     assert node.muted == [(3, 4_000)]

@@ -484,7 +484,7 @@ def test_invalid_changes_of_a_group_are_refused(
 
 
 def test_a_value_outside_of_the_bounds_names_the_brokers_setting() -> None:
-    """The message has the one bound that the value violates, also if the setting has no other one."""
+    """The message has the bound that the value violates, for settings with one bound and with two."""
     node = BrokerContext()
     for name, value, bound in (
         ("streams.num.standby.replicas", "3", "above group.streams.max.standby.replicas=2"),
@@ -495,7 +495,7 @@ def test_a_value_outside_of_the_bounds_names_the_brokers_setting() -> None:
 
 
 def test_a_session_is_longer_than_the_time_between_heartbeats() -> None:
-    """If the group sets only one of them, it is compared with the effective value of the other."""
+    """If the group sets only one of the two settings, it is compared with the effective value of the other one."""
     bounds = {
         "group.consumer.min.session.timeout.ms": 10,
         "group.consumer.min.heartbeat.interval.ms": 1,

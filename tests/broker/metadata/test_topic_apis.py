@@ -86,7 +86,7 @@ def test_hidden_topic_names_are_not_in_responses() -> None:
 
 
 def test_internal_topics_stay_as_they_are() -> None:
-    """Coordinators keep their state in them, so they cannot be deleted or extended."""
+    """Coordinators keep their state in internal topics, so these cannot be deleted or extended."""
     node = BrokerContext({"offsets.topic.num.partitions": 2})
     node.control.internal_topics.ensure("__consumer_offsets")
     node.finish()
@@ -198,8 +198,8 @@ def test_the_leader_epoch_grows_with_every_start() -> None:
 
 
 def test_topics_are_created_on_demand_once_with_the_defaults() -> None:
-    """The first response names them as unknown, as in Kafka; then they have num.partitions. A colliding name stays
-    unknown; without the right to create, the topic is refused.
+    """In the first response the topics are unknown, as in Kafka; later they have num.partitions. A colliding name stays
+    unknown. Without the right to create, the topic is refused.
     """
     node = BrokerContext({"num.partitions": 3})
     requested = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in ("a.b", "a.b", "c")])

@@ -98,7 +98,7 @@ def test_the_logs_of_a_wide_topic_are_opened_in_slices() -> None:
 
 
 def test_added_partitions_are_opened_in_slices_too() -> None:
-    """Partitions may be added while the first ones are being opened."""
+    """Partitions may be added while the first partitions are being opened."""
     world = sliced_world()
     world.start(creation(), 7)
     world.engine.commit()

@@ -26,7 +26,7 @@ def test_a_restart_keeps_acknowledgements_and_delivery_counts() -> None:
 
 
 def test_nothing_is_delivered_before_the_state_is_loaded() -> None:
-    """The first fetch of a new leader epoch writes the epoch, and does not wait for that with max.wait 0."""
+    """The first fetch of a new leader epoch writes the epoch. With max.wait 0 it does not wait for this write."""
     world = World()
     world.produce(4)
     world.acquire("m", 0, [0])
@@ -168,7 +168,7 @@ def test_a_stored_delivery_count_of_any_size_can_be_delivered(stored: int, shown
 
 
 def test_failed_loads_log_one_warning_in_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
-    """A fetch of many partitions without state would otherwise log one line for each of them."""
+    """Otherwise a fetch of many partitions without state would log one line for each partition."""
     world = World()
     world.create_topic("u", 50)
 

@@ -24,7 +24,7 @@ def park_long(world: World, *members: str) -> list[Pending]:
 
 
 def test_long_fetches_are_tried_in_slices_once_for_all_records() -> None:
-    """Without slices, each record would try all of them at once: 0.4 s for 120 fetches of 5,000 partitions."""
+    """Without slices, each record would try all parked fetches at once: 0.4 s for 120 fetches of 5,000 partitions."""
     world = World(partitions=MAX_AT_ONCE + 1)
     parked = park_long(world, "a", "b", "c")
     tries: list[DelayedShareFetch] = []

@@ -99,7 +99,7 @@ def test_a_fetch_with_acknowledgements_of_many_partitions_runs_in_slices() -> No
 
 
 def test_the_end_of_a_long_session_releases_its_records_in_slices() -> None:
-    """Meanwhile its member cannot open another one, whose records would be released, too."""
+    """Until the last slice, its member cannot open another session, whose records would be released, too."""
     world = acquired_world()
     world.engine.slices.requests.enabled = True
     shares = world.engine.share_partitions

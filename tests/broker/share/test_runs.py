@@ -77,7 +77,7 @@ class ShareRunsMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.log) > 2)
     @rule(data=st.data())
     def compact(self, data: Any) -> None:
-        """Removes a log batch; the last one stays."""
+        """Removes a log batch, but never the last one."""
         del self.log[data.draw(st.integers(0, len(self.log) - 2))]
 
     @precondition(lambda self: self.log)

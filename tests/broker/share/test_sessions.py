@@ -63,7 +63,7 @@ def test_a_client_with_many_sessions_locks_out_no_other(limit: str) -> None:
 
 
 def test_a_refused_fetch_of_a_closed_connection_is_forgotten() -> None:
-    """The client chooses the wait time: a timer for each such request would keep all of them in memory."""
+    """The client chooses the wait time, so a timer for each such request would keep many requests in memory."""
     world = World({"group.share.max.share.sessions": 1})
     world.fetch("m", 0, [0])
     armed = len(world.engine.wheel)

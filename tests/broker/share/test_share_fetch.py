@@ -54,7 +54,7 @@ def test_a_fetch_without_records_completes_at_its_timeout() -> None:
 
 
 def test_new_and_released_records_complete_the_waiting_fetches_in_order() -> None:
-    """New records go to the first waiting member; records that it releases go to the second one at once."""
+    """New records go to the first waiting member. Records that this member releases go to the second member at once."""
     world = World()
     first, second = park(world, "m", 0, [0]), park(world, "n", 0, [0])
     world.produce(3)
@@ -349,7 +349,7 @@ def test_a_request_has_at_most_10000_partitions() -> None:
 
 
 def test_a_request_begins_a_bounded_number_of_loads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Further requests load the other partitions, and do not wait before all of them are loaded."""
+    """Further requests load the other partitions. A request is parked only when all its partitions are loaded."""
     monkeypatch.setattr(share_fetch, "MAX_LOADS", 2)
     world = World(partitions=5)
     world.produce(1, partition=4)

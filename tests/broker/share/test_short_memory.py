@@ -62,7 +62,7 @@ def test_a_fetch_that_cannot_wait_leaves_nothing_behind(late: bool, monkeypatch:
 def test_two_memory_errors_in_a_row_leave_no_fetch_without_a_response(
     fast: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second one comes while the first one is handled, after the acknowledgements are durable."""
+    """The second error occurs while the first is handled, after the acknowledgements are durable."""
     world = World()
     world.produce(1)
     world.acquire("m", 0, [0])

@@ -63,7 +63,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         return call
 
     def ids_of(self, call: Call) -> Any:
-        """Returns the member ids in a response, or those of all members if the request is parked."""
+        """Returns the member ids in a response, or the ids of all members if the request is parked."""
         group = self.group()
         known = [*group.members, *group.pending_joins] if group is not None else []
         return multiple(*known[-2:]) if not call.done else multiple(*filter(None, [call.response.member_id]))
@@ -146,7 +146,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
 
     @rule()
     def disk_fails(self) -> None:
-        """Fails the next commit that writes something; here that of a new group."""
+        """Makes the commit of a new group fail."""
         self.world.context.fail_next_commit()
         self.sent(self.world.join(group="another"))
         assert not self.world.context.engine.failures_left

@@ -105,7 +105,7 @@ class Member:
         return self.send(member_epoch=epoch)
 
     def has(self) -> dict[str, list[int]]:
-        """Returns its assignment, by topic name."""
+        """Returns the member's assignment by topic name."""
         found = {}
         for topic_id, partitions in self.owned.items():
             topic = self.world.topics.by_id(topic_id)

@@ -81,7 +81,7 @@ def test_the_steps_and_owners_are_those_of_the_reference(
 
 
 def test_a_partition_never_gets_a_second_owner_in_the_same_epoch() -> None:
-    """Topics with equal partitions share their entries; an entry that is shared is not changed for the others."""
+    """Topics with equal partitions share an entry. A change for one topic does not change the shared entry."""
     owners = PartitionOwners()
     _, _, granted, waits = next_partitions({}, {}, dict.fromkeys(TOPICS, SOME), 5, owners, lambda _: True)
     assert not waits

@@ -105,7 +105,9 @@ def test_a_block_writes_the_bytes_of_its_reference_records(cases: list[tuple[str
 def test_a_block_is_replayed_like_its_reference_records(
     said: tuple[str, str, MemberMetadata], target: Any, owned: Any, epoch: int, metadata_hash: int
 ) -> None:
-    """Two shards, one of which replays reference records, have the same group after the records of a join."""
+    """One shard replays a block, another one its reference records. Both have the same group after the records of a
+    join.
+    """
     member_id, metadata = said[1], said[2]
     assigned = {topic_id: partitions for topic_id, partitions in owned.items() if partitions}
     current = CurrentAssignment(epoch, epoch - 1, MemberState.UNRELEASED, assigned)

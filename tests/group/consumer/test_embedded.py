@@ -49,7 +49,9 @@ def test_a_heartbeat_returns_an_assignment_and_watchers_get_events(tmp_path: Pat
 
 
 async def test_a_large_group_s_target_is_computed_on_a_thread() -> None:
-    """On an event loop: heartbeats get responses meanwhile, and the target is written without a further heartbeat."""
+    """On an event loop, heartbeats get responses during the computation, and the target is written without a further
+    heartbeat.
+    """
     async with kcore.open_async(config=SETTINGS) as engine:
         engine.engine.consumer_groups.inline_members = 0
         await engine.send(joining("m0"))

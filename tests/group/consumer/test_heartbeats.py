@@ -202,7 +202,7 @@ def test_the_protocol_can_be_disabled() -> None:
     ],
 )
 def test_contradictory_settings_are_refused_at_startup(settings: dict[str, int], why: str) -> None:
-    """Kafka refuses them, too; otherwise a broker setting could be a session timeout that no group may set."""
+    """Kafka refuses such settings, too. Otherwise the broker's session timeout could be invalid for every group."""
     named = {f"group.consumer.{name.replace('_', '.')}": value for name, value in settings.items()}
     with pytest.raises(ConfigError, match=f"^{re.escape(why)}$"):
         check_settings(Config.of(named), "consumer", BOUNDED)
@@ -230,7 +230,7 @@ def test_a_blank_member_id_is_refused_as_in_kafka(version: int, epoch: int) -> N
 
 
 class Backwards:
-    """A custom assignor: it assigns everything to the member whose id sorts last."""
+    """A custom assignor that assigns all partitions to the member whose id sorts last."""
 
     name = "backwards"
 
@@ -430,7 +430,7 @@ def test_patterns_match_whole_names(world: World) -> None:
 
 
 def test_a_new_topic_is_found_ten_seconds_after_the_last_resolution(world: World) -> None:
-    """The ten seconds apply to the whole group; after them the first heartbeat starts a resolution."""
+    """The ten seconds apply to the whole group. The first heartbeat after that time starts a resolution."""
     one = Member(world, "m1")
     one.join(None, subscribed_topic_regex="a.*")
     world.settle(one)

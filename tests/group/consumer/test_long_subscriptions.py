@@ -64,7 +64,9 @@ def step_through(world: World, response: Any, hook: Any = None) -> int:
 
 
 def test_the_response_is_that_of_one_decision() -> None:
-    """A node without slices decides at once; both give the member the same epochs and partitions."""
+    """A node without slices decides at once. Nodes with and without slices give the member the same epochs and
+    partitions.
+    """
     divided, at_once = make_world(), make_world(sliced=False)
     response = divided.start(beat("m"), 1)
     assert isinstance(response, Pending)

@@ -37,8 +37,9 @@ def flat(owned: Owned) -> set[Partition]:
 
 
 class Client:
-    """A consumer of KIP-848: it uses its assignment, sends a full heartbeat when unsure, and drops everything when
-    fenced."""
+    """A consumer of KIP-848. It uses its assignment, sends a full heartbeat after an error, and drops all partitions
+    when it is fenced.
+    """
 
     def __init__(self, world: World, member_id: str, instance_id: str | None, rng: random.Random) -> None:
         self.world, self.rng = world, rng

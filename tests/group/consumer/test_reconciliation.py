@@ -99,7 +99,7 @@ def test_partitions_move_to_a_third_member_one_heartbeat_at_a_time() -> None:
 
 
 def test_a_member_of_a_newer_version_s_state_is_fenced_until_it_has_nothing() -> None:
-    """UNKNOWN: the member must drop everything; then it gets its target in the target's epoch."""
+    """The state is UNKNOWN: the member must drop all partitions, and then gets its target in the target's epoch."""
     table = Table(5, m={FOO: [0]})
     table.members["m"] = CurrentAssignment(5, 4, UNKNOWN, {FOO: {0: 5}})
     table.targets["m"] = {FOO: (0, 1)}

@@ -95,7 +95,7 @@ def test_a_long_deletion_runs_in_slices(context: OffsetsContext, monkeypatch: py
 
 
 def test_the_comparison_with_many_deleted_topics_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise a slice would compare 10,000 deleted topics with those of 1,000 groups."""
+    """Otherwise a slice would compare 10,000 deleted topics with the topics of 1,000 groups."""
     monkeypatch.setattr(work, "SLICE_STEPS", 4)
     monkeypatch.setattr(deletion, "TOPICS_PER_STEP", 2)
     topics = [f"t{number}" for number in range(6)]
@@ -109,7 +109,7 @@ def test_the_comparison_with_many_deleted_topics_counts(monkeypatch: pytest.Monk
 
 
 def test_each_partition_of_a_deleted_topic_is_examined_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slice continues where the one before ended."""
+    """A slice continues where the previous slice ended."""
     monkeypatch.setattr(work, "SLICE_STEPS", 4)
     context = OffsetsContext(topics={"topic": 20})
     context.commit_offsets("g", {"topic": dict.fromkeys(range(20), 1)})

@@ -103,7 +103,7 @@ def test_a_failed_decision_is_not_repeated_forever(context):
 
 
 def test_shards_without_offsets_get_no_slices(context):
-    """Each slice is a turn of the event loop: 10,000 deleted topics would take one for every topic and shard."""
+    """Each slice takes a turn of the event loop. 10,000 deleted topics would take a turn for every topic and shard."""
     on_topic_deleted(context.shards, "topic", OLD)
     assert len(context.slices) == 0
     context.commit_offsets("g", {"topic": {0: 1}})

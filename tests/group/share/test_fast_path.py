@@ -86,7 +86,7 @@ def test_fast_path_equals_generic_path(seed: int, monkeypatch: pytest.MonkeyPatc
 
 
 def test_joins_reuse_the_last_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Members that join one after the other make the same records, whether or not the last result is reused."""
+    """The records of members that join one by one do not depend on whether the last result is reused."""
     written = []
     for reuse in (True, False):
         world = World({"ta": 3, "tb": 4})

@@ -115,7 +115,9 @@ def test_a_group_gets_its_partitions_with_its_second_heartbeat() -> None:
 
 
 def test_heartbeats_at_rest_share_one_response() -> None:
-    """A member at rest gets the same object again: nothing is computed, and its bytes can be sent again."""
+    """A member at rest gets the same response object again. So no response is computed, and the encoded bytes are sent
+    again.
+    """
     world = World({"t": 1})
     member = Member(world, "m").join("t")
     member.beat()
@@ -143,7 +145,9 @@ def test_a_failed_initialization_is_tried_again_by_the_next_heartbeat() -> None:
 
 
 def test_an_unconfirmed_initialization_is_requested_again_after_the_retry_interval() -> None:
-    """During the interval heartbeats neither write nor request it. A late result of the first request is ignored."""
+    """During the interval heartbeats neither write nor request an initialization. A late result of the first request is
+    ignored.
+    """
     world = World({"t": 1})
     world.persister.hold = True
     member = Member(world, "m")

@@ -109,7 +109,7 @@ def test_unknown_topics_and_partitions_have_errors_of_their_own() -> None:
 
 
 def test_altering_again_replaces_the_state() -> None:
-    """The partition is in both lists meanwhile, and its epoch is that of the group."""
+    """During the second alteration the partition is in both lists, and its epoch is the group epoch."""
     world = World({"t": 1})
     world.alter({"t": {0: 3}})
     world.alter({"t": {0: 9}})
@@ -340,7 +340,9 @@ GROUP_REFUSED, TOPIC_REFUSED = ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.T
 def test_each_api_refuses_a_client_without_its_permissions(
     operation: Operation, resource: ResourceType, expected: dict[str, ErrorCode]
 ) -> None:
-    """Each API refuses a client without the operation, as a whole or for the topic; the others serve it."""
+    """Each API refuses a client that lacks its permission, for the whole request or for the topic; the other APIs serve
+    the client.
+    """
     world = World({"t": 1})
     world.alter({"t": {0: 1}}, group_id="empty")
     Member(world, "m").join("t")
@@ -461,7 +463,7 @@ def test_long_requests_are_decided_in_slices() -> None:
 
 
 def test_other_requests_are_served_between_slices() -> None:
-    """A topic that is deleted between the slices of a request has an error, and another group is served meanwhile."""
+    """A topic that is deleted between the slices of a request gets an error. Another group is served between them."""
     world = World({"wide": LONG, "t": 1})
     engine = world.engine
     engine.slices.requests.enabled = True

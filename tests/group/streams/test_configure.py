@@ -159,7 +159,7 @@ def test_copartitioned_topics_with_different_counts_are_a_fault() -> None:
 
 
 def test_copartitioned_repartition_topics_agree_on_a_count() -> None:
-    """The largest count of flexible topics counts, or that of the topology's fixed ones."""
+    """All topics get the count of the topology's fixed topics, or else the largest count of the flexible ones."""
     writers = (subtopology("0", ["a"], sinks=["r"]), subtopology("1", ["b"], sinks=["s"]))
     join = subtopology("2", repartitions=[internal("r"), internal("s")], copartition=[([], [0, 1])])
     assert decided({"a": 2, "b": 6}, *writers, join) == {"r": 6, "s": 6}

@@ -328,7 +328,7 @@ def _outcome(world: World) -> Any:
 
 
 def test_silent_members_and_members_that_do_not_revoke_are_removed() -> None:
-    """The first one after its session timeout, the second one after its rebalance timeout."""
+    """A silent member is removed after its session timeout, one that does not revoke after its rebalance timeout."""
     world = World({"in": 2})
     one, two = joined(world, "m1", "m2")
     for _ in range(10):

@@ -93,7 +93,7 @@ def described(world: World) -> Any:
 
 
 def test_the_responses_are_those_of_one_decision() -> None:
-    """A node without slices decides at once; both give two members the same epochs and tasks."""
+    """A node without slices decides at once. With and without slices, two members get the same epochs and tasks."""
     divided, at_once = make_world(), make_world(sliced=False)
     for member in ("a", "b", "a"):
         steps: list[int] = []

@@ -125,7 +125,9 @@ def test_a_decided_transaction_without_completion_is_found(node: Node) -> None:
 
 
 def test_a_decided_transaction_that_lacks_a_marker_is_an_error_only_after_its_timeout(node: Node) -> None:
-    """That is legal within its timeout, while a partition has no leader. After the timeout it is an error."""
+    """Within the transaction's timeout, a missing marker is legal, because a partition may have no leader. After the
+    timeout it is an error.
+    """
     node.begin(ME, ("elsewhere", 3))
     here = node.decide(ME, True, ("elsewhere", 3))
     node.go_on()

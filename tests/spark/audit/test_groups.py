@@ -113,7 +113,7 @@ def consumer(log: Written, *members: str) -> None:
 
 
 def test_a_partition_with_two_owners_in_a_consumer_group_is_found(log: Written) -> None:
-    """One member must revoke it and had not confirmed that when the other one got it."""
+    """One member must revoke the partition, and has not confirmed the revocation when another member gets it."""
     consumer(log, "a", "b")
     log.current("g", "a", 4, owned=[0, 1])
     before = log.current("g", "a", 4, owned=[0], revoking=[1])
@@ -464,7 +464,7 @@ def test_an_initialization_that_does_not_complete_is_found(log: Written) -> None
 
 
 def test_a_compacted_log_is_judged_by_its_remaining_records(log: Written) -> None:
-    """After compaction, the newest record of each key is valid, and may be the first one of its key in the log."""
+    """After compaction, the newest record of each key is valid, even without an earlier record of the key."""
     log.next_offset = 40
     log.current("g", "a", 9, owned=[0])  # its member, and its group's epoch then, were written again after it
     log.next_offset = 50
