@@ -4,8 +4,9 @@ alone."""
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -126,6 +127,83 @@ def test_the_next_transaction_leaves_out_records_whose_abort_was_interrupted() -
         with node.transaction("x") as txn:
             txn.append("t", "next")
         assert [record.value for record in topic.read(0, 0)] == [b"next"]
+
+
+@contextmanager
+def interrupted_exit() -> Iterator[None]:
+    """Raises a KeyboardInterrupt before the first statement of the next `Transaction.__exit__`."""
+
+    def called(frame: FrameType, event: str, _: Any) -> None:
+        if frame.f_code.co_qualname == "Transaction.__exit__":
+            sys.settrace(None)
+            raise KeyboardInterrupt
+
+    sys.settrace(called)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    finally:
+        sys.settrace(None)
+
+
+@pytest.mark.parametrize("flushed", [True, False])
+def test_a_transaction_whose_exit_did_not_begin_is_aborted_by_the_next_one(
+    node: kcore.Node, name: str, flushed: bool
+) -> None:
+    topic = node.topics.create(name, 1)
+    with interrupted_exit(), node.transaction(name) as abandoned:
+        abandoned.append(name, "one")
+        if flushed:
+            abandoned.flush()
+    for operation in (abandoned.commit, abandoned.abort, abandoned.flush, lambda: abandoned.append(name, "late")):
+        with pytest.raises(KcoreError, match=r"^the transaction is not open"):
+            operation()
+    with node.transaction(name) as following:
+        following.append(name, "two")
+        with pytest.raises(KcoreError, match=r"^the transaction is not open"):
+            abandoned.commit()
+    with abandoned:
+        abandoned.append(name, "three")
+    assert [record.value for record in topic.read(0, 0, wait=10.0)][:2] == [b"two", b"three"]
+
+
+def test_an_interrupted_exit_lets_a_waiting_thread_begin() -> None:
+    with kcore.open(config=SETTINGS) as node:
+        topic = node.topics.create("t", 1)
+        began = threading.Event()
+
+        def wait() -> None:
+            with node.transaction("x") as txn:
+                began.set()
+                txn.append("t", "two")
+
+        thread = threading.Thread(target=wait)
+        with interrupted_exit(), node.transaction("x") as abandoned:
+            abandoned.append("t", "one")
+            abandoned.flush()
+            thread.start()
+            assert not began.is_set()
+        thread.join()
+        assert [record.value for record in topic.read(0, 0)] == [b"two"]
+
+
+def test_a_transaction_may_be_entered_without_a_with_statement() -> None:
+    with kcore.open(config=SETTINGS) as node:
+        topic = node.topics.create("t", 1)
+        with ExitStack() as stack:
+            txn = stack.enter_context(node.transaction("x"))
+            txn.append("t", "one")
+            assert topic.read(0, 0) == []
+        txn = node.transaction("x")
+        assert txn.__enter__() is txn
+        txn.append("t", "two")
+        with pytest.raises(KcoreError, match="is open in this block"), node.transaction("x"):
+            pass
+        txn.__exit__(None, None, None)
+        with node.transaction("x") as txn:
+            assert callable(txn.__exit__), "a look-up in the block does not end it"
+            txn.append("t", "three")
+        assert [record.value for record in topic.read(0, 0)] == [b"one", b"two", b"three"]
 
 
 def test_a_transaction_within_one_of_the_same_id_is_an_error() -> None:

@@ -34,6 +34,8 @@ from kcore.node.types import (
 )
 from kcore.protocol.compression import CompressionType
 
+# sync: from kcore.node.blocks import tracked_exit
+
 FLUSH_BYTES = 512 << 10
 """Buffered bytes of a transaction after which they are sent."""
 
@@ -93,6 +95,7 @@ class AsyncTransaction:
         self._failed = False
         self._open = False
         self._turn = Turn()
+        # sync: self._block: object = None  # set by `tracked_exit`
 
     async def init(self) -> None:
         """Fences earlier producers of the id now, and waits until the coordinator has aborted their open transaction.
@@ -132,6 +135,7 @@ class AsyncTransaction:
             raise
         return self
 
+    # sync: @tracked_exit(lambda block: block._leave(), lambda block: block._open)
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -158,6 +162,7 @@ class AsyncTransaction:
         """Lets the next transaction of the producer begin."""
         self._open = False
         self._producer.turns.leave(self._turn)
+        # sync: self._block = None  # the exit is complete
 
     def _require_open(self) -> None:
         if not self._open:

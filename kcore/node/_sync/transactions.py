@@ -21,6 +21,7 @@ from kcore.errors import (
 from kcore.node._sync.backend import caller
 from kcore.node._sync.transactional_producer import FENCED, Row, TransactionalProducer
 from kcore.node._sync.turns import Turn
+from kcore.node.blocks import tracked_exit
 from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, intercept, notify
 from kcore.node.requests import record_size
 from kcore.node.types import (
@@ -94,6 +95,7 @@ class Transaction:
         self._failed = False
         self._open = False
         self._turn = Turn()
+        self._block: object = None  # set by `tracked_exit`
 
     def init(self) -> None:
         """Fences earlier producers of the id now, and waits until the coordinator has aborted their open transaction.
@@ -133,6 +135,7 @@ class Transaction:
             raise
         return self
 
+    @tracked_exit(lambda block: block._leave(), lambda block: block._open)
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -159,6 +162,7 @@ class Transaction:
         """Lets the next transaction of the producer begin."""
         self._open = False
         self._producer.turns.leave(self._turn)
+        self._block = None  # the exit is complete
 
     def _require_open(self) -> None:
         if not self._open:

@@ -1,0 +1,57 @@
+"""The `with` block of a context manager whose `__exit__` may be interrupted before its first statement."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class TrackedExit:
+    """A descriptor in place of `__exit__`, by which an object learns that its `with` block has ended.
+
+    A KeyboardInterrupt may come before the first statement of `__exit__`, where no `try` can catch it. The block itself
+    holds the bound `__exit__` until it ends. Therefore, each look-up returns a new function, and `left` is called when
+    it is released. Other look-ups of `__exit__` during the block do not count.
+
+    Args:
+        function: the `__exit__` of the class.
+        left: called with the object when its block has ended, unless the attribute `_block` is None. A complete exit
+            sets it to None: an interrupt during this call would be lost.
+        is_open: returns True while the object is in its block.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], left: Callable[[Any], None], is_open: Callable[[Any], bool]
+    ) -> None:
+        self._function = function
+        self._left = left
+        self._is_open = is_open
+        self.__doc__ = function.__doc__
+
+    def __get__(self, instance: Any, owner: type) -> Callable[..., Any]:
+        if instance is None:
+            return self._function
+        function = partial(self._function, instance)
+        if not self._is_open(instance):
+            left, owning = self._left, weakref.ref(instance)
+
+            def released(_: object) -> None:
+                again = owning()
+                if again is not None:
+                    left(again)
+
+            instance._block = weakref.ref(function, released)
+        return function
+
+
+def tracked_exit(left: Callable[[Any], None], is_open: Callable[[Any], bool]) -> Callable[[F], F]:
+    """Returns a decorator of `__exit__`; see `TrackedExit`."""
+
+    def decorate(function: F) -> F:
+        return cast("F", TrackedExit(function, left, is_open))
+
+    return decorate
