@@ -14,13 +14,21 @@ from typing import Any
 import pytest
 
 import kcore
-from kcore.errors import KcoreError
+from kcore.errors import KafkaError, KcoreError, ProducerFencedError
 from kcore.node._sync import transactional_producer, transactions, turns
 from kcore.node.interceptors import ProducerRecord
 from kcore.node.types import RecordMetadata
-from tests.node.conftest import SETTINGS
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
+from kcore.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from kcore.testing.server import ServerProcess
+from tests.apache.broker import ApacheKafka
+from tests.kit import wait_until
+from tests.node.conftest import KAFKA, SETTINGS, TARGETS
 
 FILES = frozenset(str(module.__file__) for module in (transactions, transactional_producer, turns))
+
+SAFE_DOWNGRADE = 2
 
 
 class Interrupts:
@@ -77,10 +85,36 @@ def failed(node: kcore.Node, name: str) -> None:
         raise ZeroDivisionError
 
 
+@contextmanager
+def interrupted_exit() -> Iterator[None]:
+    """Raises a KeyboardInterrupt before the first statement of the next `Transaction.__exit__`."""
+
+    def called(frame: FrameType, event: str, _: Any) -> None:
+        if frame.f_code.co_qualname == "Transaction.__exit__":
+            sys.settrace(None)
+            raise KeyboardInterrupt
+
+    sys.settrace(called)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    finally:
+        sys.settrace(None)
+
+
+def use_version_1(node: kcore.Node) -> None:
+    """Makes a cluster use version 1 of the protocol of transactions, as all clusters before Kafka 4.0."""
+    update = FeatureUpdateKey(feature="transaction.version", max_version_level=1, upgrade_type=SAFE_DOWNGRADE)
+    assert not node.send(UpdateFeaturesRequest(feature_updates=[update])).error_code
+
+
+@pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("block", [committed, failed])
-def test_an_interrupted_transaction_is_not_continued_by_the_next_one(block: Any) -> None:
+def test_an_interrupted_transaction_is_not_continued_by_the_next_one(block: Any, version: int) -> None:
     number = 0
     with kcore.open(config=SETTINGS) as node:
+        if version == 1:
+            use_version_1(node)
         while True:
             number += 1
             name = f"{block.__name__}-{number}"
@@ -97,6 +131,137 @@ def test_an_interrupted_transaction_is_not_continued_by_the_next_one(block: Any)
             if not interrupts.place:
                 break
     assert number > 100
+
+
+@pytest.fixture(params=TARGETS)
+def version_1(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[kcore.Node]:
+    """A node of a cluster of its own with version 1 of transactions."""
+    with ExitStack() as stack:
+        if request.param == "embedded":
+            node: kcore.Node = stack.enter_context(kcore.open(config=SETTINGS))
+            use_version_1(node)
+        elif request.param == "kafka" and KAFKA != "start":
+            pytest.skip("the features of the broker of KCORE_TEST_KAFKA stay as they are")
+        else:
+            server = ServerProcess(settings=SETTINGS) if request.param == "serve" else ApacheKafka(tmp_path)
+            bootstrap = stack.enter_context(server).bootstrap
+            with kcore.connect(bootstrap, wait=60.0) as administrator:
+                use_version_1(administrator)
+            node = stack.enter_context(kcore.connect(bootstrap))
+            wait_until(lambda: node._calls.transport.feature("transaction.version") == 1, "the version")
+        yield node
+
+
+def test_an_interrupted_transaction_of_version_1_is_aborted_by_the_next_one(version_1: kcore.Node) -> None:
+    """A new epoch would abort it, too, but the coordinator would refuse the response to its own producer."""
+    topic = version_1.topics.create("t", 1)
+    with interrupted_exit(), version_1.transaction("x") as abandoned:
+        abandoned.append("t", "one")
+        abandoned.flush()
+    with version_1.transaction("x") as txn:
+        txn.append("t", "two")
+    assert version_1._producers["x"].implicit is False
+    wait_until(lambda: [record.value for record in topic.read(0, 0)] == [b"two"], "the record")
+
+
+class Interrupting:
+    """Makes the next InitProducerId of a node raise a KeyboardInterrupt.
+
+    Args:
+        node: the node.
+        arrives: True if the request reaches the coordinator, so that only its response is lost; False: it is delayed.
+    """
+
+    def __init__(self, node: kcore.Node, arrives: bool) -> None:
+        self._transport: Any = node._calls.transport
+        self._send = self._transport.send
+        self._arrives = arrives
+        self._delayed: Any = None
+
+    def __enter__(self) -> Interrupting:
+        self._transport.send = self._interrupt
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._transport.send = self._send
+
+    def _interrupt(self, request: Any, *args: Any, **options: Any) -> Any:
+        if not isinstance(request, InitProducerIdRequest):
+            return self._send(request, *args, **options)
+        if not self._arrives:
+            self._delayed = request, options
+        elif self._send(request, *args, **options).error_code == ErrorCode.CONCURRENT_TRANSACTIONS:
+            raise KafkaError.of(ErrorCode.CONCURRENT_TRANSACTIONS)
+        raise KeyboardInterrupt
+
+    def arrive(self) -> None:
+        """Delivers the delayed request now."""
+        request, options = self._delayed
+        assert not self._send(request, **options).error_code
+
+
+@pytest.mark.parametrize("before", ["new", "idle", "open"])
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_the_response_to_a_request_for_an_epoch_may_be_lost(
+    node: kcore.Node, name: str, before: str, times: int
+) -> None:
+    topic = node.topics.create(name, 1)
+    if before == "idle":
+        with node.transaction(name):
+            pass
+        node._producers[name].invalidate()
+    elif before == "open":
+        with interrupted_exit(), node.transaction(name) as txn:
+            txn.append(name, "one")
+            txn.flush()
+    for _ in range(times):
+        with Interrupting(node, arrives=True), pytest.raises(KeyboardInterrupt), node.transaction(name):
+            pass
+    with node.transaction(name) as txn:
+        txn.append(name, "two")
+    wait_until(lambda: [record.value for record in topic.read(0, 0)] == [b"two"], "the record")
+
+
+@pytest.mark.parametrize("arrival", ["before the commit", "between two transactions"])
+def test_a_request_for_an_epoch_that_arrives_late_does_not_fence_its_producer_for_good(
+    node: kcore.Node, name: str, arrival: str
+) -> None:
+    topic = node.topics.create(name, 1)
+    with Interrupting(node, arrives=False) as interrupting, pytest.raises(KeyboardInterrupt), node.transaction(name):
+        pass
+    if arrival == "before the commit":
+
+        def fence() -> None:
+            with node.transaction(name) as txn:
+                txn.append(name, "one")
+                interrupting.arrive()
+                txn.commit_offsets(name, {(name, 0): 1})
+
+        with pytest.raises(ProducerFencedError):
+            fence()
+    else:
+        node.transaction(name).init()
+        interrupting.arrive()
+        node._producers[name].invalidate()
+    with node.transaction(name) as txn:
+        txn.append(name, "two")
+    wait_until(lambda: [record.value for record in topic.read(0, 0)] == [b"two"], "the record")
+
+
+def test_another_producer_fences_an_interrupted_one_for_good(bootstrap: str, name: str) -> None:
+    with kcore.connect(bootstrap) as node, kcore.connect(bootstrap) as other:
+        node.topics.create(name, 1)
+        with interrupted_exit(), node.transaction(name) as txn:
+            txn.append(name, "one")
+            txn.flush()
+        for _ in range(2):  # after two epochs, the first producer's request is not a repeated one
+            other.transaction(name).init()
+            other._producers[name].invalidate()
+        for _ in range(2):
+            with pytest.raises(ProducerFencedError), node.transaction(name):
+                pass
+        with other.transaction(name):
+            pass
 
 
 class Ending:
@@ -129,23 +294,6 @@ def test_the_next_transaction_leaves_out_records_whose_abort_was_interrupted() -
         assert [record.value for record in topic.read(0, 0)] == [b"next"]
 
 
-@contextmanager
-def interrupted_exit() -> Iterator[None]:
-    """Raises a KeyboardInterrupt before the first statement of the next `Transaction.__exit__`."""
-
-    def called(frame: FrameType, event: str, _: Any) -> None:
-        if frame.f_code.co_qualname == "Transaction.__exit__":
-            sys.settrace(None)
-            raise KeyboardInterrupt
-
-    sys.settrace(called)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            yield
-    finally:
-        sys.settrace(None)
-
-
 @pytest.mark.parametrize("flushed", [True, False])
 def test_a_transaction_whose_exit_did_not_begin_is_aborted_by_the_next_one(
     node: kcore.Node, name: str, flushed: bool
@@ -164,7 +312,8 @@ def test_a_transaction_whose_exit_did_not_begin_is_aborted_by_the_next_one(
             abandoned.commit()
     with abandoned:
         abandoned.append(name, "three")
-    assert [record.value for record in topic.read(0, 0, wait=10.0)][:2] == [b"two", b"three"]
+    # Kafka's coordinator writes the marker after it has acknowledged the commit.
+    wait_until(lambda: [record.value for record in topic.read(0, 0)] == [b"two", b"three"], "the records")
 
 
 def test_an_interrupted_exit_lets_a_waiting_thread_begin() -> None:

@@ -12,6 +12,7 @@ from kcore.errors import (
     CommitFailedError,
     KafkaError,
     KcoreError,
+    PartitionErrors,
     ProducerFencedError,
     raise_partition_errors,
 )
@@ -42,6 +43,8 @@ ACKS_ALL = -1
 PRODUCE_TIMEOUT_MS = 30_000
 MAX_SEQUENCE = 0x7FFFFFFF
 FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
+ENDED = frozenset({ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
+"""Errors of an abort if the coordinator has no open transaction of the producer."""
 NOT_A_MEMBER = frozenset(
     {
         ErrorCode.UNKNOWN_MEMBER_ID,
@@ -80,13 +83,16 @@ class TransactionalProducer:
         self.implicit = False  # True: brokers add partitions to the transaction (KIP-890)
         self.sequences: dict[TopicPartition, int] = {}
         self._initialized = False
+        self._doubtful = False  # True after an InitProducerId without a response: the epoch may be higher
         self._fenced: KafkaError | None = None
 
     def prepare(self) -> None:
         """Requests a producer id and epoch, unless this producer has valid ones.
 
         After an interrupt the coordinator may still have the previous transaction open. A new epoch aborts it.
-        Otherwise the next transaction would continue it, and commit its records.
+        Otherwise the next transaction would continue it, and commit its records. If the interrupt came while a new
+        epoch was being requested, the coordinator may refuse the epoch of this producer. Then a new one is requested
+        without it, as after a restart of the program.
 
         Raises:
             ProducerFencedError: another producer of the transactional id has fenced this one.
@@ -97,21 +103,18 @@ class TransactionalProducer:
         if self._initialized and not self.unfinished:
             return
         self._initialized = False
-
-        def read(response: Any) -> Any:
-            if response.error_code:
-                raise KafkaError.of(response.error_code)
-            return response
-
         self.calls.coordinator(TRANSACTION, self.transactional_id)
-        request = InitProducerIdRequest(
-            transactional_id=self.transactional_id,
-            transaction_timeout_ms=round(self.timeout_s * 1000),
-            producer_id=self.producer_id,
-            producer_epoch=self.epoch,
-        )
-        response = self._coordinate(request, read, at_most=versions.INIT_PRODUCER_ID)
+        if self.unfinished and not self.implicit and self.producer_id >= 0:
+            self._abort_interrupted()
+        doubtful = self._doubtful
+        try:
+            response = self._initialize()
+        except ProducerFencedError:
+            if not doubtful:
+                raise
+            response = self._initialize()
         self.producer_id, self.epoch = response.producer_id, response.producer_epoch
+        self._doubtful = doubtful
         self.sequences.clear()
         self.unfinished = False
         self.implicit = (
@@ -119,6 +122,52 @@ class TransactionalProducer:
             and self.calls.transport.newest(EndTxnRequest) > versions.TRANSACTION_V1_END
         )
         self._initialized = True
+
+    def _initialize(self) -> Any:
+        """Requests a producer id and epoch, and returns the response."""
+
+        def read(response: Any) -> Any:
+            if response.error_code:
+                raise KafkaError.of(response.error_code)
+            return response
+
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=round(self.timeout_s * 1000),
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+        )
+        doubtful = self._doubtful
+        self._doubtful = True  # until the response arrives
+        try:
+            return self.calls.call(request, read, at_most=versions.INIT_PRODUCER_ID)
+        except KafkaError as error:
+            self._doubtful = doubtful
+            if error.code in FENCED:
+                raise self._fence(error) from error
+            raise
+
+    def _abort_interrupted(self) -> None:
+        """Aborts an interrupted transaction of version 1, in which a new epoch would fence this producer itself."""
+        try:
+            self.end(False)
+        except KafkaError as error:
+            if error.code not in ENDED:
+                raise
+
+    def _fence(self, error: KafkaError) -> ProducerFencedError:
+        """Returns the error for a refused epoch.
+
+        The producer is fenced for good, unless an InitProducerId of its own may have raised the epoch.
+        """
+        if self._doubtful:
+            self._initialized = False
+            self.producer_id = self.epoch = -1
+        else:
+            self._fenced = error
+        return ProducerFencedError(
+            f"another producer of the transactional id {self.transactional_id!r} has fenced this one"
+        )
 
     def require_free(self) -> None:
         """Raises KcoreError if the caller itself has an open transaction of this id, for whose end it would wait."""
@@ -134,10 +183,7 @@ class TransactionalProducer:
             return self.calls.call(request, read, at_most=at_most)
         except KafkaError as error:
             if error.code in FENCED:
-                self._fenced = error
-                raise ProducerFencedError(
-                    f"another producer of the transactional id {self.transactional_id!r} has fenced this one"
-                ) from error
+                raise self._fence(error) from error
             raise
 
     def add_partitions(self, partitions: list[TopicPartition]) -> None:
@@ -164,7 +210,12 @@ class TransactionalProducer:
             attempted = {key: code for key, code in codes.items() if code != ErrorCode.OPERATION_NOT_ATTEMPTED}
             raise_partition_errors("addition of partitions to the transaction", attempted, len(partitions))
 
-        self._coordinate(request, read, at_most=versions.ADD_PARTITIONS_BY_CLIENT)
+        unfinished, self.unfinished = self.unfinished, True
+        try:
+            self._coordinate(request, read, at_most=versions.ADD_PARTITIONS_BY_CLIENT)
+        except (KafkaError, PartitionErrors):  # the coordinator has added none
+            self.unfinished = unfinished
+            raise
 
     def produce(self, partition: TopicPartition, rows: list[Row], compression: CompressionType) -> tuple[int, int]:
         """Appends a batch to a partition. A repetition has the same sequence, so that it is stored once.
@@ -265,6 +316,7 @@ class TransactionalProducer:
             self.producer_id, self.epoch = response.producer_id, response.producer_epoch
             self.sequences.clear()
         self.unfinished = False
+        self._doubtful = False  # the epoch was the newest one
 
     def invalidate(self) -> None:
         """Makes the next transaction begin with a new epoch, because a failed request may still arrive."""
