@@ -99,12 +99,12 @@ class _Producer:
 
     def _shared(self) -> Iterator[Finding]:
         current = [observation for observation in self._ids if observation.state != "Replaced"]
-        for other in current[1:]:
+        for another in current[1:]:
             yield finding(
                 "producer-id-shared",
-                [current[0].evidence, other.evidence],
-                f"{current[0].transactional_id} and {other.transactional_id} share producer id {self._producer_id}.",
-                transactional_id=other.transactional_id,
+                [current[0].evidence, another.evidence],
+                f"{current[0].transactional_id} and {another.transactional_id} share producer id {self._producer_id}.",
+                transactional_id=another.transactional_id,
                 producer_id=self._producer_id,
             )
 
@@ -167,8 +167,8 @@ class _Producer:
                 still_open.append(observation)
         if decision is not None and not matched:
             missing.append(decision)
-        missing = [one for one in missing if self._take_surplus(balance, one, -1)]
-        extra = [one for one in extra if self._take_surplus(balance, one, 1)]
+        missing = [entry for entry in missing if self._take_surplus(balance, entry, -1)]
+        extra = [entry for entry in extra if self._take_surplus(balance, entry, 1)]
         yield from self._unmatched_findings(topic_partition, missing, extra)
         for observation in still_open:
             yield from self._open(topic_partition, observation, missing)
@@ -189,7 +189,9 @@ class _Producer:
         where = f"{topic_partition[0]}-{topic_partition[1]}"
         unmatched = []
         for decision in missing:
-            marker = next((one for one in extra if one.producer_epoch == decision.producer_epoch), None)
+            marker = next(
+                (observation for observation in extra if observation.producer_epoch == decision.producer_epoch), None
+            )
             if marker is not None:
                 extra.remove(marker)
                 yield finding(

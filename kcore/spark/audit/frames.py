@@ -61,7 +61,7 @@ def results_of_partitions(
 
     from kcore.spark.frames.transforms import DETAIL_COLUMNS, EVENT_COLUMNS  # noqa: PLC0415
 
-    known = dict(cleaned_to or {})
+    cleaned = dict(cleaned_to or {})
     columns = [*EVENT_COLUMNS, *(name for name in DETAIL_COLUMNS if name in events.columns)]
     values = f.col("topic").isin(*TOPICS)
     if "control" in columns:
@@ -76,7 +76,7 @@ def results_of_partitions(
     order = (*partitions, "offset", f.col("fault").desc_nulls_last())
 
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return look_at(batches, known)
+        return look_at(batches, cleaned)
 
     return frame.sortWithinPartitions(*order).mapInArrow(look, RESULTS_DDL)
 
@@ -115,7 +115,7 @@ def audit_logs(results: DataFrame, logs: Logs, tasks: int | None = None) -> Data
 
 def frame_of(spark: SparkSession, findings: Iterable[Finding]) -> DataFrame:
     """Returns findings of the driver as rows of the findings table."""
-    rows = [tuple({**one._asdict(), "evidence": [*map(tuple, one.evidence)]}.values()) for one in findings]
+    rows = [tuple({**finding._asdict(), "evidence": [*map(tuple, finding.evidence)]}.values()) for finding in findings]
     return spark.createDataFrame(rows, findings_ddl())
 
 
@@ -206,7 +206,7 @@ def findings_batch(rows: list[Finding]) -> pa.RecordBatch:
 def _as_dict(row: Finding | Observation) -> dict[str, Any]:
     fields = row._asdict()
     if isinstance(row, Finding):
-        fields["evidence"] = [one._asdict() for one in row.evidence]
+        fields["evidence"] = [evidence._asdict() for evidence in row.evidence]
     return fields
 
 
@@ -216,5 +216,5 @@ def _observation(fields: Mapping[str, Any]) -> Observation:
 
 def finding_of(fields: Mapping[str, Any]) -> Finding:
     """Returns a finding from a row of the findings table."""
-    evidence = tuple(Evidence(*(one[name] for name in Evidence._fields)) for one in fields["evidence"])
+    evidence = tuple(Evidence(*(item[name] for name in Evidence._fields)) for item in fields["evidence"])
     return Finding(**{**fields, "evidence": evidence})

@@ -82,7 +82,7 @@ class LogOrder(Check):
             many = (
                 f"Offset {first.offset} occurs" if first is last else f"Offsets {first.offset} to {last.offset} occur"
             )
-            evidence = [self.log.evidence_of(one) for one in ((first,) if first is last else (first, last))]
+            evidence = [self.log.evidence_of(row) for row in ((first,) if first is last else (first, last))]
             sentence = f"{many} twice in {self.log.topic}-{self.log.partition}."
             self.log.report("duplicate-offset", evidence, sentence)
 

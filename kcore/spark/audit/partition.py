@@ -136,7 +136,7 @@ class PartitionAudit:
         state = "damaged" if history.damaged else "whole" if history.is_whole else "partial"
         if self._last_offset >= 0:
             since_ms = history.solid_ms if history.solid_from is not None else NEVER_MS
-            sample = tuple(one for check in self._checks for one in check.sample)
+            sample = tuple(observation for check in self._checks for observation in check.sample)
             log.emit(
                 Observation("log", -1, log.topic, log.partition, since_ms, -1, log.topic, log.partition,
                             self._last_offset, end_ms=self._newest_ms, state=state, partitions=sample)
@@ -229,4 +229,4 @@ def examine(
 
 def audit(topic: str, partition: int, rows: Iterable[Row], *, cleaned_to: int | None = None) -> list[Finding]:
     """Returns the findings of one partition without the observations that `examine` yields too."""
-    return [one for one in examine(topic, partition, rows, cleaned_to=cleaned_to) if isinstance(one, Finding)]
+    return [result for result in examine(topic, partition, rows, cleaned_to=cleaned_to) if isinstance(result, Finding)]

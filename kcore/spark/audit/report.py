@@ -23,8 +23,14 @@ def lines(findings: Iterable[Finding], total: int) -> list[str]:
     """
     rows = [("severity", "kind", "where", "when", "what")]
     rows += [
-        (one.severity, one.kind, f"{one.topic}-{one.partition}@{one.offset}", when(one), _sentence(one.sentence))
-        for one in findings
+        (
+            finding.severity,
+            finding.kind,
+            f"{finding.topic}-{finding.partition}@{finding.offset}",
+            when(finding),
+            _sentence(finding.sentence),
+        )
+        for finding in findings
     ]
     if len(rows) == 1:
         return []
@@ -40,12 +46,12 @@ def _sentence(text: str) -> str:
     return letters if len(letters) <= SENTENCE_LETTERS else f"{letters[: SENTENCE_LETTERS - 1]}…"
 
 
-def when(one: Finding) -> str:
+def when(finding: Finding) -> str:
     """Returns the timestamp of a finding in UTC."""
-    if one.timestamp_ms < 0:
+    if finding.timestamp_ms < 0:
         return "-"
-    moment = datetime.fromtimestamp(one.timestamp_ms / 1000, UTC)
-    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{one.timestamp_ms % 1000:03}"
+    moment = datetime.fromtimestamp(finding.timestamp_ms / 1000, UTC)
+    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{finding.timestamp_ms % 1000:03}"
 
 
 def summary(counts: Mapping[tuple[str, str], int]) -> list[str]:

@@ -48,17 +48,17 @@ class Transitions(Check):
 
     def forget(self) -> None:
         """Drops all state after damage, but emits the decisions so far: they remain valid."""
-        for transactional_id, known in self._ids.items():
-            if known.prepared is not None:
-                self._decided(transactional_id, known.prepared, None)
+        for transactional_id, state in self._ids.items():
+            if state.prepared is not None:
+                self._decided(transactional_id, state.prepared, None)
         self._ids.clear()
 
     def end(self) -> None:
         """Implements `Check.end`."""
-        for transactional_id, known in self._ids.items():
-            if known.prepared is not None:
-                self._decided(transactional_id, known.prepared, None)
-            self._ended(transactional_id, known.transaction, known.evidence)
+        for transactional_id, state in self._ids.items():
+            if state.prepared is not None:
+                self._decided(transactional_id, state.prepared, None)
+            self._ended(transactional_id, state.transaction, state.evidence)
 
     def _see(self, row: EventRow, key: TransactionLogKey, value: Transaction | None) -> None:
         transactional_id = key.transactional_id

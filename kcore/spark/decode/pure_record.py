@@ -58,8 +58,8 @@ def decode_record(topic: str | None, key: bytes | None, value: bytes | None) -> 
     try:
         fields["value"] = read_value(cls.VALUE, value)
     except DecodeError as error:
-        known = version is None or cls.VALUE.MIN_VERSION <= version <= cls.VALUE.MAX_VERSION
-        return ("malformed" if known else "unknown_version", f"value: {error}", record_type, name, version), fields
+        is_known = version is None or cls.VALUE.MIN_VERSION <= version <= cls.VALUE.MAX_VERSION
+        return ("malformed" if is_known else "unknown_version", f"value: {error}", record_type, name, version), fields
     return ("ok", None, record_type, name, version), fields
 
 

@@ -121,7 +121,7 @@ def _headers(column: pa.Array) -> list[Headers]:
     """Returns the headers of rows; Spark's Kafka source has null for no headers."""
     if not len(column.flatten()):
         return [()] * len(column)
-    return [tuple((one["key"], one["value"]) for one in of) if of else () for of in column.to_pylist()]
+    return [tuple((header["key"], header["value"]) for header in of) if of else () for of in column.to_pylist()]
 
 
 def in_range(batch: pa.RecordBatch, start: int, stop: int | None) -> pa.RecordBatch:
@@ -143,7 +143,7 @@ def filled_array(kind: pa.DataType, finished: Any) -> pa.Array:
         length,
         [None if buffer is None else pa.py_buffer(buffer) for buffer in buffers],
         nulls,
-        children=[filled_array(of, one) for of, one in zip(kinds, below, strict=True)],
+        children=[filled_array(of, array) for of, array in zip(kinds, below, strict=True)],
     )
 
 

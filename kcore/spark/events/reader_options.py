@@ -51,7 +51,7 @@ def numbers(options: Options, name: str) -> frozenset[int] | None:
     raw = options.get(name)
     if raw is None:
         return None
-    return frozenset(number({name: one.strip()}, name, 0) or 0 for one in raw.split(","))
+    return frozenset(number({name: text.strip()}, name, 0) or 0 for text in raw.split(","))
 
 
 def names(options: Options, name: str) -> frozenset[str] | None:
@@ -59,7 +59,7 @@ def names(options: Options, name: str) -> frozenset[str] | None:
     raw = options.get(name)
     if raw is None:
         return None
-    value = frozenset(one.strip() for one in raw.split(","))
+    value = frozenset(entry.strip() for entry in raw.split(","))
     if "" in value:
         raise ConfigError(f"option {name}: {raw!r} contains an empty name")
     return value

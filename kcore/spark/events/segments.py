@@ -80,9 +80,11 @@ def mapped(path: str) -> bytes | mmap.mmap:
 def find_partitions(root: str | Path) -> list[SegmentPartition]:
     """Returns the partitions below a broker's log folder, or `root` itself if it is one, by topic and number."""
     root = Path(root)
-    own = [root] if _FOLDER.fullmatch(root.name) and _named((one.name for one in root.iterdir()), _SEGMENT) else None
-    folders = own or [one for one in root.iterdir() if _FOLDER.fullmatch(one.name) and one.is_dir()]
-    names = {str(folder): [one.name for one in folder.iterdir()] for folder in folders}
+    own = (
+        [root] if _FOLDER.fullmatch(root.name) and _named((entry.name for entry in root.iterdir()), _SEGMENT) else None
+    )
+    folders = own or [entry for entry in root.iterdir() if _FOLDER.fullmatch(entry.name) and entry.is_dir()]
+    names = {str(folder): [entry.name for entry in folder.iterdir()] for folder in folders}
     path = (root.parent if own else root) / CLEANER_CHECKPOINT
     return partitions_of(names, path.read_text() if path.is_file() else "")
 

@@ -437,7 +437,8 @@ def _log_folders(path: Path) -> list[str]:
     from kcore.spark.export.manifest import MANIFEST  # noqa: PLC0415
 
     return [
-        str(one)
-        for one in sorted(path.iterdir())
-        if one.is_dir() and ((one / MANIFEST).is_file() or (one / DATA_FILE).is_file() or segments.find_partitions(one))
+        str(folder)
+        for folder in sorted(path.iterdir())
+        if folder.is_dir()
+        and ((folder / MANIFEST).is_file() or (folder / DATA_FILE).is_file() or segments.find_partitions(folder))
     ]

@@ -130,7 +130,7 @@ def open_export(folder: str | Path | Storage, form: str) -> Manifest:
 
 def _drop_leftovers(storage: Storage, manifest: Manifest) -> None:
     """Removes files that an interrupted run wrote but did not add to the manifest."""
-    named = {one.path for part in manifest.partitions.values() for one in part.files}
+    named = {file.path for part in manifest.partitions.values() for file in part.files}
     for name in filter(_is_data, storage.sizes()):
         if name not in named:
             storage.delete(name)
@@ -153,8 +153,8 @@ def _place(part: Part, manifest: Manifest, start: int) -> ExportedPartition:
             log_start=max(start, part.log_start),
             asked_from=max(start if start > part.log_start else 0, part.asked_from),
         )
-    known = [offset for offset in (exported.cleaned_to, part.cleaned_to) if offset is not None]
-    exported.cleaned_to = None if part.cleaned_to is None else max(known)
+    marks = [offset for offset in (exported.cleaned_to, part.cleaned_to) if offset is not None]
+    exported.cleaned_to = None if part.cleaned_to is None else max(marks)
     exported.active_offset = part.active_offset
     exported.forget_end()
     return exported
@@ -323,16 +323,16 @@ class ExportSource(Source):
     def _rows_of_files(self, span: Span) -> Iterator[pa.RecordBatch]:
         columns, stop = span.columns, span.stop
         names = None if columns is None else [field.name for field in EVENT_SCHEMA if field.name in columns]
-        for one in self._manifest.partitions[span.part[:2]].files:
-            if one.last_offset < span.start or (stop is not None and one.first_offset >= stop):
+        for file in self._manifest.partitions[span.part[:2]].files:
+            if file.last_offset < span.start or (stop is not None and file.first_offset >= stop):
                 continue
 
-            def report(detail: object, of: ExportedFile = one) -> None:
+            def report(detail: object, of: ExportedFile = file) -> None:
                 span.lacks(of.first_offset, "corrupt", f"{of.path}: {detail}")
 
             try:
-                inside = span.has(one.first_offset) and span.has(one.last_offset)
-                for batch in self._file_batches(one.path, report, names):
+                inside = span.has(file.first_offset) and span.has(file.last_offset)
+                for batch in self._file_batches(file.path, report, names):
                     rows = batch if inside else in_range(batch, span.start, stop)
                     if rows.num_rows:
                         yield rows
@@ -391,12 +391,12 @@ def verify(folder: str | Path | Storage) -> list[str]:
     for part in manifest.partitions.values():
         findings += _lacking(part)
         behind = 0
-        for one in part.files:
-            named.add(one.path)
-            findings += [f"{one.path}: {what}" for what in _file_faults(storage, sizes, one)]
-            if one.first_offset < behind:
-                findings.append(f"{one.path}: begins at {one.first_offset}, before the end of the previous file")
-            behind = one.last_offset + 1
+        for file in part.files:
+            named.add(file.path)
+            findings += [f"{file.path}: {what}" for what in _file_faults(storage, sizes, file)]
+            if file.first_offset < behind:
+                findings.append(f"{file.path}: begins at {file.first_offset}, before the end of the previous file")
+            behind = file.last_offset + 1
         if part.files and part.next_offset != behind:
             place = f"{part.topic}-{part.partition}"
             findings.append(f"{place}: the manifest continues at {part.next_offset}, but the files end at {behind}")
@@ -411,22 +411,22 @@ def _lacking(part: ExportedPartition) -> Iterator[str]:
         yield f"{place}: the export recorded as many unreadable parts as it can: there may be more"
 
 
-def _file_faults(storage: Storage, sizes: Mapping[str, int], one: ExportedFile) -> Iterator[str]:
-    size = sizes.get(one.path)
+def _file_faults(storage: Storage, sizes: Mapping[str, int], file: ExportedFile) -> Iterator[str]:
+    size = sizes.get(file.path)
     if size is None:
         yield "is missing"
-    elif size != one.size_bytes:
-        yield f"has {size} bytes, not {one.size_bytes}"
-    elif digest(storage, one.path) != one.sha256:
+    elif size != file.size_bytes:
+        yield f"has {size} bytes, not {file.size_bytes}"
+    elif digest(storage, file.path) != file.sha256:
         yield "was changed: its checksum differs"
     else:
         try:
-            count, first, last = _held(storage, one.path)
+            count, first, last = _held(storage, file.path)
         except (OSError, ValueError, KeyError, TypeError) as error:  # includes pyarrow's errors
             yield f"cannot be read: {error}"
             return
-        if (count, first, last) != (one.count, one.first_offset, one.last_offset):
-            expected = f"{one.count} of {one.first_offset} to {one.last_offset}"
+        if (count, first, last) != (file.count, file.first_offset, file.last_offset):
+            expected = f"{file.count} of {file.first_offset} to {file.last_offset}"
             yield f"has {count} rows of offsets {first} to {last}, and the manifest says {expected}"
 
 

@@ -127,10 +127,10 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
 
 def _check_types(of: ExportedFile | ExportedFault | ExportedPartition) -> None:
     """Raises TypeError if a field does not match its annotation: people may edit manifests."""
-    for one in fields(of):
-        value = getattr(of, one.name)
-        if not isinstance(value, _KINDS[str(one.type)]):
-            raise TypeError(f"{one.name} is {value!r}, but must be {one.type}")
+    for declared in fields(of):
+        value = getattr(of, declared.name)
+        if not isinstance(value, _KINDS[str(declared.type)]):
+            raise TypeError(f"{declared.name} is {value!r}, but must be {declared.type}")
 
 
 @dataclass(slots=True)
@@ -205,17 +205,17 @@ class Manifest:
         data = storage.read(JOURNAL) if storage.exists(JOURNAL) else b""
         for line in data[: data.rfind(b"\n") + 1].splitlines():  # an unterminated line was not written completely
             part = _partition(parse_json(line))
-            known = self.partitions.get((part.topic, part.partition))
-            if known is None:
+            earlier = self.partitions.get((part.topic, part.partition))
+            if earlier is None:
                 self.partitions[part.topic, part.partition] = part
-            elif part.next_offset > known.next_offset:
-                known.files += part.files
-                part.files = known.files
+            elif part.next_offset > earlier.next_offset:
+                earlier.files += part.files
+                part.files = earlier.files
                 self.partitions[part.topic, part.partition] = part
             self.noted += 1
 
 
 def _partition(document: dict[str, Any]) -> ExportedPartition:
-    files = [ExportedFile(**one) for one in document["files"]]
-    faults = [ExportedFault(**one) for one in document.get("faults", ())]
+    files = [ExportedFile(**row) for row in document["files"]]
+    faults = [ExportedFault(**row) for row in document.get("faults", ())]
     return ExportedPartition(**{**document, "files": files, "faults": faults})

@@ -232,8 +232,8 @@ class ArrowStorage(Storage):
     def sizes(self) -> dict[str, int]:
         """Implements `Storage.sizes`."""
         selector = self._selector(self._root, allow_not_found=True, recursive=True)
-        files = (one for one in self._files.get_file_info(selector) if one.type == self._file_type.File)
-        return {one.path[len(self._root) + 1 :]: one.size for one in files}
+        files = (info for info in self._files.get_file_info(selector) if info.type == self._file_type.File)
+        return {info.path[len(self._root) + 1 :]: info.size for info in files}
 
     def open(self, name: str) -> Any:
         """Implements `Storage.open`."""

@@ -158,9 +158,9 @@ def cluster_parts(spark: SparkSession, cluster: KafkaCluster, topics: Sequence[s
             if topic in present:
                 existing_topics.add(topic)
         topic_partitions = [
-            (str(topic), int(one.partition()))
+            (str(topic), int(partition.partition()))
             for topic, description in admin.describeTopics(existing_topics).allTopicNames().get().items()
-            for one in description.partitions()
+            for partition in description.partitions()
         ]
         starts, ends = (_offsets(jvm, admin, topic_partitions, name) for name in ("earliest", "latest"))
     except Py4JJavaError as error:

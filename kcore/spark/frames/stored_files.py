@@ -65,8 +65,8 @@ def stored_log(files: Files) -> StoredLog:
         raise KcoreError(f"{files.uri} is a data folder: a task cannot open one in storage; export it first")
     if not partitions:
         raise KcoreError(f"{files.uri} holds neither an export nor segment files of a broker")
-    inside = {one[:2]: tuple(_in_root(path, files, sizes) for path in one.paths) for one in partitions}
-    renamed = [one._replace(paths=inside[one[:2]]) for one in partitions]
+    inside = {part[:2]: tuple(_in_root(path, files, sizes) for path in part.paths) for part in partitions}
+    renamed = [part._replace(paths=inside[part[:2]]) for part in partitions]
     return StoredLog(_Segments(files.uri, tuple(renamed)), inside)
 
 

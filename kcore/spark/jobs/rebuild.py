@@ -130,7 +130,7 @@ def rebuild_with_doubts(
             "offsets": [[*place, at] for place, at in sorted(moment.offsets.items())],
         },
         "rows": counts,
-        "absent": [[one.topic, partition] for one in absent for partition in one.partitions],
+        "absent": [[topic.topic, partition] for topic in absent for partition in topic.partitions],
     }
     target.note(DONE, json.dumps(done, indent=1).encode())
     return counts, doubts
@@ -187,7 +187,7 @@ def _written_by_spark(
             for name in TABLES
         }
         for name in ("partitions", "faults"):
-            counts[name] += sum(len(one.partitions) for one in absent)
+            counts[name] += sum(len(topic.partitions) for topic in absent)
         written = {name: target.write(name, with_absent(spark, frames[name], name, absent)) for name in TABLES}
         count, doubts = doubts_of_frames(written["partitions"], written["faults"] if counts["faults"] else None)
         if count != counts["partitions"]:
@@ -260,7 +260,10 @@ def event_of(row: Row) -> EventRow:
         row["offset"],
         -1 if row["timestamp_ms"] is None else row["timestamp_ms"],
         row["timestampType"],
-        tuple((one["key"], None if one["value"] is None else bytes(one["value"])) for one in row["headers"] or ()),
+        tuple(
+            (header["key"], None if header["value"] is None else bytes(header["value"]))
+            for header in row["headers"] or ()
+        ),
         row["producer_id"],
         row["producer_epoch"],
         row["last_sequence"],

@@ -66,7 +66,7 @@ def committed_as_of(
         for key in at_end.keys() - by_key.keys():
             by_key[key] = CommittedAsOf(*key, None, history=at_end[key].history)
     # In a whole history, an offset that existed only in an open transaction was not committed.
-    committed = [one for _, one in sorted(by_key.items()) if one.offset is not None or one.history != WHOLE]
+    committed = [offset for _, offset in sorted(by_key.items()) if offset.offset is not None or offset.history != WHOLE]
     present = {part.partition for part in logs.parts() if part.topic == CONSUMER_OFFSETS}
     for absent in absent_partitions({CONSUMER_OFFSETS: present}, ids):
         incomplete |= dict.fromkeys(absent.partitions, DAMAGED)
@@ -107,7 +107,7 @@ def _offsets(
             by_key.setdefault(key, CommittedAsOf(*key, None, history=history))
         else:
             by_key[key] = CommittedAsOf(*key, row["offset"], row["metadata"] or "", row["topic_id"] or "", history)
-    return {key: one._replace(pending=key in pending) for key, one in by_key.items()}, incomplete, ids
+    return {key: offset._replace(pending=key in pending) for key, offset in by_key.items()}, incomplete, ids
 
 
 def plan_restore(committed: list[CommittedAsOf], node: Node | None, where: str, *, include_same: bool = False) -> Plan:
@@ -124,7 +124,7 @@ def plan_restore(committed: list[CommittedAsOf], node: Node | None, where: str, 
     """
     if node is None:
         return Plan("", rows=tuple(make_rows(committed, None)))
-    target = look(node, by_group((one.group, one.place) for one in committed))
+    target = look(node, by_group((offset.group, offset.place) for offset in committed))
     rows = tuple(make_rows(committed, target, include_same))
     return Plan("", target=Checked(where, target.cluster_id), rows=rows)
 

@@ -84,20 +84,20 @@ def apply(plan: Plan, node: Node, *, dry_run: bool = False, partial: bool = Fals
         raise KcoreError(
             f"the plan was made for cluster {plan.target.cluster_id}, but the target is cluster {target.cluster_id}"
         )
-    results = {_key(one.row): one for one in map(_as_planned, plan.rows) if one is not None}
+    results = {_key(applied.row): applied for applied in map(_as_planned, plan.rows) if applied is not None}
     checked = [_verified(row, target) for row in to_set]
-    changed = any(one.result == REFUSED for one in checked)
-    for one in checked:
-        if one.result == WOULD and changed and not partial and not dry_run:
-            one = Applied(one.row, HELD, "not written, because other rows are refused")  # noqa: PLW2901
-        results[_key(one.row)] = one
+    changed = any(applied.result == REFUSED for applied in checked)
+    for applied in checked:
+        if applied.result == WOULD and changed and not partial and not dry_run:
+            applied = Applied(applied.row, HELD, "not written, because other rows are refused")  # noqa: PLW2901
+        results[_key(applied.row)] = applied
     if not dry_run:
         to_write: dict[str, list[PlanRow]] = defaultdict(list)
         for row in to_set:
             if results[_key(row)].result == WOULD:
                 to_write[row.group].append(row)
         for group, rows in to_write.items():
-            results.update({_key(one.row): one for one in _write_group(node, group, rows)})
+            results.update({_key(applied.row): applied for applied in _write_group(node, group, rows)})
     return [results[_key(row)] for row in sorted_rows(plan.rows)]
 
 

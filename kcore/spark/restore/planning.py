@@ -59,77 +59,79 @@ def make_rows(
         target: the target to check against; None: none.
         include_same: True to commit offsets again that are correct already, which renews their retention.
     """
-    known = list(committed)
-    rows = [_row(one, target, include_same) for one in known]
+    offsets = list(committed)
+    rows = [_row(offset, target, include_same) for offset in offsets]
     if target is not None:
-        rows += _not_committed({(one.group, *one.place) for one in known}, {one.group for one in known}, target)
+        rows += _not_committed(
+            {(offset.group, *offset.place) for offset in offsets}, {offset.group for offset in offsets}, target
+        )
     return sorted_rows(rows)
 
 
 def _not_committed(
-    known: Collection[tuple[str, str, int]], groups: Collection[str], target: TargetState
+    recorded: Collection[tuple[str, str, int]], groups: Collection[str], target: TargetState
 ) -> list[PlanRow]:
     """Returns rows for offsets that the groups have at the target but had not committed at the moment."""
     return [
         PlanRow(group, topic, partition, now.offset, None, SKIP, NOT_COMMITTED, metadata=now.metadata)
         for group in groups
         for (topic, partition), now in target.committed[group].items()
-        if (group, topic, partition) not in known
+        if (group, topic, partition) not in recorded
     ]
 
 
-def _row(one: CommittedAsOf, target: TargetState | None, include_same: bool) -> PlanRow:
+def _row(offset: CommittedAsOf, target: TargetState | None, include_same: bool) -> PlanRow:
     remarks = []
-    if one.pending:
+    if offset.pending:
         remarks.append(PENDING)
-    if one.history in REMARKS and one.offset is not None:
-        remarks.append(REMARKS[one.history])
-    lost = DAMAGE if one.history == DAMAGED else LOST
+    if offset.history in REMARKS and offset.offset is not None:
+        remarks.append(REMARKS[offset.history])
+    lost = DAMAGE if offset.history == DAMAGED else LOST
     if target is None:
-        action = REFUSE if one.offset is None else UNCHECKED
-        why = lost if one.offset is None else "no target was checked"
-        return _made(one, None, one.offset, action, [why, *remarks])
-    now = target.committed[one.group].get(one.place, Committed(None))
-    log = target.logs.get(one.place)
-    fault = refusal(one, now, log, target)
-    if fault is not None or one.offset is None or log is None:
-        return _made(one, now, None, REFUSE, [fault or lost, *remarks], log)
-    to, clipped = clip(one.offset, log)
+        action = REFUSE if offset.offset is None else UNCHECKED
+        why = lost if offset.offset is None else "no target was checked"
+        return _made(offset, None, offset.offset, action, [why, *remarks])
+    now = target.committed[offset.group].get(offset.place, Committed(None))
+    log = target.logs.get(offset.place)
+    fault = refusal(offset, now, log, target)
+    if fault is not None or offset.offset is None or log is None:
+        return _made(offset, now, None, REFUSE, [fault or lost, *remarks], log)
+    to, clipped = clip(offset.offset, log)
     if clipped is not None:
         remarks.insert(0, clipped)
-    if to == now.offset and one.metadata == now.metadata and not include_same:
-        return _made(one, now, to, SKIP, ["correct already", *remarks], log)
-    return _made(one, now, to, SET, [moved(now, to), *remarks], log)
+    if to == now.offset and offset.metadata == now.metadata and not include_same:
+        return _made(offset, now, to, SKIP, ["correct already", *remarks], log)
+    return _made(offset, now, to, SET, [moved(now, to), *remarks], log)
 
 
 def _made(
-    one: CommittedAsOf, now: Committed | None, to: int | None, action: str, why: list[str], log: Log | None = None
+    offset: CommittedAsOf, now: Committed | None, to: int | None, action: str, why: list[str], log: Log | None = None
 ) -> PlanRow:
     return PlanRow(
-        one.group,
-        one.topic,
-        one.partition,
+        offset.group,
+        offset.topic,
+        offset.partition,
         None if now is None else now.offset,
         to,
         action,
         "; ".join(why),
-        one.offset,
-        one.metadata,
-        one.history,
+        offset.offset,
+        offset.metadata,
+        offset.history,
         "" if log is None else log.topic_id,
     )
 
 
-def refusal(one: CommittedAsOf, now: Committed, log: Log | None, target: TargetState) -> str | None:
+def refusal(offset: CommittedAsOf, now: Committed, log: Log | None, target: TargetState) -> str | None:
     """Returns the reason why an offset must not be restored, None if it may."""
-    group = target.refused.get(one.group)
+    group = target.refused.get(offset.group)
     if group is not None:
         return group
-    if one.topic in target.unknown_topics:
+    if offset.topic in target.unknown_topics:
         return "the topic was deleted"
     if log is None:
         return NO_LOG
-    if one.topic_id and log.topic_id and one.topic_id != log.topic_id:
+    if offset.topic_id and log.topic_id and offset.topic_id != log.topic_id:
         return "the topic was recreated: its offsets refer to other records"
     if now.pending:
         return HELD_OPEN

@@ -64,8 +64,8 @@ def absent_partitions(
         if max(present.get(topic, ()), default=-1) >= count:
             raise KcoreError(f"{topic} cannot have {count} partitions: number {max(present[topic])} exists")
     placed: dict[str, list[PlacedId]] = {}
-    for one in ids:
-        placed.setdefault(one.topic, []).append(one)
+    for placed_id in ids:
+        placed.setdefault(placed_id.topic, []).append(placed_id)
     for topic, numbers in present.items():
         if numbers and topic not in counts:
             counts[topic] = least_count(max(numbers) + 1, placed.get(topic, ()))
@@ -87,8 +87,8 @@ def least_count(at_least: int, ids: Collection[PlacedId]) -> int:
     most_wrong = len(ids) // 100
     for count in range(at_least, MOST_PARTITIONS + 1):
         wrong = 0
-        for one in ids:
-            wrong += partition_for(one.name, count) != one.partition
+        for placed_id in ids:
+            wrong += partition_for(placed_id.name, count) != placed_id.partition
             if wrong > most_wrong:
                 break
         else:

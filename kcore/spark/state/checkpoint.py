@@ -118,16 +118,16 @@ def resume(topic: str, partition: int, tables: Iterable[pa.Table], cleaned_to: i
     if not len(rows) or not _is_numbered(rows):
         raise KcoreError(f"the checkpoint of {topic}-{partition} is not complete: rebuild without --since")
     try:
-        known = parse_json(rows.column("value")[0].as_py())
+        stored = parse_json(rows.column("value")[0].as_py())
     except ValueError as error:
         text = f"the checkpoint of {topic}-{partition} is damaged ({error}): rebuild without --since"
         raise KcoreError(text) from error
-    if known["version"] != VERSION:
+    if stored["version"] != VERSION:
         raise KcoreError(
-            f"the checkpoint of {topic}-{partition} has version {known['version']}, not {VERSION}: rebuild without "
+            f"the checkpoint of {topic}-{partition} has version {stored['version']}, not {VERSION}: rebuild without "
             "--since"
         )
-    if not known["complete"] and not known["lost"]:
+    if not stored["complete"] and not stored["lost"]:
         raise KcoreError(
             f"{topic}-{partition} was compacted before the state of its checkpoint: rebuild without --since"
         )
@@ -137,9 +137,9 @@ def resume(topic: str, partition: int, tables: Iterable[pa.Table], cleaned_to: i
         for batch in _with_timestamps(rows.slice(1, records - 1)).to_batches(BATCH_ROWS):
             loading.add(batch)
     state, live = loading.state, loading.live
-    load_committed(state, rows.slice(records).column(COMMITTED).chunks, known["deleted_groups"])
+    load_committed(state, rows.slice(records).column(COMMITTED).chunks, stored["deleted_groups"])
     assert live is not None, "the records were requested"
-    _restore(state, known)
+    _restore(state, stored)
     live.resumed()
     return Resumed(state, live)
 
@@ -157,14 +157,14 @@ def _with_timestamps(records: pa.Table) -> pa.Table:
     return records.append_column("timestamp", micros)
 
 
-def _restore(state: PartitionState, known: dict[str, Any]) -> None:
+def _restore(state: PartitionState, stored: dict[str, Any]) -> None:
     """Restores what the records do not contain."""
     for name in _COUNTERS:
-        setattr(state, name, known[name])
-    state.faults = [LogFault(state.topic, state.partition, *fault) for fault in known["faults"]]
-    state.fault_count = known["fault_count"]
-    state.producers.states = decode(map(base64.b64decode, known["producers"]))
+        setattr(state, name, stored[name])
+    state.faults = [LogFault(state.topic, state.partition, *fault) for fault in stored["faults"]]
+    state.fault_count = stored["fault_count"]
+    state.producers.states = decode(map(base64.b64decode, stored["producers"]))
     completeness = state.completeness
-    completeness.first_offset = known["log_first_offset"]
-    completeness.last_gap = -1 if known["holes_to"] is None else known["holes_to"]
-    completeness.lost = known["lost"]
+    completeness.first_offset = stored["log_first_offset"]
+    completeness.last_gap = -1 if stored["holes_to"] is None else stored["holes_to"]
+    completeness.lost = stored["lost"]

@@ -154,7 +154,7 @@ class LiveRecords:
     def _committed_rows(self) -> Iterator[EventRow]:
         topic, partition = self.state.topic, self.state.partition
         for batch in self.committed():
-            for key, value, offset, timestamp_ms in zip(*(one.to_pylist() for one in batch.columns), strict=True):
+            for key, value, offset, timestamp_ms in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 yield EventRow(key, value, topic, partition, offset, timestamp_ms)
 
     def resumed(self) -> None:
@@ -219,5 +219,5 @@ def _by_offset(rows: Iterable[EventRow]) -> list[EventRow]:
 
 
 def _committed_batch(records: OffsetRecords) -> pa.RecordBatch:
-    arrays = [filled_array(field.type, one) for field, one in zip(COMMITTED, records.take(), strict=True)]
+    arrays = [filled_array(field.type, column) for field, column in zip(COMMITTED, records.take(), strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=COMMITTED)

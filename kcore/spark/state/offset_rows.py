@@ -42,7 +42,7 @@ def offset_batches(state: PartitionState) -> Iterator[pa.RecordBatch]:
 
 def _batch(columns: OffsetColumns) -> pa.RecordBatch:
     schema = table_schema(OFFSETS)
-    arrays = [filled_array(field.type, one) for field, one in zip(schema, columns.take(), strict=True)]
+    arrays = [filled_array(field.type, column) for field, column in zip(schema, columns.take(), strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

@@ -105,14 +105,14 @@ class PartitionState:
                 self.groups.replay_marker(offset, row.producer_id, row.producer_epoch, marker[0])
             return
         try:
-            known = self._apply(row)
+            is_known = self._apply(row)
         except DecodeError as error:
             self.fault(offset, "decode", str(error))
         except (ValueError, AssertionError) as error:  # raised by a machine's checks: the record is invalid
             self.fault(offset, "replay", str(error))
         else:
-            self.records += known
-            self.unknown += not known
+            self.records += is_known
+            self.unknown += not is_known
 
     def fault(self, offset: int, kind: str, detail: str) -> None:
         """Records a fault."""

@@ -38,7 +38,9 @@ def placed_ids(written: Iterable[WrittenFile], folder: Path) -> Iterator[PlacedI
 def absent_rows(absent: Iterable[Absent]) -> Iterator[TableBatch]:
     """Yields rows for missing partitions."""
     for of_topic in absent:
-        partitions = [{"coordinator_partition": one, "topic": of_topic.topic} for one in of_topic.partitions]
+        partitions = [
+            {"coordinator_partition": partition, "topic": of_topic.topic} for partition in of_topic.partitions
+        ]
         nowhere = dict.fromkeys(("first_offset", "next_offset", "last_stable_offset", "last_timestamp_ms"), -1)
         empty = {**nowhere, "complete": False, "lost": True, "records": 0, "unknown": 0, "faults": 1}
         yield "partitions", rows_batch("partitions", [{**place, **empty} for place in partitions])
@@ -68,13 +70,13 @@ def doubts_of(out: str | Path) -> Uncertainties:
     partitions = pq.read_table(Path(out) / "partitions", columns=columns).to_pylist()
     faults = pq.read_table(Path(out) / "faults").to_pylist()
     named = sorted(
-        (one["topic"], one["coordinator_partition"], one["offset"], one["detail"])
-        for one in faults
-        if one["kind"] in NAMED
+        (row["topic"], row["coordinator_partition"], row["offset"], row["detail"])
+        for row in faults
+        if row["kind"] in NAMED
     )
-    lost = sum(one["lost"] for one in partitions)
-    compacted = sum(not one["complete"] and not one["lost"] for one in partitions)
-    holes = sum(one["holes_to"] is not None and not one["lost"] for one in partitions)
+    lost = sum(row["lost"] for row in partitions)
+    compacted = sum(not row["complete"] and not row["lost"] for row in partitions)
+    holes = sum(row["holes_to"] is not None and not row["lost"] for row in partitions)
     return uncertainties(DoubtCounts(lost, compacted, holes, len(faults), len(named)), named[:SHOWN])
 
 

@@ -113,11 +113,11 @@ def put_tables(written: Collection[WrittenFile], staging: Path, target: Path) ->
         The number of rows of each table.
     """
     counts = dict.fromkeys(TABLES, 0)
-    checkpoints = [one for one in written if one.table not in counts]
-    for one in written:
-        if one.table in counts:
-            counts[one.table] += one.rows
-    named = {(one.table, one.file) for one in written}
+    checkpoints = [file for file in written if file.table not in counts]
+    for file in written:
+        if file.table in counts:
+            counts[file.table] += file.rows
+    named = {(file.table, file.file) for file in written}
     for table in TABLES:
         folder = staging / table
         if not counts[table]:

@@ -181,7 +181,7 @@ def gone(was: Generation, member: Member, now: Generation, signs: Signs) -> tupl
     name = member.label.identity
     if was.state_ms < 0 or now.state_ms < 0:
         return causes.GONE, f"{name}: the log does not contain its join time"
-    longest_timeout_ms = max(other.rebalance_timeout_ms for other in was.members.values())
+    longest_timeout_ms = max(former.rebalance_timeout_ms for former in was.members.values())
     lived_ms = now.state_ms - was.state_ms
     if lived_ms < min(member.session_timeout_ms, longest_timeout_ms):
         return causes.LEFT, f"{name} was a member for {lived_ms} ms (session timeout {member.session_timeout_ms} ms)"

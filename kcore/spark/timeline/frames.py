@@ -62,10 +62,10 @@ def timeline_events(
         tasks: the number of tasks; None: that of a shuffle. More tasks than partitions only add costs, each
             time the events are read.
     """
-    known = logs or LogProperties()
+    properties = logs or LogProperties()
 
     def walk(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return walk_batches(batches, options, known)
+        return walk_batches(batches, options, properties)
 
     chosen = coordinator_events(events)
     spread = (

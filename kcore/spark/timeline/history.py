@@ -178,8 +178,8 @@ class History:
             return
         if group is not None:
             topic_id = getattr(value, "topic_id", ZERO_UUID)
-            known = None if topic_id == ZERO_UUID else topic_id.hex()
-            group.signs.committed(position.topic, known, position.partition, row.timestamp_ms)
+            topic_hex = None if topic_id == ZERO_UUID else topic_id.hex()
+            group.signs.committed(position.topic, topic_hex, position.partition, row.timestamp_ms)
         yield "commits", (*at, "plain", whole)
 
     def _marker(self, row: EventRow) -> Iterator[TimelineEvent]:
@@ -197,18 +197,18 @@ class History:
         typed: Any = decode_key(CONSUMER_OFFSETS, key)
         if isinstance(typed, UnknownRecord):
             return
-        known = PARTS.get(type(typed))
-        group_id: str = typed.group if known is None else typed.group_id
+        parts = PARTS.get(type(typed))
+        group_id: str = typed.group if parts is None else typed.group_id
         if self._wanted.groups is not None and group_id not in self._wanted.groups:
             return
         value = decode_value(typed, row.value)
         position = LogPosition(row.offset, row.timestamp_ms)
-        if known is None:
+        if parts is None:
             yield from self._generation(group_id, value, position, whole)
         else:
             if isinstance(typed, ShareGroupStatePartitionMetadataKey):
                 yield from self._listed(group_id, value)
-            yield from self._epoch_record(group_id, *known, typed, value, position, whole)
+            yield from self._epoch_record(group_id, *parts, typed, value, position, whole)
 
     def _listed(self, group_id: str, value: Any) -> Iterator[TimelineEvent]:
         """Yields the name of each topic once that a share group lists."""

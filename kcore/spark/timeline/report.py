@@ -165,8 +165,8 @@ def _wholeness(summary: Summary) -> str:
     if not partial:
         words = "The logs are complete from their beginnings: nothing was removed by compaction or deleted."
         return f'<p class="whole">{words}</p>'
-    known = [log["whole_from_ms"] for log in partial if log["whole_from_ms"] is not None]
-    since = f" From {utc(max(known))} UTC on, their history is complete." if len(known) == len(partial) else ""
+    times_ms = [log["whole_from_ms"] for log in partial if log["whole_from_ms"] is not None]
+    since = f" From {utc(max(times_ms))} UTC on, their history is complete." if len(times_ms) == len(partial) else ""
     words = (
         f"{len(partial)} of {len(logs)} partitions were compacted or lost their front. Before the time from which a "
         f"partition is complete, events are missing and causes may be wrong.{since} Plots are grey there."

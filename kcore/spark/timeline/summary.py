@@ -42,7 +42,7 @@ def summarise(tables: Mapping[str, DataFrame], bounds: Bounds) -> Summary:
     from_ms = (span["a"] or 0) if bounds.from_ms is None else bounds.from_ms
     to_ms = max(from_ms, (span["z"] or 0) if bounds.to_ms is None else bounds.to_ms - 1)
     step_ms = nice_width(to_ms - from_ms + 1, MAX_BUCKETS, bounds.window_ms)
-    found: Summary = {
+    summary: Summary = {
         "bounds": bounds._asdict(),
         "from_ms": from_ms,
         "to_ms": to_ms,
@@ -50,11 +50,11 @@ def summarise(tables: Mapping[str, DataFrame], bounds: Bounds) -> Summary:
         "logs": rows("select * from {logs} order by topic, coordinator_partition"),
         "totals": _totals(rows),
     }
-    found |= _rebalances(rows, step_ms)
-    found |= _commits(rows, step_ms)
-    found |= _transactions(rows, step_ms)
-    found |= _deliveries(rows, step_ms)
-    return found
+    summary |= _rebalances(rows, step_ms)
+    summary |= _commits(rows, step_ms)
+    summary |= _transactions(rows, step_ms)
+    summary |= _deliveries(rows, step_ms)
+    return summary
 
 
 def _totals(rows: Any) -> dict[str, Any]:

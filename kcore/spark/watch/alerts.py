@@ -79,7 +79,7 @@ def hanging_transactions(transactions: DataFrame, now_ms: int, limits: Limits) -
 def rebalance_storms(rebalances: DataFrame, now_ms: int, limits: Limits) -> DataFrame:
     """Returns an alert for each group with a storm of rebalances that lasts, or ended within its window."""
     recent = rebalances.where(f"start_ms >= {now_ms - 2 * limits.storm_window_ms}")
-    found = storms(recent, Bounds(1, limits.gap_ms, limits.storm_count, limits.storm_window_ms))
+    storm_rows = storms(recent, Bounds(1, limits.gap_ms, limits.storm_count, limits.storm_window_ms))
     return rebalances.sparkSession.sql(
         """
         select {now_ms} as at_ms, {kind} as kind, group_id as subject, from_ms as since_ms,
@@ -87,7 +87,7 @@ def rebalance_storms(rebalances: DataFrame, now_ms: int, limits: Limits) -> Data
                    as detail
         from {found} where to_ms >= {now_ms} - {window_ms}
         """,
-        found=found,
+        found=storm_rows,
         now_ms=now_ms,
         kind=STORM,
         window_ms=limits.storm_window_ms,

@@ -129,7 +129,7 @@ class ContinuedPartition:
         for kind, rows in self._rows.items():
             yield f"{TIMELINE}/{kind}", kind_batch(kind, rows)
         self._rows = {}
-        findings = [one for one in self._audit.take() if isinstance(one, Finding)]
+        findings = [result for result in self._audit.take() if isinstance(result, Finding)]
         if findings:
             yield FINDINGS, findings_batch(findings)
 
