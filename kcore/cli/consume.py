@@ -129,11 +129,11 @@ def _all_partitions(node: Node, topics: list[str], wanted: list[int]) -> list[To
     for topic in topics:
         if not node.topics.exists(topic):
             raise KcoreError(f"topic {topic!r} does not exist")
-        known = node.topics[topic].partitions()
-        missing = sorted(set(wanted) - {place.partition for place in known})
+        partitions = node.topics[topic].partitions()
+        missing = sorted(set(wanted) - {place.partition for place in partitions})
         if missing:
             raise KcoreError(f"topic {topic!r} has no partition {missing[0]}")
-        places += [place for place in known if not wanted or place.partition in wanted]
+        places += [place for place in partitions if not wanted or place.partition in wanted]
     return places
 
 
@@ -151,8 +151,8 @@ def first_offset(topic: Topic, partition: int, start: tuple[str, int], end: int)
         return value
     if value == EARLIEST:
         return topic.start_offsets()[partition]
-    found = None if value == LATEST else topic.offsets_at(value / 1000)[partition]
-    return end if found is None else found  # no record is that late
+    offset = None if value == LATEST else topic.offsets_at(value / 1000)[partition]
+    return end if offset is None else offset  # no record is that late
 
 
 class Reader:

@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     size = copy_folder(options.data, options.destination)
     findings, names, partitions = verify(options.destination)
     if findings:
-        rows = [(partition_name(one, names), one.offset, one.kind, one.detail) for one in findings]
+        rows = [(partition_name(finding, names), finding.offset, finding.kind, finding.detail) for finding in findings]
         output.print_rows(("partition", "offset", "finding", "detail"), rows, options.format)
         return 1
     output.print_rows(("copy", "bytes", "partitions"), [(options.destination, size, partitions)], options.format)

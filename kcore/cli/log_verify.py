@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints each finding with its partition and offset. Returns 1 if there are any, else 0."""
     findings, names, partitions = (verify_store if is_store_url(options.data) else verify)(options.data)
-    rows = [(partition_name(one, names), one.offset, one.kind, one.detail) for one in findings]
+    rows = [(partition_name(finding, names), finding.offset, finding.kind, finding.detail) for finding in findings]
     if rows or options.format == "json":
         output.print_rows(("partition", "offset", "finding", "detail"), rows, options.format)
     else:
@@ -73,7 +73,7 @@ def verify(path: str) -> tuple[list[Finding], dict[bytes, str], int]:
     try:
         keys = engine.partitions()
         names = _topic_names(engine.get(PartitionKey(METADATA_TOPIC_ID, 0)))
-        damaged = {one.partition for one in findings}
+        damaged = {finding.partition for finding in findings}
         for key in keys:
             log = engine.get(key)
             # Skip record checks if the bytes of a log are damaged.

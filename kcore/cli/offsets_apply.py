@@ -37,10 +37,10 @@ def run(options: argparse.Namespace) -> int:
     with open_target(options.bootstrap, options.data, target.security(options)) as node:
         applied = apply(plan, node, dry_run=options.dry_run, partial=options.partial)
     rows = [
-        (one.row.group, one.row.topic, one.row.partition, one.row.from_offset, one.row.to_offset, one.result, one.why)
-        for one in applied
+        (row.row.group, row.row.topic, row.row.partition, row.row.from_offset, row.row.to_offset, row.result, row.why)
+        for row in applied
     ]
     output.print_rows(COLUMNS, rows, options.format)
     if options.format == "text":
         print(", ".join(f"{count} {result}" for result, count in sorted(Counter(a.result for a in applied).items())))
-    return 0 if all(one.fine for one in applied) else 1
+    return 0 if all(row.fine for row in applied) else 1

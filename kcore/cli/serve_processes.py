@@ -79,7 +79,7 @@ def plan(config: Config, processes: int, start: Start) -> list[Start]:
         raise ConfigError(f"--processes {processes}: at least 1")
     if not config.kcore_data_dir or config.kcore_durability == "memory":
         raise ConfigError("--processes needs a data folder (--data DIR), which the processes share")
-    taken: dict[str, int] = {}
+    owners: dict[str, int] = {}
     plans = []
     for index in range(processes):
         listeners = [_shifted(address, index) for address in config.listeners]
@@ -90,7 +90,7 @@ def plan(config: Config, processes: int, start: Start) -> list[Start]:
             options["kcore.http.listen"] = _shifted(config.kcore_http_listen, index)
         for address in (*listeners, *filter(None, [options.get("kcore.http.listen")])):
             place = address.rpartition("//")[2]
-            if taken.setdefault(place, index) != index:
+            if owners.setdefault(place, index) != index:
                 raise ConfigError(f"{place} is an address of two processes: leave {processes} ports for each listener")
         plans.append(start._replace(node_id=config.node_id + index, options=options))
     return plans

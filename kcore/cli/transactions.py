@@ -90,13 +90,13 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError("--partition needs --topic")
     with target.open_target(options) as node:
         if options.action == "list":
-            found = node.transactions.list(
+            transactions = node.transactions.list(
                 states=options.state,
                 producer_ids=options.producer_id,
                 longer_than=None if options.longer_than_ms < 0 else options.longer_than_ms / 1000,
                 pattern=options.pattern,
             )
-            rows = [(row.transactional_id, row.producer_id, row.state) for row in found]
+            rows = [(row.transactional_id, row.producer_id, row.state) for row in transactions]
             output.print_rows(("transactional_id", "producer_id", "state"), rows, options.format)
             return 0
         if options.action == "describe":
@@ -154,19 +154,21 @@ def describe(node: Node, transactional_ids: list[str], form: str) -> int:
 def find_hanging(node: Node, options: argparse.Namespace) -> int:
     """Prints hanging transactions. Returns 1 if there are any."""
     partitions = all_partitions(node, options.topic, options.partition)
-    found = node.transactions.hanging(partitions, idle=options.idle_minutes * 60)
-    output.print_rows(OPEN_COLUMNS, _open_rows(node, found), options.format)
-    return 1 if found else 0
+    hanging = node.transactions.hanging(partitions, idle=options.idle_minutes * 60)
+    output.print_rows(OPEN_COLUMNS, _open_rows(node, hanging), options.format)
+    return 1 if hanging else 0
 
 
 def abort(node: Node, options: argparse.Namespace) -> int:
     """Aborts the transaction that begins at an offset, and prints its previous state."""
     place = (options.topic, options.partition)
-    found = [each for each in node.transactions.producers([place]) if each.transaction_start == options.start_offset]
-    if not found:
+    producers = [
+        each for each in node.transactions.producers([place]) if each.transaction_start == options.start_offset
+    ]
+    if not producers:
         raise KcoreError(f"no open transaction begins at offset {options.start_offset} of {place[0]}-{place[1]}")
-    rows = _open_rows(node, found)
-    node.transactions.abort(found[0], force=options.force)
+    rows = _open_rows(node, producers)
+    node.transactions.abort(producers[0], force=options.force)
     output.print_rows(OPEN_COLUMNS, rows, options.format)
     return 0
 
@@ -179,11 +181,11 @@ def terminate(node: Node, options: argparse.Namespace) -> int:
     return status
 
 
-def _open_rows(node: Node, found: Sequence[ProducerState]) -> list[tuple[Any, ...]]:
-    ends = stable_offsets(node, {each.partition for each in found})
+def _open_rows(node: Node, producers: Sequence[ProducerState]) -> list[tuple[Any, ...]]:
+    ends = stable_offsets(node, {each.partition for each in producers})
     now_ms = int(time.time() * 1000)
     rows = []
-    for each in found:
+    for each in producers:
         end = ends.get(each.partition)
         row = (
             *each.partition,

@@ -193,14 +193,14 @@ class Salvage:
             self._scan_journal()
 
     def _newest_meta(self, path: str) -> Meta | None:
-        found: list[Meta] = []
+        metas: list[Meta] = []
         with open(self.path, "rb") as file:
             for page in (0, 1):
                 try:
-                    found.append(read_meta(path, DATA_NAME, file, page, found[0].page_size if found else 4096))
+                    metas.append(read_meta(path, DATA_NAME, file, page, metas[0].page_size if metas else 4096))
                 except (DataFolderError, OSError):
                     continue
-        return max(found, key=lambda meta: meta.txn_id, default=None)
+        return max(metas, key=lambda meta: meta.txn_id, default=None)
 
     # ---- through the trees
 
@@ -312,9 +312,9 @@ class Salvage:
 
     def _ordered(self, nodes: list[Node], low: bytes | None, high: bytes | None, page: int) -> list[Node]:
         """Returns the nodes whose keys fit their neighbours and the page's bounds: a flipped bit may change a key."""
-        kept: list[Node] = []
+        ordered: list[Node] = []
         for place, node in enumerate(nodes):
-            below = kept[-1].key if kept else None
+            below = ordered[-1].key if ordered else None
             above = nodes[place + 1].key if place + 1 < len(nodes) else None
             fits = (low is None or node.key >= low) and (high is None or node.key < high)
             if below is not None and node.key <= below:
@@ -322,10 +322,10 @@ class Salvage:
             if fits and above is not None and node.key >= above and (below is None or above > below):
                 fits = False  # without this key, the next key is in order
             if fits:
-                kept.append(node)
+                ordered.append(node)
             else:
                 self.problems.append(f"page {page}: the key {node.key.hex()} is out of order")
-        return kept
+        return ordered
 
     # ---- without the trees
 

@@ -118,10 +118,10 @@ class StagedPartitionLog(LogCore, PartitionLog):
         if offset <= meta.log_start_offset:
             return
         # The epoch entry that covers the new start is moved up to it; entries completely below the start are removed.
-        kept = [entry for entry in meta.epochs if entry.start_offset > offset]
-        if len(kept) < len(meta.epochs):
-            kept.insert(0, EpochEntry(meta.epochs[-len(kept) - 1].epoch, offset))
-        moved = meta._replace(log_start_offset=offset, epochs=tuple(kept))
+        remaining = [entry for entry in meta.epochs if entry.start_offset > offset]
+        if len(remaining) < len(meta.epochs):
+            remaining.insert(0, EpochEntry(meta.epochs[-len(remaining) - 1].epoch, offset))
+        moved = meta._replace(log_start_offset=offset, epochs=tuple(remaining))
         # Staged first: otherwise, after an exception, a repeated call would return without staging the change.
         self._stage()
         self._meta = moved

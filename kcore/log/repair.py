@@ -194,7 +194,9 @@ def _require_room(path: str, copy: str, plan: Plan) -> None:
         raise LogError(f"{parent} is not a folder: the copy of the damaged file cannot be written there")
     copied = os.path.getsize(os.path.join(path, DATA_NAME)) + JOURNAL_BYTES * (1 + len(journal_folders(path)))
     # LMDB fills its pages at least by half, and each value has a key and a header.
-    built = 2 * sum(sum(one.sizes) + 64 * len(one.sizes) for one in plan.partitions) + FILE_OVERHEAD_BYTES
+    built = (
+        2 * sum(sum(partition.sizes) + 64 * len(partition.sizes) for partition in plan.partitions) + FILE_OVERHEAD_BYTES
+    )
     built += 2 * sum(found[1] for found in plan.chunks.values())
     built = min(built, copied + FILE_OVERHEAD_BYTES)
     needed = {os.stat(path).st_dev: (path, built)}
@@ -281,7 +283,10 @@ def _build(path: str, salvage: Salvage, plan: Plan) -> None:
             _write_all(env, log, _log_pairs(salvage, plan))
             chunks = sorted(plan.chunks.items())
             _write_all(env, snap, ((SNAP_KEY.pack(*at), salvage.read(found[0], found[1])) for at, found in chunks))
-            values = {**plan.meta, **{partition_meta_key(one.key): one.meta.encode() for one in plan.partitions}}
+            values = {
+                **plan.meta,
+                **{partition_meta_key(partition.key): partition.meta.encode() for partition in plan.partitions},
+            }
             _write_all(env, meta, iter(sorted(values.items())))
             env.sync(True)
     except lmdb.Error as error:
@@ -316,7 +321,9 @@ def _write_all(env: lmdb.Environment, database: Any, pairs: Iterator[tuple[bytes
 def _check(path: str, check: Check | None) -> None:
     findings = [] if check is None else check(os.path.join(path, REPAIR_NAME))
     if findings:
-        shown = "; ".join(f"{one.partition} at {one.offset}: {one.kind}, {one.detail}" for one in findings[:5])
+        shown = "; ".join(
+            f"{finding.partition} at {finding.offset}: {finding.kind}, {finding.detail}" for finding in findings[:5]
+        )
         raise LogError(
             f"the repaired file still has {len(findings)} findings, so the folder was not changed: {shown}",
             FailureReason.CORRUPT,

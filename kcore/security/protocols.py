@@ -48,7 +48,7 @@ def protocol_of(listener: str, entries: Iterable[str]) -> SecurityProtocol:
         try:
             protocols[name.strip().upper()] = SecurityProtocol(protocol.strip().upper())
         except ValueError:
-            valid = ", ".join(one.value for one in SecurityProtocol)
+            valid = ", ".join(member.value for member in SecurityProtocol)
             raise ConfigError(
                 f"listener.security.protocol.map: {entry!r} is not NAME:PROTOCOL; valid protocols: {valid}"
             ) from None

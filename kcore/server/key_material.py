@@ -154,7 +154,7 @@ def _pkcs12(location: str, password: str | None) -> tuple[Any, list[Any]]:
     except ValueError:
         raise ConfigError(f"{location} is not a PKCS12 file, or its password is wrong") from None
     certificates = [] if store.cert is None else [store.cert.certificate]
-    return store.key, certificates + [one.certificate for one in store.additional_certs]
+    return store.key, certificates + [authority.certificate for authority in store.additional_certs]
 
 
 def _pem(certificate: Any) -> bytes:

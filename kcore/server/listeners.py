@@ -55,8 +55,8 @@ def parse_listeners(config: Config) -> list[Listener]:
         )
     if not listened:
         raise ConfigError("listeners is empty; valid: NAME://HOST:PORT, at least one")
-    taken = [address for address in listened.values() if address[1]]
-    if len(set(taken)) < len(taken):
+    addresses = [address for address in listened.values() if address[1]]
+    if len(set(addresses)) < len(addresses):
         raise ConfigError(f"listeners={','.join(config.listeners)}: two listeners cannot share an address")
     advertised = {
         name: (host, port) for name, host, port in map(_parse, config.advertised_listeners) if name not in controllers

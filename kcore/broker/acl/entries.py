@@ -215,8 +215,8 @@ def _without_longer(prefixes: set[str]) -> list[str]:
     """Returns the sorted prefixes without those that begin with another prefix. So only the last prefix before a name
     can match the name.
     """
-    kept: list[str] = []
+    shortest: list[str] = []
     for prefix in sorted(prefixes):
-        if not kept or not prefix.startswith(kept[-1]):
-            kept.append(prefix)
-    return kept
+        if not shortest or not prefix.startswith(shortest[-1]):
+            shortest.append(prefix)
+    return shortest

@@ -48,10 +48,10 @@ class DescribeClientQuotasApi(SlicedReadApi[DescribeClientQuotasRequest, Describ
         if not self.allowed(context, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         _check(request.components)
-        known = list(machine.image.quotas.items())
+        entities = list(machine.image.quotas.items())
         entries: list[EntryData] = []
-        for first in range(0, len(known), STEP_ENTITIES):
-            some = known[first : first + STEP_ENTITIES]
+        for first in range(0, len(entities), STEP_ENTITIES):
+            some = entities[first : first + STEP_ENTITIES]
             entries += [
                 EntryData(
                     entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],

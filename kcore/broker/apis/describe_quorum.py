@@ -61,13 +61,13 @@ class DescribeQuorumApi(ControlApi[DescribeQuorumRequest, DescribeQuorumResponse
         """Describes each requested partition."""
         if not self.allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        topics, known = [], False
+        topics, is_known = [], False
         for topic in request.topics:
             partitions = []
             for entry in topic.partitions:
                 if topic.topic_name == CLUSTER_METADATA and entry.partition_index == 0:
                     partitions.append(self._metadata_log(context.api_version))
-                    known = True
+                    is_known = True
                 else:
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                     partitions.append(
@@ -77,7 +77,7 @@ class DescribeQuorumApi(ControlApi[DescribeQuorumRequest, DescribeQuorumResponse
                     )
             topics.append(DescribeQuorumResponseTopicData(topic_name=topic.topic_name, partitions=partitions))
         return DescribeQuorumResponse(
-            topics=topics, nodes=self._nodes(context) if known and context.api_version >= 2 else []
+            topics=topics, nodes=self._nodes(context) if is_known and context.api_version >= 2 else []
         )
 
     def _metadata_log(self, version: int) -> DescribeQuorumResponsePartitionData:

@@ -101,8 +101,8 @@ class Releases:
         An earlier release may still be listed, if this node lost and regained the partition without replaying the
         change.
         """
-        known = self._epochs.get(key)
-        if known is None or known[0] != epoch:
+        earlier = self._epochs.get(key)
+        if earlier is None or earlier[0] != epoch:
             self._epochs[key] = epoch, self._wheel.now_ms
             self._added = True
 

@@ -89,8 +89,8 @@ class NodeAccess(NamedTuple):
             return False
         authorizer = self.authorizer
         if authorizer is None:
-            known = self.secrets.known
-            if known is None or context.node_secret in known:
+            secrets = self.secrets.known
+            if secrets is None or context.node_secret in secrets:
                 return True
             log_refusal(WRONG_SECRET, context, key)
             return False

@@ -71,10 +71,10 @@ class ReplayedState:
         return min((held[-1].offset for held in mine ^ theirs), default=None)
 
     def _all(self) -> set[tuple[int, bytes, _Held]]:
-        found = {(-1, key, held) for key, held in self.values.items()}
+        entries = {(-1, key, held) for key, held in self.values.items()}
         for producer_id, pending in self.pending.items():
-            found.update((producer_id, key, held) for key, held in pending.items())
-        return found
+            entries.update((producer_id, key, held) for key, held in pending.items())
+        return entries
 
 
 class _Rehearsal(CompactionPass):

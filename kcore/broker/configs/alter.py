@@ -235,10 +235,10 @@ def _check_topic_name(name: str) -> None:
 def _subtract(parts: list[str], removed: list[str]) -> list[str]:
     """Returns `parts` with one occurrence less, from the left, for each element of `removed`."""
     left = Counter(removed)
-    kept = []
+    remaining = []
     for part in parts:
         if left[part]:
             left[part] -= 1
         else:
-            kept.append(part)
-    return kept
+            remaining.append(part)
+    return remaining

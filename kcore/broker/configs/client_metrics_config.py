@@ -70,14 +70,14 @@ def check_client_metrics(name: str, own: Mapping[str, str]) -> None:
 
 def _check_selectors(parts: tuple[str, ...]) -> None:
     """Checks the selectors of a subscription. Each may occur once, which bounds the time to compile their patterns."""
-    found: set[str] = set()
+    selectors: set[str] = set()
     for part in parts:
         selector, equals, pattern = (text.strip() for text in part.partition("="))
         if not equals or selector not in SELECTORS:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{part!r} does not have the form selector=pattern")
-        if selector in found:
+        if selector in selectors:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"the selector {selector} is given twice")
-        found.add(selector)
+        selectors.add(selector)
         try:
             compile_pattern(pattern)
         except PatternError as error:

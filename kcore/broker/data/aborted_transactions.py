@@ -82,14 +82,14 @@ class AbortedTransactionIndex(AbortedCore):
         """
         if len(self._entries) <= FEW:
             return self._between(start_offset, end_offset)
-        found = []
+        entries = []
         for producer_id in {_PRODUCER_ID.unpack_from(batch)[0] for batch in batches}:
             own = self._by_producer.get(producer_id)
             if own is not None:
                 first = bisect_left(own, start_offset, key=_last_offset)
-                found += own[first : bisect_left(own, end_offset, first, key=_first_offset)]
-        found.sort(key=_last_offset)
-        return found
+                entries += own[first : bisect_left(own, end_offset, first, key=_first_offset)]
+        entries.sort(key=_last_offset)
+        return entries
 
     def _between(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Finds the aborted transactions that overlap [start_offset, end_offset)."""
@@ -136,9 +136,9 @@ class AbortedTransactionIndex(AbortedCore):
             own[low:high] = [entry for entry in own[low:high] if entry.last_offset not in last_offsets]
             if not own:
                 self._by_producer.pop(producer_id, None)
-        kept = [entry for entry in some if entry.last_offset not in last_offsets]
-        offsets = [entry.last_offset for entry in kept]
-        self._entries[first:stop] = kept
+        remaining = [entry for entry in some if entry.last_offset not in last_offsets]
+        offsets = [entry.last_offset for entry in remaining]
+        self._entries[first:stop] = remaining
         self._last_offsets[first:stop] = offsets
 
     def delete_before(self, log_start_offset: int) -> None:

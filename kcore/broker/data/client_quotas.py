@@ -151,10 +151,10 @@ class ClientQuotas(MetadataListener):
         self.throttled_ms[quota] += throttle_ms
 
     def _charge(self, quota: str, context: RequestContext, value: float) -> int:
-        found = self._find(quota, context)
-        if found is None:
+        match = self._find(quota, context)
+        if match is None:
             return 0
-        entity, bound = found
+        entity, bound = match
         rate = self._rate(quota, entity)
         now_ms, window_ms = self._now.now_ms, self.window_ms
         rate.record(value, now_ms, window_ms)
@@ -169,10 +169,10 @@ class ClientQuotas(MetadataListener):
         """
         if not self._topics.image.quotas:
             return None
-        found = self._find(CONTROLLER_MUTATION_RATE, context)
-        if found is None:
+        match = self._find(CONTROLLER_MUTATION_RATE, context)
+        if match is None:
             return None
-        entity, bound = found
+        entity, bound = match
         bucket = self._buckets.get(entity)
         if bucket is None:
             self._drop_idle()
@@ -182,16 +182,16 @@ class ClientQuotas(MetadataListener):
 
     def refund(self, quota: str, context: RequestContext, value: float) -> None:
         """Subtracts a value that `charge` recorded."""
-        found = self._find(quota, context)
-        if found is not None:
-            self._rate(quota, found[0]).record(-value, self._now.now_ms, self.window_ms)
+        match = self._find(quota, context)
+        if match is not None:
+            self._rate(quota, match[0]).record(-value, self._now.now_ms, self.window_ms)
 
     def burst(self, quota: str, context: RequestContext) -> int:
         """Returns the largest value that the client's quota allows at once; INT_MAX if it has none."""
-        found = self._find(quota, context)
-        if found is None:
+        match = self._find(quota, context)
+        if match is None:
             return INT_MAX
-        return int(min(found[1] * (self.samples - 1) * self.window_ms / 1_000, INT_MAX))
+        return int(min(match[1] * (self.samples - 1) * self.window_ms / 1_000, INT_MAX))
 
     def connection_throttle_ms(self, address: str) -> int:
         """Counts a new connection of an address; returns its throttle time, 0 if the address is not above its quota.

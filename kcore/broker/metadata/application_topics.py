@@ -111,17 +111,17 @@ class ApplicationTopics:
 
     def failures(self, names: Iterable[str]) -> dict[str, str]:
         """Returns the reasons for which topics could not be created recently, by name."""
-        found = {}
+        failed = {}
         for name in names:
             failure = self._failures.get(name)
             if failure is None:
                 continue
             reason, until_ms = failure
             if self._now.now_ms < until_ms:
-                found[name] = reason
+                failed[name] = reason
             else:
                 del self._failures[name]
-        return found
+        return failed
 
     def _note_failure(self, name: str, reason: str, remember_ms: int) -> None:
         self._failures.pop(name, None)

@@ -152,10 +152,13 @@ def _add_changes(made: list[Statement], changes: ClusterChanges) -> None:
         )
     if changes.moved:
         moved = changes.moved
-        topics, partitions = [one.key.topic_id for one in moved], [one.key.partition for one in moved]
-        made.append((sql.LOCK_MOVED, (topics, partitions, [one.previous_epoch for one in moved], len(moved))))
+        topics, partitions = [change.key.topic_id for change in moved], [change.key.partition for change in moved]
+        made.append((sql.LOCK_MOVED, (topics, partitions, [change.previous_epoch for change in moved], len(moved))))
         made.append(
-            (sql.MOVE, (topics, partitions, [one.leader for one in moved], [one.leader_epoch for one in moved]))
+            (
+                sql.MOVE,
+                (topics, partitions, [change.leader for change in moved], [change.leader_epoch for change in moved]),
+            )
         )
 
 

@@ -153,7 +153,7 @@ class PostgresClusterStore(ClusterStore):
         rows = self._renewals.run(lambda c: c.execute(sql.RENEW, parameters).fetchall(), "renewing leases")
         # Two leases of one name: at most one epoch is the present one.
         renewed = {name for (name,) in rows}
-        epochs = {lease.name: max(one.epoch for one in leases if one.name == lease.name) for lease in leases}
+        epochs = {lease.name: max(held.epoch for held in leases if held.name == lease.name) for lease in leases}
         return [lease.name in renewed and lease.epoch == epochs[lease.name] for lease in leases]
 
     def unregister(self, lease: Lease) -> None:

@@ -171,8 +171,8 @@ class ConsumerGroupHeartbeatApi(GroupApi[ConsumerGroupHeartbeatRequest, Consumer
             return self.error(context, request, ErrorCode.INVALID_REQUEST, reason)
         assignor = request.server_assignor
         if assignor is not None and assignor not in self._services.assignors:
-            known = ", ".join(self._services.assignors)
-            message = f"ServerAssignor {assignor} is not supported. Supported assignors: {known}."
+            names = ", ".join(self._services.assignors)
+            message = f"ServerAssignor {assignor} is not supported. Supported assignors: {names}."
             return self.error(context, request, ErrorCode.UNSUPPORTED_ASSIGNOR, message)
         return None
 

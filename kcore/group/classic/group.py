@@ -540,8 +540,8 @@ class ClassicGroup(Group):
         if not self.protocol_type:
             return COMMIT_TIMESTAMP
         if self.state is EMPTY:
-            known = self.state_timestamp_ms != UNKNOWN_TIMESTAMP
-            return ExpirationBase(self.state_timestamp_ms) if known else COMMIT_TIMESTAMP
+            has_timestamp = self.state_timestamp_ms != UNKNOWN_TIMESTAMP
+            return ExpirationBase(self.state_timestamp_ms) if has_timestamp else COMMIT_TIMESTAMP
         if self.state is STABLE and self.subscribed_topics is not None:
             return ExpirationBase(None, self.subscribed_topics)
         return None

@@ -220,18 +220,20 @@ def _resolved(
     subscriptions = group.subscriptions
     records: list[Record] = []
     consumer = shard.consumer
-    found = {regex: _matched(shard, names) for regex, names in matches.items() if regex in subscriptions.regexes}
+    topics_by_regex = {
+        regex: _matched(shard, names) for regex, names in matches.items() if regex in subscriptions.regexes
+    }
     bump = False
     for regex in subscriptions.regexes:
         previous = subscriptions.resolved.get(regex)
-        if regex in found:
-            matched = found[regex]
+        if regex in topics_by_regex:
+            matched = topics_by_regex[regex]
             names = consumer.in_order(matched)
             records.append(group_records.regular_expression(group_id, regex, names, version, started_ms))
             bump = bump or matched != (NO_NAMES if previous is None else previous.topics)
     if not records:
         return None
-    topics = _topics_with(group, found)
+    topics = _topics_with(group, topics_by_regex)
     if hashed is not None and hashed.changes == consumer.metadata.changes and hashed.topics == topics:
         metadata_hash = hashed.metadata_hash
     else:  # the metadata or the subscriptions have changed since

@@ -185,13 +185,13 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
 
     def _long_set(self, names: frozenset[str]) -> tuple[frozenset[str], tuple[str, ...]]:
         """Returns a set of many names and their order; caches the last `MAX_KEPT_SETS` sets."""
-        kept = self._long_sets.pop(names, None)
-        if kept is None:
-            kept = (names, tuple(self.metadata.in_order(names)))
-        self._long_sets[kept[0]] = kept
+        cached = self._long_sets.pop(names, None)
+        if cached is None:
+            cached = (names, tuple(self.metadata.in_order(names)))
+        self._long_sets[cached[0]] = cached
         if len(self._long_sets) > MAX_KEPT_SETS:
             del self._long_sets[next(iter(self._long_sets))]
-        return kept
+        return cached
 
     def in_order(self, names: frozenset[str]) -> tuple[str, ...]:
         """Returns the names in order, for the assignor; equal sets give one object."""
@@ -222,15 +222,15 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
     def topics_in_slices(self, subscriptions: tuple[tuple[str | bytes, ...], ...]) -> Generator[None, None, Topics]:
         """Returns what `topics` returns; yields after every `NAMES_PER_SLICE` names of a long subscription."""
         by_name = self.metadata.topics.by_name
-        kept = self._topics.get(subscriptions)
-        if kept is None and self._long_topics is not None and self._long_topics[0] == subscriptions:
-            kept = self._long_topics[1]
-        if kept is not None and kept.infos == [by_name(name) for name in kept.names]:
-            if self._long_topics is not None and self._long_topics[1] is kept:
-                self._long_topics = (subscriptions, kept._replace(changes=self.metadata.changes))
-            return kept.topics
-        if kept is not None:
-            names = kept.names
+        cached = self._topics.get(subscriptions)
+        if cached is None and self._long_topics is not None and self._long_topics[0] == subscriptions:
+            cached = self._long_topics[1]
+        if cached is not None and cached.infos == [by_name(name) for name in cached.names]:
+            if self._long_topics is not None and self._long_topics[1] is cached:
+                self._long_topics = (subscriptions, cached._replace(changes=self.metadata.changes))
+            return cached.topics
+        if cached is not None:
+            names = cached.names
         elif len(subscriptions) == 1:
             names = subscriptions[0]  # type: ignore[assignment]
         else:
@@ -252,7 +252,7 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
             yield
         built = Topics(partitions, names=ids)
         if _is_small(names):
-            if kept is None:
+            if cached is None:
                 self._make_room(len(names))
             self._topics[subscriptions] = KeptTopics(names, infos, built)
         else:

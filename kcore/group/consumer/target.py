@@ -302,9 +302,11 @@ class AssignmentJob:
                 without_target = [member.member_id for member in self._members]
             without_target = [member_id for member_id in without_target if member_id not in targets]
             if without_target:
-                known = {member_id for member_id, _ in changes}
+                changed_ids = {member_id for member_id, _ in changes}
                 changes += [
-                    (member_id, assignment.get(member_id)) for member_id in without_target if member_id not in known
+                    (member_id, assignment.get(member_id))
+                    for member_id in without_target
+                    if member_id not in changed_ids
                 ]
         for member_id, assigned in changes:
             target: Target = {} if assigned is None else dict(assigned)  # type: ignore[arg-type]

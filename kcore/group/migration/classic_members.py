@@ -131,8 +131,8 @@ def _waits_for_others(member: ConsumerMember) -> bool:
     """Returns True if another member still owns a partition of this member's target."""
     group, current = member.group, member.current
     for topic_id, target_partitions in group.target_of(member.member_id).items():
-        taken = group.owners.of(topic_id)
+        owned = group.owners.of(topic_id)
         own = current.assigned.get(topic_id, NO_PARTITIONS)
-        if any(partition in taken and partition not in own for partition in target_partitions):
+        if any(partition in owned and partition not in own for partition in target_partitions):
             return True
     return False

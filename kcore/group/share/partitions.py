@@ -81,17 +81,23 @@ class StatePartitions(NamedTuple):
 
     def deleted(self, topic_ids: Collection[bytes]) -> StatePartitions:
         """Returns the lists after the states of the deleting `topic_ids` were deleted."""
-        gone = frozenset(topic_ids)  # the ids may be a list of 20,000
-        deleting = {topic_id: name for topic_id, name in self.deleting.items() if topic_id not in gone}
+        deleted_ids = frozenset(topic_ids)  # the ids may be a list of 20,000
+        deleting = {topic_id: name for topic_id, name in self.deleting.items() if topic_id not in deleted_ids}
         return StatePartitions(self.initializing, self.initialized, deleting)
 
     def forget(self, topic_ids: Collection[bytes]) -> StatePartitions:
         """Returns the lists without deleted topics, or this object if it has none of these topics."""
-        gone = frozenset(topic_ids)
-        if gone.isdisjoint(self.initializing) and gone.isdisjoint(self.initialized) and gone.isdisjoint(self.deleting):
+        deleted_ids = frozenset(topic_ids)
+        if (
+            deleted_ids.isdisjoint(self.initializing)
+            and deleted_ids.isdisjoint(self.initialized)
+            and deleted_ids.isdisjoint(self.deleting)
+        ):
             return self
         return StatePartitions(
-            _without(self.initializing, gone), _without(self.initialized, gone), self.deleted(gone).deleting
+            _without(self.initializing, deleted_ids),
+            _without(self.initialized, deleted_ids),
+            self.deleted(deleted_ids).deleting,
         )
 
     def initialized_of(self, topic_id: bytes) -> frozenset[int]:
@@ -112,8 +118,8 @@ NOTHING: Final = StatePartitions({}, {}, {})
 def _union(one: StateTopics, other: StateTopics) -> StateTopics:
     both = dict(one)
     for topic_id, topic in other.items():
-        known = both.get(topic_id)
-        both[topic_id] = topic if known is None else StateTopic(topic.name, known.partitions | topic.partitions)
+        present = both.get(topic_id)
+        both[topic_id] = topic if present is None else StateTopic(topic.name, present.partitions | topic.partitions)
     return both
 
 
@@ -121,19 +127,19 @@ def _minus(topics: StateTopics, removed: StateTopics) -> StateTopics:
     """Returns `topics` without the removed partitions, and without topics that have none left."""
     rest = {}
     for topic_id, topic in topics.items():
-        gone = removed.get(topic_id)
-        if gone is None:
+        removed_topic = removed.get(topic_id)
+        if removed_topic is None:
             rest[topic_id] = topic
-        elif gone.partitions is not topic.partitions:
-            partitions = topic.partitions - gone.partitions
+        elif removed_topic.partitions is not topic.partitions:
+            partitions = topic.partitions - removed_topic.partitions
             if partitions:
                 rest[topic_id] = StateTopic(topic.name, partitions)
     return rest
 
 
 def _without(topics: StateTopics, topic_ids: Collection[bytes]) -> StateTopics:
-    gone = frozenset(topic_ids)
-    return {topic_id: topic for topic_id, topic in topics.items() if topic_id not in gone}
+    deleted_ids = frozenset(topic_ids)
+    return {topic_id: topic for topic_id, topic in topics.items() if topic_id not in deleted_ids}
 
 
 # ---- records
