@@ -221,7 +221,7 @@ def test_split_reading(benchmark: Benchmark, events: Path) -> None:
 
 
 def test_split_decode_and_replay(benchmark: Benchmark, batches: dict[tuple[str, int], list[Any]]) -> None:
-    """Measures Arrow to state."""
+    """Measures decoding and replay: from Arrow buffers to the state."""
 
     def run() -> int:
         return sum(rebuild_batches(*place, of_place).state.records for place, of_place in batches.items())
@@ -231,7 +231,7 @@ def test_split_decode_and_replay(benchmark: Benchmark, batches: dict[tuple[str, 
 
 
 def test_split_decode_and_replay_row_by_row(benchmark: Benchmark, batches: dict[tuple[str, int], list[Any]]) -> None:
-    """Measures Arrow to state by an object per row: the path of transactions, groups and damaged records."""
+    """Measures decoding and replay with an object per row: the path of transactions, groups and damaged records."""
 
     def run() -> int:
         rows = {place: chain.from_iterable(map(from_batch, of_place)) for place, of_place in whole.items()}

@@ -87,7 +87,7 @@ class Histogram:
         return histogram
 
     def observe(self, value: float, times: int = 1) -> None:
-        """Counts a value, `times` times."""
+        """Adds a value to the histogram, `times` times."""
         self._counts[bisect_left(self._bounds, value)] += times
         self.count += times
         self.total += value * times

@@ -83,7 +83,7 @@ class LineLimit(logging.Filter):
         return True
 
     def reset(self) -> None:
-        """Forgets all counts."""
+        """Sets all counts of lines to zero."""
         self._by_message.clear()
 
 

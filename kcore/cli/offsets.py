@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the action."""
+    """Runs the action that the command line names."""
     return int(options.run(options))
 
 

@@ -22,7 +22,7 @@ def _missing(error: ImportError) -> ConfigError:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs a job."""
+    """Runs the Spark job that the command line names."""
     try:
         import pyspark  # noqa: F401, PLC0415
     except ImportError as error:

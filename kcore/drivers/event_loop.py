@@ -508,7 +508,7 @@ class AsyncDriver:
             self._wait_for(future)
 
     def _wait_for(self, future: asyncio.Future[Any]) -> None:
-        """Has the end of the engine fail `future`."""
+        """Adds `future` to the futures that fail when the engine ends."""
         if future not in self._waiting:
             self._waiting.add(future)
             future.add_done_callback(self._waiting.discard)

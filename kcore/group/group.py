@@ -76,7 +76,7 @@ class Group(ABC):
         self._registered = registered
 
     def count_metadata(self, size_bytes: int) -> None:
-        """Counts bytes of metadata that were added, or removed if below zero; a tentative group counts only its own."""
+        """Counts added bytes of metadata (below zero: removed ones). The node counts only registered groups."""
         meters = self.shard.meters
         own_bytes, node_bytes = self.metadata_bytes + size_bytes, meters.metadata_bytes + size_bytes
         self.metadata_bytes = own_bytes  # nothing can raise between the two changes

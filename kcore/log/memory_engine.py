@@ -80,7 +80,7 @@ class MemoryStorage(Storage):
     # -- for a store that several nodes share (`kcore.cluster.memory_store`)
 
     def create(self, key: PartitionKey, meta: PartitionMeta) -> None:
-        """Adds an empty partition."""
+        """Adds an empty partition to the committed state."""
         self._partitions[meta.number] = _MemoryPartition()
         self._keys[key] = meta
         self._next_number = max(self._next_number, meta.number + 1)

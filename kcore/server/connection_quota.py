@@ -103,7 +103,7 @@ class ConnectionQuota:
         return self._clients.connection_throttle_ms(host[1:])
 
     def release(self, host: str) -> None:
-        """Uncounts a connection."""
+        """Subtracts a closed connection from the counts."""
         remaining = self.by_host[host] - 1
         if remaining:
             self.by_host[host] = remaining

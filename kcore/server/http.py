@@ -148,7 +148,7 @@ class HttpServer:
             asyncio.get_running_loop().call_soon(self._slice)
 
     def metrics(self) -> Steps:
-        """Makes the page of /metrics."""
+        """Makes the page of /metrics, in slices."""
         pieces = yield from self.observer.scrape()
         return 200, CONTENT_TYPE, pieces
 

@@ -206,7 +206,7 @@ class _Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
         self._limit = limit
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        """Opens an http URL."""
+        """Opens an http URL with the time limit."""
         return self.do_open(partial(self._limit.connection, _Connection), req)
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
@@ -242,7 +242,7 @@ class ReadLimit:
         self._timer.cancel()
 
     def connection(self, kind: type[_Connection], host: str, **options: Any) -> _Connection:
-        """Makes a connection that ends with the limit."""
+        """Makes a connection that is closed when the time limit ends."""
         connection = kind(host, **options)
         connection.limit = self
         return connection

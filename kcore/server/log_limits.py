@@ -73,7 +73,7 @@ class _Budget:
         return self._left >= 1
 
     def take(self) -> None:
-        """Takes a line."""
+        """Subtracts one line from the budget."""
         self._left -= 1
 
 

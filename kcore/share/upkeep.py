@@ -90,7 +90,7 @@ def snapshot_cold(machine: ShareShard) -> Iterator[Outcome | None]:
             yield Outcome(records)
             remaining, records, batches = SLICE_STATES, [], 0
         remaining -= 1
-        # A state that was deleted meanwhile has no group any more.
+        # A state that was deleted between two slices has no group.
         if state.group_id is not None and machine.now.wall_ms - state.write_timestamp >= INTERVAL_MS:
             batches += len(state.batches)
             records.append(snapshot_of(state, machine.now.wall_ms, state.create_timestamp))

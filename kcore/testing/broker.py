@@ -567,7 +567,7 @@ class _Rounds:
         self.count = 0
 
     def ended(self) -> None:
-        """Counts a round."""
+        """Counts a completed round, and wakes waiting tests."""
         with self._changed:
             self.count += 1
             self._changed.notify_all()

@@ -103,7 +103,7 @@ class ConnectionCore:
                 connections use up the same time. False if it is the connection's own turn.
         """
     def _flush(self) -> None:
-        """Sends ready responses."""
+        """Sends the responses that are complete."""
     def _pace(self) -> None:
         """Resumes reading, or pauses it so that the peer's own socket buffers what it sends ahead."""
     @abstractmethod

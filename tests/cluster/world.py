@@ -306,7 +306,7 @@ def check(world: ClusterWorld) -> None:
 
 
 class Client:
-    """A client that sends requests to the right node, and again after a retriable error."""
+    """A client that sends each request to the right node, and repeats it after a retriable error."""
 
     def __init__(self, world: ClusterWorld) -> None:
         self.world = world

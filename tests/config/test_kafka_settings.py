@@ -1,4 +1,4 @@
-"""Settings that Apache Kafka has and kcore does not use: Kafka's own configuration files start kcore."""
+"""Tests that kcore starts with Kafka's own configuration files, although it does not use all of their settings."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class RequestedTopics:
 
 
 class Call:
-    """A request in flight: `response` is None until `done`."""
+    """A request that was sent: `response` is None until `done`."""
 
     def __init__(self, api: Api[Any, Any], version: int) -> None:
         self._api = api
@@ -255,7 +255,7 @@ class GroupContext:
         client_id: str = "client",
         client_host: str = CLIENT_HOST,
     ) -> Call:
-        """Sends a request, encoded and decoded as on the wire; `done` if it has completed (and committed) at once."""
+        """Sends a request, encoded and decoded as on the wire. The call is `done` if the request completes at once."""
         if version is None:
             version = api.versions[1]
         call = Call(api, version)

@@ -312,7 +312,7 @@ def test_find_coordinator_authorizes_each_key() -> None:
     ],
 )
 def test_a_share_key_has_a_group_a_topic_id_and_a_partition(text: str, canonical: str | None) -> None:
-    """group:topic id:partition; the canonical form is hashed."""
+    """The form is group:topic id:partition, and the canonical form of the key is hashed."""
     assert share_key(text) == canonical
 
 

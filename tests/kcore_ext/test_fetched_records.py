@@ -238,7 +238,7 @@ def test_a_record_that_does_not_fit_is_refused_before_any_record_of_its_batch_is
 
 
 def test_batches_that_decompress_to_too_much_are_left_for_the_next_fetch() -> None:
-    """The first batch is always read, and a batch that is not compressed does not count towards the limit."""
+    """The first batch is always read. A batch that is not compressed does not count towards the limit."""
     packed = [batch([(1, None, bytes(1_000), ())], offset, codec=CompressionType.GZIP) for offset in range(5)]
     plain = batch([(1, None, bytes(1_000), ())], 5)
     data = b"".join([*packed, plain])

@@ -76,7 +76,7 @@ def run(scenario: Callable[[], Awaitable[T]]) -> T:
 
 
 class Flight:
-    """A request in flight."""
+    """A request or response that the network has not delivered yet."""
 
     def __init__(self, request: Any, version: int | None, on_done: OnDone, broker: Broker) -> None:
         self.request = request

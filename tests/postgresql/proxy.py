@@ -51,7 +51,7 @@ class Proxy:
             self.failed.clear()
 
     def release(self) -> None:
-        """Delivers what is held."""
+        """Delivers the held bytes."""
         with self._lock:
             held, self._held = self._held, []
         for deliver in held:

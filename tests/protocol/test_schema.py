@@ -227,13 +227,13 @@ def test_bad_declarations_are_refused() -> None:
 
 def test_a_declaration_is_enough_for_a_new_message() -> None:
     class Part(Struct):
-        """A part."""
+        """A struct inside of another one."""
 
         name: NullableString = None
         numbers: Array[Int32] = ()
 
     class Whole(Message, versions="0-1", flexible="1+"):
-        """A whole."""
+        """A message with such a struct."""
 
         part: Part = field(default_factory=Part)
         parts: Array[Part] | None = field("1+", default=None)

@@ -216,7 +216,7 @@ class Model:
         return changed
 
     def finish(self, changed: Sequence[int], written: bool, max_deliveries: int) -> bool:
-        """Ends a change; returns True if the start moved."""
+        """Ends a change; returns True if the start offset moved."""
         if not written:
             self._undo(changed, max_deliveries)
             return False

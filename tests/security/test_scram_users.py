@@ -95,7 +95,7 @@ def test_texts_of_messages_have_no_secret() -> None:
 
 
 def test_a_password_needs_a_terminal_or_a_file(tmp_path: Path) -> None:
-    """Without a terminal the command does not read a visible password; the error names the alternatives."""
+    """Without a terminal the command would show the typed password, so it fails and names the alternatives."""
     done = subprocess.run(
         [sys.executable, "-m", "kcore", "users", "add", "--user", "admin", str(tmp_path / "data")],
         input="open sesame\n",

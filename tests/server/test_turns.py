@@ -119,7 +119,7 @@ class Busy:
         self.left = 3
 
     def continue_requests(self) -> None:
-        """Uses up its time, and waits again unless all is done."""
+        """Uses up the connection's time, and queues it again while requests are left."""
         self._order.append(self._number)
         self._now_ns[0] += self._turns.turn_ns
         self.left -= 1

@@ -43,7 +43,7 @@ def kafka_oracle() -> dict[str, dict[str, list[dict[str, Any]]]]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """One local session for all tests, sized for a small machine."""
+    """The local session of all tests, sized for a small machine."""
     if shutil.which("java") is None:
         pytest.skip("Spark needs a Java runtime, and there is no `java` here")
     # Workers are processes of their own: this interpreter, and this tree, which need not be installed.

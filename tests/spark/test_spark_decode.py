@@ -1,4 +1,4 @@
-"""Decoding in Spark: frames of Spark's own Kafka source, further columns of a read, and spark-submit."""
+"""Decoding in Spark: of frames of Spark's own Kafka source, of reads with further columns, and with spark-submit."""
 
 from __future__ import annotations
 

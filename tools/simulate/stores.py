@@ -113,7 +113,7 @@ class MemoryStore(Store):
 
     @property
     def disturbed(self) -> bool:
-        """See `Store`."""
+        """Implements `Store.disturbed`."""
         return self._full
 
     def set_full(self, full: bool) -> None:
@@ -175,7 +175,7 @@ class LmdbStore(Store):
 
     @property
     def disturbed(self) -> bool:
-        """See `Store`."""
+        """Implements `Store.disturbed`."""
         return self.disk.failed
 
     def set_full(self, full: bool) -> None:

@@ -76,7 +76,7 @@ class BrokerRegistration(NamedTuple):
 
     @classmethod
     def of(cls, record: RegisterBrokerRecord) -> BrokerRegistration:
-        """Reads the result of `record`."""
+        """Reads a registration from the record that `record` makes."""
         addresses = tuple(
             ListenerAddress(end.name, end.host, end.port, end.security_protocol) for end in record.end_points
         )

@@ -54,7 +54,7 @@ def check_entity(parts: Mapping[str, str | None]) -> tuple[QuotaEntity, Mapping[
     address = parts[IP]
     if address is not None:
         try:
-            # Connections are compared with the shortest spelling, which an IPv6 address shares with many others.
+            # An IPv6 address has many spellings. The addresses of connections have the shortest one.
             address = str(ip_address(address))
         except ValueError:
             raise refused(f"{address!r} is not an IP address") from None

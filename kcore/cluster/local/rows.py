@@ -205,7 +205,7 @@ class Rows:
                 raise CorruptLogError(change.key, None, f"its leader epoch in the store is not {change.previous_epoch}")
 
     def apply(self, changes: ClusterChanges) -> None:
-        """Applies checked changes."""
+        """Writes the rows of changes that were checked before."""
         for key in changes.removed:
             row = self.leader(key)
             if row is not None:

@@ -79,7 +79,7 @@ class Listener:
                         self._callback()
 
     def stop(self) -> None:
-        """Ends the thread."""
+        """Ends the listening thread."""
         if self._stopped:
             return
         self._stopped = True

@@ -116,5 +116,5 @@ class PendingMember(ShardTimer):
         self.member_id = member_id
 
     def fire(self) -> Outcome | None:
-        """Expires the unused member id."""
+        """Removes a member id that was never used to join."""
         return self.group.expire_pending(self)

@@ -165,5 +165,5 @@ def to_target_topics(target: Mapping[bytes, Sequence[int]]) -> list[TargetTopic]
 
 
 def from_target_topics(topics: Iterable[Any]) -> Target:
-    """Converts a record's target."""
+    """Converts the target assignment in a record."""
     return {topic.topic_id: tuple(sorted(topic.partitions)) for topic in topics if topic.partitions}

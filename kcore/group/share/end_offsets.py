@@ -84,7 +84,8 @@ class SharedEndOffsets(LocalEndOffsets):
             if leader is None or leader.node_id == self._cluster.node_id:
                 own.append(index)
             else:
-                # Both epochs are the leader's: any other leader refuses, and the end of this epoch is that of the log.
+                # Both epochs are the leader's. So another leader refuses the request, and the end of the epoch is the
+                # end of the log.
                 remote.setdefault(leader.node_id, []).append(
                     OffsetForLeaderPartition(
                         partition=index, current_leader_epoch=leader.epoch, leader_epoch=leader.epoch

@@ -87,7 +87,7 @@ class HashedFile:
         self.closed = False
 
     def write(self, data: Any) -> int:
-        """Writes bytes."""
+        """Writes bytes, and adds them to the hash."""
         self._digest.update(data)
         size = memoryview(data).nbytes
         self.size_bytes += size

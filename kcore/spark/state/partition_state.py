@@ -83,7 +83,7 @@ class PartitionState:
         return self
 
     def apply(self, row: EventRow) -> None:
-        """Applies one row."""
+        """Applies one row of the log to the state."""
         offset = row.offset
         if self.first_offset < 0:
             self.first_offset = offset
@@ -115,7 +115,7 @@ class PartitionState:
             self.unknown += not is_known
 
     def fault(self, offset: int, kind: str, detail: str) -> None:
-        """Records a fault."""
+        """Records a fault of the log."""
         if kind in LOSSES and offset <= max(self.next_offset, 0):  # a loss after the cut does not affect the state
             self.completeness.lost = True
         self.fault_count += 1

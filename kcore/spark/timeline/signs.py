@@ -17,7 +17,7 @@ class Signs:
         self._ids: dict[PartitionTuple, str] = {}
 
     def committed(self, topic: str, topic_id: str | None, partition: int, timestamp_ms: int) -> None:
-        """Records a commit."""
+        """Records the time of a commit."""
         self._at_ms[topic, partition] = timestamp_ms
         if topic_id is not None:
             self._at_ms[topic_id, partition] = timestamp_ms

@@ -153,7 +153,7 @@ class _Selection:
                 self.pattern_fault = True
 
     def matches(self, transactional_id: str, transaction: Any, wall_ms: int) -> bool:
-        """Returns whether an id matches."""
+        """Returns True if a transactional id passes all filters."""
         if self._states is not None and transaction.state not in self._states:
             return False
         if self._producer_ids is not None and transaction.producer_id not in self._producer_ids:

@@ -159,7 +159,7 @@ def _acls(*names: str) -> CreateAclsRequest:
 
 
 def _wide(topic: type, partition: type, name: str) -> Any:
-    """Makes a request for many partitions, most of which do not exist."""
+    """Makes a request for many partitions, most of which do not exist in the topic."""
     field = "partition" if name == "topic" else "partition_index"
     return topic(**{name: "wide"}, partitions=[partition(**{field: index % 8_000}) for index in range(8_100)])
 

@@ -72,7 +72,7 @@ class ClassicClient:
         return self.world.send(SyncGroupApi(self.world.shards), request, client_id=self.name)
 
     def assignments(self, members: Any) -> list[SyncGroupRequestAssignment]:
-        """Returns the assignment of a cooperative leader: a moving partition has no owner for one generation."""
+        """Returns a cooperative leader's assignment, in which a moving partition has no owner for one generation."""
         wanted = {member.member_id: Subscription.decode_versioned(member.metadata)[0] for member in members}
         used = {
             (entry.topic, partition): member_id

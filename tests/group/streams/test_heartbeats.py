@@ -219,7 +219,7 @@ def test_contradictory_settings_are_refused() -> None:
 
 
 def test_a_full_group_refuses_every_join() -> None:
-    """As in Kafka 4.3, even a member that rejoins."""
+    """As in Kafka 4.3, a full group refuses even a member that rejoins."""
     world = World({"in": 1}, group_streams_max_size=1)
     (member,) = joined(world, "m1")
     for name in ("m1", "m2"):

@@ -404,7 +404,7 @@ def test_deliveries_that_move_backwards_are_found(kind: str, value: Any, sentenc
 
 
 def test_deliveries_that_advance_are_no_findings() -> None:
-    """Late writes of lower counts are legal, and an initialization begins again."""
+    """Late writes of lower delivery counts are legal. An initialization may set all counts back."""
     log = share_log()
     log.put(ShareSnapshotKey(**PLACE), snapshot())
     log.put(ShareUpdateKey(**PLACE), update([(10, 12, 0, 3), (13, 14, 4, 2), (15, 19, 2, 1)]))
