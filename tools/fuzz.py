@@ -239,7 +239,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="how long, all targets together")
     parser.add_argument("--count", type=int, help="how many inputs a target")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
-    parser.add_argument("--target", action="append", choices=list(TARGETS), help="only this one (may be repeated)")
+    parser.add_argument("--target", action="append", choices=list(TARGETS), help="only this target (may be repeated)")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="run one input that was found before")
     parser.add_argument("--keep", type=Path, default=CORPUS, metavar="DIR", help="where findings are written")
     options = parser.parse_args()

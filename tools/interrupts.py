@@ -101,7 +101,7 @@ def run(path: Path, count: int, seed: int, until_s: float) -> Counter[tuple[str,
         path: a folder for the data folders, one for each `FOLDER_EVERY` interrupts.
         count: the number of interrupts.
         seed: of the random moments.
-        until_s: the monotonic time at which it ends in any case.
+        until_s: the monotonic time at which the program ends.
 
     Raises:
         AssertionError: an acknowledged write is lost.
@@ -158,7 +158,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=10_000, help="how many interrupts")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=3_600, help="the time after which it ends in any case")
+    parser.add_argument("--seconds", type=float, default=3_600, help="the time after which the program ends")
     parser.add_argument("--log", action="store_true", help="show the engine's log: a traceback for each failed round")
     options = parser.parse_args()
     if not options.log:

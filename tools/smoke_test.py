@@ -65,7 +65,7 @@ def check_embedded(folder: Path) -> None:
 
 
 def check_server(folder: Path) -> None:
-    """Writes and reads by a client of `kcore serve`, and stops the server by a signal."""
+    """Starts `kcore serve`, writes and reads with a client, and stops the server with a signal."""
     import kcore  # noqa: PLC0415
 
     command = [kcore_command(), "serve", "--data", str(folder), "--listen", "127.0.0.1:0"]

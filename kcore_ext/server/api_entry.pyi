@@ -90,7 +90,7 @@ class ApiEntry:
 
         Raises:
             TooManyElementsError: the request has more than `max_request_elements` elements.
-            DecodeError: the bytes are no such request.
+            DecodeError: the bytes are not a request of this API and version.
         """
     def header_version(self, version: int) -> int:
         """Returns the version of the response header. Raises IndexError for a version that is not served."""

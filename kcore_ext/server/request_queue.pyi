@@ -163,7 +163,7 @@ class RequestQueue:
     def clear(self) -> None:
         """Discards the received bytes."""
     def forget(self) -> None:
-        """Clears cached contexts, which are then created again."""
+        """Clears the cached contexts; the next requests create new ones."""
     def serve(self) -> bool:
         """Serves complete frames until one parks or none is left.
 

@@ -136,4 +136,4 @@ class ShareStates:
         """Returns the lowest offset of a snapshot; -1 if there is no state."""
 
     def has_requested_snapshot(self) -> bool:
-        """Returns True if a request has caused the last snapshot of a share partition: its two times are equal."""
+        """Returns True if a request has caused the last snapshot of a share partition: then its two times are equal."""

@@ -38,7 +38,7 @@ class Ledger:
                 self.say(f"VIOLATION {kind}: {text}")
 
     def count(self, name: str, by: int = 1) -> None:
-        """Adds to a count."""
+        """Increases the count of a name."""
         with self.lock:
             self.counts[name] += by
 

@@ -136,7 +136,7 @@ class Worker(Client, ABC):
         """Discards assumptions about the outcome of a step that ended early."""
 
     def run(self) -> None:
-        """Takes steps until the run is over."""
+        """Runs the client's steps until the run is over."""
         self.ledger.progress[self.name] = time.monotonic()
         while not self.ledger.over.is_set():
             try:

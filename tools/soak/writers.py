@@ -19,7 +19,7 @@ TRANSACTION_TIMEOUT_S = 60
 
 
 class OffsetWriter(Worker):
-    """A client that commits growing offsets of one group, and reads the committed one after each lost connection."""
+    """A client that commits growing offsets of one group, and reads the committed offset after each lost connection."""
 
     def __init__(self, name: str, port: int, ledger: Ledger, rng: random.Random) -> None:
         super().__init__(name, port, ledger)

@@ -290,7 +290,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data-folder",
         metavar="DIR",
-        help="also write a data folder from which `kcore serve` can start; it must be empty or not exist",
+        help="also write a data folder from which `kcore serve` can start; the folder must be empty or new",
     )
     parser.add_argument(
         "--topic-partitions",

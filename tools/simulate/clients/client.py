@@ -85,5 +85,5 @@ class Client(ABC):
 
 
 def code_error(code: int, message: str | None = None) -> KafkaError:
-    """Returns the error of a code."""
+    """Returns the exception for an error code."""
     return KafkaError.of(code, message)

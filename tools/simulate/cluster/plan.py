@@ -25,7 +25,7 @@ CLUSTER_FAULTS: Final = (
 
 
 class _Draw:
-    """A plan that is being drawn."""
+    """The state of drawing a plan from a seed."""
 
     def __init__(self, seed: int) -> None:
         self.choice = random.Random(f"{seed}/cluster")
