@@ -223,12 +223,21 @@ cdef class StructBase:
             value = _get(<PyObject*>self, schema, i)
             default = _new_struct(schema.structs[i]) if schema.defaults[i] == NULL else <object>schema.defaults[i]
             if not _equal_values(value, default):
-                shown.append(f"{<object>schema.names[i]}={value!r}")
+                name = <object>schema.names[i]
+                shown.append(f"{name}={_shown_code(value) if name.endswith('error_code') else repr(value)}")
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def __reduce__(self):
         cdef Schema schema = schema_of(Py_TYPE(self))
         return _restore, (type(self), tuple([_get(<PyObject*>self, schema, i) for i in range(schema.n)]))
+
+
+def _shown_code(value):
+    """Formats an error code by its name, as `ErrorCode.INVALID_REQUEST`; the code of a newer server as its number."""
+    from kcore.protocol.error_codes import code_name  # the package imports this module
+
+    name = code_name(value) if isinstance(value, int) else ""
+    return f"ErrorCode.{name}" if name.isidentifier() else repr(value)
 
 
 def _restore(cls, values):

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialUpsertion,
@@ -96,5 +97,5 @@ def test_repr_is_the_call_that_makes_an_equal_message(cls: type[Message], data: 
     names: dict[str, object] = {}
     for module in {c.__module__ for c in (cls, *cls.__mro__)}:
         names |= vars(sys.modules[module])
-    names["inf"] = float("inf")
+    names |= {"inf": float("inf"), "ErrorCode": ErrorCode}
     assert eval(repr(message), names) == message

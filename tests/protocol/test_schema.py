@@ -6,8 +6,10 @@ from typing import Any, get_args
 
 import pytest
 
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnPartitionResult
 from kcore.protocol.messages.fetch import FetchResponse, PartitionData
-from kcore.protocol.messages.heartbeat import HeartbeatRequest
+from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kcore.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestTopic
 from kcore.protocol.schema import (
     ZERO_UUID,
@@ -143,6 +145,15 @@ def test_equality_is_by_value_and_lists_equal_tuples() -> None:
 def test_repr_leaves_defaults_out() -> None:
     assert repr(HeartbeatRequest()) == "HeartbeatRequest()"
     assert repr(HeartbeatRequest(generation_id=0, member_id="m")) == "HeartbeatRequest(member_id='m')"
+
+
+@pytest.mark.parametrize("code", [42, ErrorCode.INVALID_REQUEST])
+def test_repr_names_error_codes(code: int) -> None:
+    assert repr(HeartbeatResponse(error_code=code)) == "HeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST)"
+    result = AddPartitionsToTxnPartitionResult(partition_index=1, partition_error_code=code)
+    assert repr(result).endswith("(partition_index=1, partition_error_code=ErrorCode.INVALID_REQUEST)")
+    assert repr(HeartbeatResponse(error_code=9_999)) == "HeartbeatResponse(error_code=9999)"
+    assert repr(HeartbeatResponse(error_code=-1)) == "HeartbeatResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)"
 
 
 def test_default_structs_are_not_shared() -> None:
