@@ -82,9 +82,10 @@ class SecureConnection(Connection):
         return super()._unsent() + self._kept_bytes
 
     def close(self) -> None:
-        """Sends ready responses and closes the connection, once the peer has read so much that none is retained.
+        """Sends the ready responses, then closes the connection.
 
-        Encrypting all of them at once would block the event loop.
+        Some responses may be retained until the peer reads, because encrypting all of them at once would block the
+        event loop. Then the connection closes after the last of them.
         """
         if not self._closing:
             self._flush()

@@ -208,7 +208,12 @@ class Housekeeping:
 
     @staticmethod
     def _exceeds(partition: Partition, oldest_ms: int | None) -> bool:
-        """Tests if a record is beyond a limit, without reading the log: only then its segments matter."""
+        """Returns True if the log exceeds a limit. Only then are the headers of its batches read.
+
+        Args:
+            partition: the partition.
+            oldest_ms: the time before which records expire; None: they do not.
+        """
         config, log = partition.config, partition.log
         if 0 <= config.retention_bytes < log.size_bytes():
             return True

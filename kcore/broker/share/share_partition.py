@@ -73,7 +73,7 @@ class AcquireParams(NamedTuple):
     Attributes:
         member_id: the member.
         batch_size: the size of the ranges into which new records are split.
-        record_limit: the number of records is exact (KIP-1206).
+        record_limit: True if the requested number of records is exact (KIP-1206).
     """
 
     member_id: str

@@ -102,7 +102,7 @@ class Roll:
             client.leave()
 
     def settle(self) -> None:
-        """Runs all clients until every partition is used again, once."""
+        """Runs all clients until each partition has exactly one owner again."""
         for _ in range(200):
             for client in self.clients:
                 self.step(client)
