@@ -67,10 +67,10 @@ def _print(options: argparse.Namespace, events: Any) -> None:
 def as_line(event: Event) -> str:
     """Formats one event as a line of text."""
     when = _when(event.timestamp_ms)
-    what = "" if event.key is None else f" {_short(event.key)}"
+    key = "" if event.key is None else f" {_short(event.key)}"
     transaction = "" if event.producer_id < 0 or event.type == "marker" else f" (transaction of {event.producer_id})"
-    place = f"{event.topic}-{event.partition}@{event.offset}"
-    return f"{when} {place} {event.type}{what} {_short(event.value)}{transaction}"
+    position = f"{event.topic}-{event.partition}@{event.offset}"
+    return f"{when} {position} {event.type}{key} {_short(event.value)}{transaction}"
 
 
 def _when(timestamp_ms: int) -> str:

@@ -89,9 +89,11 @@ def plan(config: Config, processes: int, start: Start) -> list[Start]:
         if config.kcore_http_listen:
             options["kcore.http.listen"] = _shifted(config.kcore_http_listen, index)
         for address in (*listeners, *filter(None, [options.get("kcore.http.listen")])):
-            place = address.rpartition("//")[2]
-            if owners.setdefault(place, index) != index:
-                raise ConfigError(f"{place} is an address of two processes: leave {processes} ports for each listener")
+            host_port = address.rpartition("//")[2]
+            if owners.setdefault(host_port, index) != index:
+                raise ConfigError(
+                    f"{host_port} is an address of two processes: leave {processes} ports for each listener"
+                )
         plans.append(start._replace(node_id=config.node_id + index, options=options))
     return plans
 

@@ -130,9 +130,9 @@ def describe(node: Node, transactional_ids: list[str], form: str) -> int:
             round(state.timeout * 1000),
             (now - state.started).total_seconds() if is_open and state.started is not None else None,
         )
-        for place in state.partitions:
-            end = ends.get(place)
-            rows.append((*front, *place, *((end.last_stable_offset, end.held_back) if end else (None, None))))
+        for topic_partition in state.partitions:
+            end = ends.get(topic_partition)
+            rows.append((*front, *topic_partition, *((end.last_stable_offset, end.held_back) if end else (None, None))))
         if not state.partitions:
             rows.append((*front, None, None, None, None))
     columns = (
@@ -161,12 +161,16 @@ def find_hanging(node: Node, options: argparse.Namespace) -> int:
 
 def abort(node: Node, options: argparse.Namespace) -> int:
     """Aborts the transaction that begins at an offset, and prints its previous state."""
-    place = (options.topic, options.partition)
+    topic_partition = (options.topic, options.partition)
     producers = [
-        each for each in node.transactions.producers([place]) if each.transaction_start == options.start_offset
+        each
+        for each in node.transactions.producers([topic_partition])
+        if each.transaction_start == options.start_offset
     ]
     if not producers:
-        raise KcoreError(f"no open transaction begins at offset {options.start_offset} of {place[0]}-{place[1]}")
+        raise KcoreError(
+            f"no open transaction begins at offset {options.start_offset} of {topic_partition[0]}-{topic_partition[1]}"
+        )
     rows = _open_rows(node, producers)
     node.transactions.abort(producers[0], force=options.force)
     output.print_rows(OPEN_COLUMNS, rows, options.format)

@@ -69,11 +69,11 @@ def copy_folder(path: str, destination: str) -> int:
 
 def _require_outside(source: str, target: str) -> None:
     """Raises LogError if the copy would be inside the folder: it would be lost with it, and be copied by backups."""
-    place = os.path.realpath(target)
-    while (parent := os.path.dirname(place)) != place:
+    ancestor = os.path.realpath(target)
+    while (parent := os.path.dirname(ancestor)) != ancestor:
         if os.path.exists(parent) and os.path.samefile(parent, source):
             raise LogError(f"{target} is inside {source}: choose a folder outside of it", FailureReason.MISUSE)
-        place = parent
+        ancestor = parent
 
 
 def _make(target: str) -> bool:

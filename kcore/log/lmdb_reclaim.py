@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 def reclaim_tasks(txn: Any, environment: LmdbEnvironment, tasks: list[ReclaimTask], max_entries: int) -> int:
     """Processes `tasks` in order in one write transaction; returns the number of finished tasks."""
-    left = max_entries
+    remaining = max_entries
     done = 0
     with txn.cursor(environment.log_db) as log_cursor, txn.cursor(environment.snap_db) as snap_cursor:
         for task in tasks:
-            left = _delete_batches(log_cursor, task, left)
-            if left >= 0 and task.keep_snapshots is not None:
-                left = _delete_chunks(snap_cursor, task, left)
-            if left < 0:
+            remaining = _delete_batches(log_cursor, task, remaining)
+            if remaining >= 0 and task.keep_snapshots is not None:
+                remaining = _delete_chunks(snap_cursor, task, remaining)
+            if remaining < 0:
                 break
             if task.forget:
                 txn.delete(DROPPED_PREFIX + U32.pack(task.number), db=environment.meta_db)
@@ -29,21 +29,21 @@ def reclaim_tasks(txn: Any, environment: LmdbEnvironment, tasks: list[ReclaimTas
     return done
 
 
-def _delete_batches(cursor: Any, task: ReclaimTask, left: int) -> int:
+def _delete_batches(cursor: Any, task: ReclaimTask, remaining: int) -> int:
     """Deletes batches from the start of the log.
 
     Returns how many more entries may be deleted, or -1 if the limit was too low.
     """
     limit = _first_kept(cursor, task)
     if not cursor.set_range(LOG_KEY.pack(task.number, 0)):
-        return left
+        return remaining
     while (key := cursor.key()) and bytes(key) < limit:
-        if left == 0:
+        if remaining == 0:
             return -1
-        left -= 1
+        remaining -= 1
         if not cursor.delete():
             break
-    return left
+    return remaining
 
 
 def _first_kept(cursor: Any, task: ReclaimTask) -> bytes:
@@ -62,7 +62,7 @@ def _first_kept(cursor: Any, task: ReclaimTask) -> bytes:
     return bytes(cursor.key()) if contains else start
 
 
-def _delete_chunks(cursor: Any, task: ReclaimTask, left: int) -> int:
+def _delete_chunks(cursor: Any, task: ReclaimTask, remaining: int) -> int:
     """Deletes the chunks of snapshots that are not kept; one seek skips a kept snapshot."""
     keep = task.keep_snapshots or ()
     there = cursor.set_range(SNAP_KEY.pack(task.number, 0, 0))
@@ -73,9 +73,9 @@ def _delete_chunks(cursor: Any, task: ReclaimTask, left: int) -> int:
         if offset in keep:
             there = cursor.set_range(SNAP_KEY.pack(number, offset + 1, 0))
             continue
-        if left == 0:
+        if remaining == 0:
             return -1
-        left -= 1
+        remaining -= 1
         cursor.delete()
         there = bool(cursor.key())
-    return left
+    return remaining

@@ -241,13 +241,13 @@ class MemoryStorage(Storage):
             return self._reclaim(tasks, max_entries)
 
     def _reclaim(self, tasks: list[ReclaimTask], max_entries: int) -> int:
-        left = max_entries
+        remaining = max_entries
         done = 0
         for task in tasks:
             partition = self._partitions.get(task.number)
             if partition is not None:
-                left = self._reclaim_partition(partition, task, left)
-                if left < 0:
+                remaining = self._reclaim_partition(partition, task, remaining)
+                if remaining < 0:
                     return done
             if task.forget:
                 self._partitions.pop(task.number, None)
@@ -256,8 +256,8 @@ class MemoryStorage(Storage):
         return done
 
     @staticmethod
-    def _reclaim_partition(partition: _MemoryPartition, task: ReclaimTask, left: int) -> int:
-        """Deletes up to `left` entries.
+    def _reclaim_partition(partition: _MemoryPartition, task: ReclaimTask, remaining: int) -> int:
+        """Deletes up to `remaining` entries.
 
         Returns how many more entries may be deleted, or -1 if the limit was too low.
         """
@@ -267,21 +267,21 @@ class MemoryStorage(Storage):
             count = max(bisect_right(bases, task.below_offset) - 1, 0)
             if count < len(bases) and last_offset(batches[count]) < task.below_offset:
                 count += 1
-        cut = min(count, left)
+        cut = min(count, remaining)
         if cut:
             partition.lists = (bases[cut:], batches[cut:])
             partition.size_bytes -= sum(map(len, batches[:cut]))
-            left -= cut
+            remaining -= cut
         if cut < count:
             return -1
         if task.keep_snapshots is not None:
             old = [at for at in list(partition.chunks) if at[0] not in task.keep_snapshots]
-            for at in old[:left]:
+            for at in old[:remaining]:
                 partition.size_bytes -= len(partition.chunks.pop(at))
-            if len(old) > left:
+            if len(old) > remaining:
                 return -1
-            left -= len(old)
-        return left
+            remaining -= len(old)
+        return remaining
 
     def stray_entries(self, known: dict[int, PartitionKey]) -> list[Finding]:
         """Implements `Storage.stray_entries`."""

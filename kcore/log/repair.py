@@ -202,12 +202,12 @@ def _require_room(path: str, copy: str, plan: Plan) -> None:
     needed = {os.stat(path).st_dev: (path, built)}
     device = os.stat(parent).st_dev
     needed[device] = (parent, needed.get(device, (parent, 0))[1] + copied)
-    for place, size in needed.values():
-        disk = os.statvfs(place)
+    for volume, size in needed.values():
+        disk = os.statvfs(volume)
         free = disk.f_bavail * disk.f_frsize
         if free < size:
             raise LogError(
-                f"{place} has {free} bytes free, and the repair needs {size}: give --copy-to a folder on another disk",
+                f"{volume} has {free} bytes free, and the repair needs {size}: give --copy-to a folder on another disk",
                 FailureReason.DISK_FULL,
             )
 

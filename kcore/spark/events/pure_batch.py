@@ -85,8 +85,8 @@ def rows(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
     # sequence numbers wrap from 2147483647 to 0
     last_sequence = -1 if first < 0 else (first + last_delta) & MAX_SEQUENCE
     if not count:
-        where = (None, None, topic, partition, base + last_delta, max_ms, kind, ())
-        yield EventRow(*where, producer_id, epoch, last_sequence, *flags, True)
+        common = (None, None, topic, partition, base + last_delta, max_ms, kind, ())
+        yield EventRow(*common, producer_id, epoch, last_sequence, *flags, True)
         return
     data, start = _records(batch, attributes & CODECS)
     if count < 0 or count > len(data) // SMALLEST_RECORD:

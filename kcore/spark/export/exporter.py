@@ -176,8 +176,8 @@ def _files(
     pieces: _Pieces, exported: ExportedPartition, folder: Storage, manifest: Manifest, rows_per_file: int
 ) -> Iterator[ExportedFile]:
     """Writes a partition's files; yields each once it is in the manifest."""
-    place = (exported.topic, exported.partition)
-    while (written := _write_file(folder, place, pieces, manifest.form, rows_per_file)) is not None:
+    topic_partition = (exported.topic, exported.partition)
+    while (written := _write_file(folder, topic_partition, pieces, manifest.form, rows_per_file)) is not None:
         exported.files.append(written)
         exported.next_offset = written.last_offset + 1
         manifest.note(folder, exported)
@@ -393,7 +393,7 @@ def verify(folder: str | Path | Storage) -> list[str]:
         behind = 0
         for file in part.files:
             named.add(file.path)
-            findings += [f"{file.path}: {what}" for what in _file_faults(storage, sizes, file)]
+            findings += [f"{file.path}: {fault}" for fault in _file_faults(storage, sizes, file)]
             if file.first_offset < behind:
                 findings.append(f"{file.path}: begins at {file.first_offset}, before the end of the previous file")
             behind = file.last_offset + 1
@@ -404,11 +404,11 @@ def verify(folder: str | Path | Storage) -> list[str]:
 
 
 def _lacking(part: ExportedPartition) -> Iterator[str]:
-    place = f"{part.topic}-{part.partition}"
+    name = f"{part.topic}-{part.partition}"
     for fault in part.faults:
-        yield f"{place}@{fault.offset}: {fault.kind} at export: {fault.detail}"
+        yield f"{name}@{fault.offset}: {fault.kind} at export: {fault.detail}"
     if len(part.faults) >= MAX_FAULTS:
-        yield f"{place}: the export recorded as many unreadable parts as it can: there may be more"
+        yield f"{name}: the export recorded as many unreadable parts as it can: there may be more"
 
 
 def _file_faults(storage: Storage, sizes: Mapping[str, int], file: ExportedFile) -> Iterator[str]:

@@ -82,7 +82,8 @@ def _export(files: Files) -> StoredLog:
     manifest = Manifest.load(files)
     sizes = files.sizes()
     present = {
-        place: tuple(one.path for one in part.files if one.path in sizes) for place, part in manifest.partitions.items()
+        topic_partition: tuple(file.path for file in part.files if file.path in sizes)
+        for topic_partition, part in manifest.partitions.items()
     }
     return StoredLog(_Export(files.uri, manifest), present)
 

@@ -146,7 +146,7 @@ class Checks:
                 self.require(len(valid) < 2, "ownership", f"{group} {partition} belongs to {valid}")
 
     def _positions(self) -> None:
-        """Checks that log start, last stable offset and high watermark are in order, and that the ends never decrease."""
+        """Checks that log start, last stable offset and high watermark are in order; the ends never decrease."""
         engine = self._world.node.engine
         for partition in engine.partitions:
             log = partition.log
