@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 from kcore.broker.apis.data import FEW_PARTITIONS, DataApi
@@ -10,6 +11,7 @@ from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
@@ -28,6 +30,9 @@ HIGH_WATERMARK = -1
 
 PARTITION_COST = 10
 """The cost of deleting from one partition, in microseconds."""
+
+PRODUCERS_A_PARTITION = 30
+"""Number of producers whose snapshot costs as much as the deletion from a partition."""
 
 
 class DeleteRecordsApi(DataApi[DeleteRecordsRequest, DeleteRecordsResponse]):
@@ -56,7 +61,8 @@ class DeleteRecordsApi(DataApi[DeleteRecordsRequest, DeleteRecordsResponse]):
 
     def handle(self, context: RequestContext, request: DeleteRecordsRequest) -> Any:
         """Deletes from a few partitions at once, from many in parts. Each part has its own commit."""
-        if sum(len(topic.partitions) for topic in request.topics) <= FEW_PARTITIONS:
+        named = [(topic.name, entry) for topic in request.topics for entry in topic.partitions]
+        if len(named) <= FEW_PARTITIONS and sum(starmap(self._units, named)) <= FEW_PARTITIONS:
             return self._decide(context, request)
 
         def join(numbered: list[tuple[int, Any]]) -> Any:
@@ -76,12 +82,23 @@ class DeleteRecordsApi(DataApi[DeleteRecordsRequest, DeleteRecordsResponse]):
         """Decides the request in parts; returns the index of the topic and the response or `Pending` of each part."""
         parts: list[tuple[int, Any]] = []
         for number, topic in enumerate(request.topics):
-            for first in range(0, len(topic.partitions), FEW_PARTITIONS):
-                some = DeleteRecordsTopic(name=topic.name, partitions=topic.partitions[first : first + FEW_PARTITIONS])
+            first = 0
+            while first < len(topic.partitions):
+                end, units = first, 0
+                while end < len(topic.partitions) and units < FEW_PARTITIONS:
+                    units += self._units(topic.name, topic.partitions[end])
+                    end += 1
+                some = DeleteRecordsTopic(name=topic.name, partitions=topic.partitions[first:end])
                 part = DeleteRecordsRequest(topics=[some], timeout_ms=request.timeout_ms)
                 parts.append((number, self._decide(context, part)))
-                yield PARTITION_COST * len(some.partitions)
+                first = end
+                yield PARTITION_COST * units
         return parts
+
+    def _units(self, topic: str, entry: DeleteRecordsPartition) -> int:
+        """Returns the cost of a deletion, in deletions from a partition without producers."""
+        partition = self._partitions.get(topic, entry.partition_index)
+        return 1 if partition is None else 1 + partition.snapshot_size // PRODUCERS_A_PARTITION
 
     def _decide(self, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse | Pending:
         """Stages the allowed deletions; the response waits until they are durable."""

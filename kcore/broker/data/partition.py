@@ -269,7 +269,6 @@ class Partition(PartitionCore):
         if last is not None and last.offset >= log.cleaned_to:
             from_offset = max(from_offset, last.offset)
         replayed = self.high_watermark - from_offset
-        producers = self.producers
         if (
             replayed < min_records
             or self._snapshot_offset == self.high_watermark
@@ -277,11 +276,20 @@ class Partition(PartitionCore):
             or self.dirty
             or self.recovering
             or self.closed
-            or len(producers.entries) + len(producers.aborted) > SNAPSHOT_MAX_PRODUCERS
+            or len(self.producers.entries) + len(self.producers.aborted) > SNAPSHOT_MAX_PRODUCERS
         ):
             return False
         self._stage_snapshot()
         return True
+
+    @property
+    def snapshot_size(self) -> int:
+        """The number of producers and aborted transactions that a deletion writes as a snapshot; 0 for none.
+
+        None is written during a recovery, for a coordinator's partition, and above `SNAPSHOT_MAX_PRODUCERS`.
+        """
+        size = len(self.producers.entries) + len(self.producers.aborted)
+        return 0 if self.internal or self.recovering or size > SNAPSHOT_MAX_PRODUCERS else size
 
     def _stage_snapshot(self) -> None:
         """Stages a snapshot of the producers' durable state."""
@@ -348,14 +356,7 @@ class Partition(PartitionCore):
             LogError: nothing was staged.
         """
         self.pipeline.enlist(self)
-        producers = self.producers
-        count = len(producers.entries) + len(producers.aborted)
-        if (
-            0 < count <= SNAPSHOT_MAX_PRODUCERS
-            and not (self.internal or self.recovering)
-            and offset > self.log.log_start_offset
-            and self._snapshot_offset != self.high_watermark
-        ):
+        if offset > self.log.log_start_offset and self.snapshot_size and self._snapshot_offset != self.high_watermark:
             self._stage_snapshot()
         self.log.delete_before(offset)
         self._staged_start = max(self._staged_start, offset, self.log.log_start_offset)

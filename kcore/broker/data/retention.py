@@ -204,7 +204,10 @@ class Housekeeping:
         yield  # the headers of up to 1,000 batches were read since the last pause
         start_offset = segments.retained_from(oldest_ms, config.retention_bytes)
         if start_offset > log.log_start_offset and not partition.closed:
+            many = partition.snapshot_size > PRODUCERS_A_SLICE
             partition.delete_before(start_offset)
+            if many:
+                yield
 
     @staticmethod
     def _exceeds(partition: Partition, oldest_ms: int | None) -> bool:

@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from kcore.broker.apis import delete_records
 from kcore.broker.data import partition as partition_module
 from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from kcore.runtime import sliced
 from tests.broker.data.context import DataPlane, batch_of
 from tests.broker.data.test_fetch import plane_with
 from tests.broker.data.test_partitions import WALL_MS, state_of
@@ -155,3 +158,28 @@ def test_a_partition_without_producers_writes_no_snapshot() -> None:
     plane = plane_with(batch_of(b"v"))
     deleted(plane, 1)
     assert plane.partition("t").log.snapshot is None
+
+
+def test_deletions_in_partitions_with_many_producers_are_decided_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part has its own commit, so that one request does not stage the snapshots of all its partitions."""
+    monkeypatch.setattr(delete_records, "FEW_PARTITIONS", 4)
+    monkeypatch.setattr(delete_records, "PRODUCERS_A_PARTITION", 1)
+    monkeypatch.setattr(sliced, "SLICE_COST", 1)
+    plane = DataPlane()
+    plane.topic("t", 4)
+    for index, producers in enumerate((1, 1, 3, 0)):
+        for producer in range(producers):
+            plane.call(request(("t", index, batch_of(b"v", producer=(producer, 0), sequence=0))), 11)
+    plane.slices.requests.enabled = True
+    entries = [DeleteRecordsPartition(partition_index=index, offset=-1) for index in range(5)]
+    response = plane.send(DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=entries)]), 2)
+    starts = []
+    while plane.slices or plane.pipeline.dirty:
+        plane.commit()
+        starts.append([plane.partition("t", index).log_start_offset for index in range(4)])
+        plane.slices.step()
+    assert starts[:2] == [[1, 1, 0, 0], [1, 1, 3, 0]]
+    results = [
+        (part.partition_index, part.low_watermark, part.error_code) for part in response.response.topics[0].partitions
+    ]
+    assert results == [(0, 1, 0), (1, 1, 0), (2, 3, 0), (3, 0, 0), (4, -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
