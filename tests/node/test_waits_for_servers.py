@@ -116,6 +116,16 @@ def test_connect_waits_for_a_cluster_that_loads(
     assert len(port.pauses) == 3
 
 
+def test_a_server_that_does_not_respond_is_skipped(port: Port, bootstrap: str) -> None:
+    """The first address accepts connections, as a stopped process does, and the second one serves."""
+    port.socket.listen()
+    with kcore.connect([port.address, bootstrap], timeout=5.0) as node:
+        assert node.cluster_id()
+    with pytest.raises(TimeoutError, match=f"^{port.address}: no response to ApiVersionsRequest within 0.1 s"):
+        kcore.connect(port.address, timeout=0.1)
+    assert port.pauses == []
+
+
 def test_connect_without_wait_makes_one_attempt(port: Port) -> None:
     with pytest.raises(errors.ConnectionClosedError, match=f"^cannot connect to {port.address}: "):
         kcore.connect(port.address)

@@ -254,7 +254,7 @@ class AsyncCluster:
         for broker in [*candidates, *self._bootstrap]:
             try:
                 await self._connection(broker, "")
-            except ConnectionClosedError as error:
+            except (ConnectionClosedError, TimeoutError) as error:
                 last_error = error
             else:
                 return broker
