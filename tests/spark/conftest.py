@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kcore.spark.jobs.session import prepare_local_workers
 from kcore.testing import ServerProcess
 from tests.apache.broker import ApacheKafka
 from tests.spark import oracle
@@ -46,9 +47,8 @@ def spark() -> Iterator[Any]:
     """The local session of all tests, sized for a small machine."""
     if shutil.which("java") is None:
         pytest.skip("Spark needs a Java runtime, and there is no `java` here")
-    # Workers are processes of their own: this interpreter, and this tree, which need not be installed.
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
+    prepare_local_workers()
     sql = pytest.importorskip("pyspark.sql", reason="the extra `spark` is not installed")
     session = (
         sql.SparkSession.builder.master("local[2]")

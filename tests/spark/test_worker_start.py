@@ -1,0 +1,68 @@
+"""The start of local Spark workers: the installed pyspark comes before Spark's archive of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+
+import pyspark
+
+from kcore.spark.jobs.session import prepare_local_workers
+
+ARCHIVES = sorted(Path(pyspark.__file__).parent.glob("python/lib/*.zip"))
+SHOW = "import json, pyspark, sys; print(json.dumps([pyspark.__file__, sys.path]))"
+
+
+def started(places: list[str]) -> tuple[str, list[str], str]:
+    """Starts a Python process; returns its pyspark, its module path, and what it printed before."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
+    done = subprocess.run(
+        [sys.executable, "-c", SHOW], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stderr == ""
+    *printed, last = done.stdout.splitlines()
+    location, module_path = json.loads(last)
+    return location, module_path, "\n".join(printed)
+
+
+@pytest.fixture
+def prepared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Returns the entries of PYTHONPATH for workers."""
+    monkeypatch.setenv("PYTHONPATH", "")
+    prepare_local_workers()
+    return os.environ["PYTHONPATH"].split(os.pathsep)
+
+
+def test_a_worker_uses_the_installed_pyspark_and_keeps_the_archives(prepared: list[str]) -> None:
+    archives = [str(path) for path in ARCHIVES]
+    assert len(archives) == 2
+    before, _, _ = started(archives)
+    location, module_path, _ = started([*archives, *prepared])
+    assert before.startswith(archives[1])
+    assert location == pyspark.__file__
+    assert module_path[-2:] == archives
+
+
+def test_the_archives_of_another_spark_stay_in_front(prepared: list[str], tmp_path: Path) -> None:
+    """The archives of a SPARK_HOME without an installed package have the version that belongs to its JVM."""
+    lib = tmp_path / "pyspark" / "python" / "lib"
+    lib.mkdir(parents=True)
+    for path in ARCHIVES:
+        (lib / path.name).symlink_to(path)
+    archives = [str(lib / path.name) for path in ARCHIVES]
+    location, module_path, _ = started([*archives, *prepared])
+    assert location.startswith(archives[1])
+    assert module_path[1:3] == archives
+
+
+def test_the_other_sitecustomize_runs_too(prepared: list[str], tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('the other one')\n")
+    _, _, printed = started([*prepared, str(tmp_path)])
+    assert printed == "the other one"
