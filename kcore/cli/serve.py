@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import gc
 import logging
+import resource
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,13 +16,16 @@ from kcore.cli.collector import COLLECTOR
 from kcore.cli.properties import make_config
 from kcore.cli.stop_signals import stop_at_signals
 from kcore.config.node import Config
-from kcore.errors import ConfigError, EngineInterruptedError
+from kcore.errors import ConfigError, EngineInterruptedError, KcoreError
 
 if TYPE_CHECKING:
     from kcore.engine import Engine
     from kcore.server.http import HttpServer
 
 logger = logging.getLogger("kcore.serve")
+
+MIN_DESCRIPTORS = 64
+"""A node with one listener and one client needs a third of them; an event loop without any cannot report its error."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,6 +85,8 @@ def run(options: argparse.Namespace) -> int:
     if options.node_id is not None:
         given["node.id"] = str(options.node_id)
     config = make_config(options.config, options.settings, given)
+    if not options.print_config:
+        _check_descriptors()
     if options.processes is not None:
         return _run_processes(config, options, given)
     if options.cluster is not None:
@@ -98,6 +104,16 @@ def run(options: argparse.Namespace) -> int:
         return serve_controlled(config, options.control)
     gc.disable()  # until all modules are imported: collections would take a fifth of the start time
     return run_loop(_serve(config, forgetful))
+
+
+def _check_descriptors() -> None:
+    """Raises KcoreError if this process may open too few files and sockets to serve."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and limit < MIN_DESCRIPTORS:
+        raise KcoreError(
+            f"this process may have only {limit} open files and sockets; kcore serve needs at least {MIN_DESCRIPTORS}, "
+            "and one for each connection: raise the limit with `ulimit -n`"
+        )
 
 
 def _run_processes(config: Config, options: argparse.Namespace, given: dict[str, str]) -> int:

@@ -229,6 +229,20 @@ def test_a_port_in_use_is_reported_in_one_line(tmp_path: Path) -> None:
         assert engine.engine.recovery.topics == 1
 
 
+@pytest.mark.parametrize("limit", [16, 63])
+def test_too_few_descriptors_are_reported_in_one_line(tmp_path: Path, limit: int) -> None:
+    arguments = [sys.executable, "-m", "kcore", "serve", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data")]
+    command = ["sh", "-c", f'ulimit -n {limit} && exec "$@"', "sh", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (
+        1,
+        "",
+        f"kcore: this process may have only {limit} open files and sockets; kcore serve needs at least 64, "
+        "and one for each connection: raise the limit with `ulimit -n`\n",
+    )
+    assert not (tmp_path / "data").exists()
+
+
 def test_a_folder_in_use_by_another_server_is_refused(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "data", FEW) as server:
         second = ServerProcess(tmp_path / "data", FEW, stderr=tmp_path / "second.log")
