@@ -258,6 +258,8 @@ class IcebergTables(LakeTables):
 
     def all_rows(self, table: str) -> DataFrame:
         """Implements `LakeTables.all_rows`."""
+        # A micro-batch writes in a session of its own. This session's catalog would keep the table as it was before.
+        self._spark.catalog.refreshTable(self._name(table))
         return self._spark.table(self._name(table))
 
     def overwrite(self, table: str, rows: DataFrame, condition: str) -> None:
