@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import kcore
@@ -39,6 +41,9 @@ def test_records_before_an_offset_are_deleted(node: kcore.Node, name: str) -> No
         topic.delete_records({7: 0})
     with pytest.raises(ValueError, match=rf"^the offset of {name}-0 is -1; valid: 0 or more, or None for all records"):
         topic.delete_records({0: -1})
+    wrong: Any = {1: 1.5}
+    with pytest.raises(TypeError, match=rf"^the offset of {name}-1 is 1\.5; valid: an int, or None for all records"):
+        topic.delete_records(wrong)
     assert node.topics.delete_records({}) == {}
 
 

@@ -27,9 +27,12 @@ def delete_records(calls: Calls, offsets: Mapping[TopicPartition, int | None]) -
 
     Raises:
         KafkaError, PartitionErrors: the server refused partitions. The records of the others may be deleted.
+        TypeError: an offset is neither an int nor None.
         ValueError: an offset is negative.
     """
     for partition, offset in offsets.items():
+        if offset is not None and not isinstance(offset, int):
+            raise TypeError(f"the offset of {partition} is {offset!r}; valid: an int, or None for all records")
         if offset is not None and offset < 0:
             raise ValueError(f"the offset of {partition} is {offset}; valid: 0 or more, or None for all records")
     deleted: dict[TopicPartition, int] = {}
