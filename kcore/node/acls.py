@@ -43,6 +43,7 @@ class Acl:
 
     Raises:
         ConfigError: a name does not exist.
+        TypeError: a field is not a string. In a request for a deletion, None would match all entries.
     """
 
     resource_type: str
@@ -54,9 +55,15 @@ class Acl:
     pattern_type: str = "LITERAL"
 
     def __post_init__(self) -> None:
-        """Converts names to upper case, and checks them."""
+        """Converts names to upper case, and checks all fields."""
+        for field in ("resource_name", "principal", "host"):
+            value = getattr(self, field)
+            if not isinstance(value, str):
+                raise TypeError(f"{field}: {value!r} is not a string")
         for field in NUMBERS:
-            object.__setattr__(self, field, _name_of(field, getattr(self, field), {ANY, MATCH, UNKNOWN}))
+            name = getattr(self, field)
+            if name != UNKNOWN:  # a server may have names that this client does not know
+                object.__setattr__(self, field, _name_of(field, name, {ANY, MATCH, UNKNOWN}))
 
 
 def _name_of(field: str, name: str, excluded: Iterable[str]) -> str:
@@ -66,7 +73,7 @@ def _name_of(field: str, name: str, excluded: Iterable[str]) -> str:
         ConfigError: the name does not exist.
     """
     valid = [each for each in NUMBERS[field] if each not in excluded]
-    for each in (*valid, UNKNOWN):  # a server may have names that this client does not know
+    for each in valid:
         if str(name).upper().replace("_", "") == each.replace("_", ""):
             return each
     raise ConfigError(f"{field}: {name!r} does not exist; valid: {', '.join(map(repr, valid))}")
@@ -75,6 +82,15 @@ def _name_of(field: str, name: str, excluded: Iterable[str]) -> str:
 def _number_of(field: str, name: str | None) -> int:
     """Returns the number of a name in a filter; None matches all names."""
     return NUMBERS[field][ANY if name is None else _name_of(field, name, {UNKNOWN})]
+
+
+def _numbers_of(acl: Acl) -> dict[str, int]:
+    """Returns the numbers of an entry's names, by field.
+
+    Raises:
+        ConfigError: this client does not know a name of the entry. A server would close the connection.
+    """
+    return {field: NUMBERS[field][_name_of(field, getattr(acl, field), {ANY, MATCH, UNKNOWN})] for field in NUMBERS}
 
 
 def acl_of(resource: Any, row: Any) -> Acl:
@@ -97,28 +113,30 @@ def acl_of(resource: Any, row: Any) -> Acl:
 
 
 def creation_of(acl: Acl) -> AclCreation:
-    """Returns an entry as a request creates it."""
+    """Returns an entry as a request creates it. Raises: as `_numbers_of`."""
+    numbers = _numbers_of(acl)
     return AclCreation(
-        resource_type=NUMBERS["resource_type"][acl.resource_type],
+        resource_type=numbers["resource_type"],
         resource_name=acl.resource_name,
-        resource_pattern_type=NUMBERS["pattern_type"][acl.pattern_type],
+        resource_pattern_type=numbers["pattern_type"],
         principal=acl.principal,
         host=acl.host,
-        operation=NUMBERS["operation"][acl.operation],
-        permission_type=NUMBERS["permission"][acl.permission],
+        operation=numbers["operation"],
+        permission_type=numbers["permission"],
     )
 
 
 def filter_of(acl: Acl) -> DeleteAclsFilter:
-    """Returns a filter that matches only an entry."""
+    """Returns a filter that matches only an entry. Raises: as `_numbers_of`."""
+    numbers = _numbers_of(acl)
     return DeleteAclsFilter(
-        resource_type_filter=NUMBERS["resource_type"][acl.resource_type],
+        resource_type_filter=numbers["resource_type"],
         resource_name_filter=acl.resource_name,
-        pattern_type_filter=NUMBERS["pattern_type"][acl.pattern_type],
+        pattern_type_filter=numbers["pattern_type"],
         principal_filter=acl.principal,
         host_filter=acl.host,
-        operation=NUMBERS["operation"][acl.operation],
-        permission_type=NUMBERS["permission"][acl.permission],
+        operation=numbers["operation"],
+        permission_type=numbers["permission"],
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -113,6 +113,7 @@ async def test_entries_on_an_event_loop(name: str) -> None:
         ("permission", "ANY", "'DENY', 'ALLOW'"),
         ("pattern_type", "MATCH", "'LITERAL', 'PREFIXED'"),
         ("operation", None, "'ALL', 'READ', 'WRITE', 'CREATE', "),
+        ("operation", "unknown", "'ALL', 'READ', 'WRITE', 'CREATE', "),
     ],
 )
 def test_a_name_that_does_not_exist_is_refused(field: str, value: Any, valid: str) -> None:
@@ -120,6 +121,25 @@ def test_a_name_that_does_not_exist_is_refused(field: str, value: Any, valid: st
     with pytest.raises(errors.ConfigError) as refused:
         Acl(**names)
     assert str(refused.value).startswith(f"{field}: {value!r} does not exist; valid: {valid}")
+
+
+@pytest.mark.parametrize("field", ["resource_name", "principal", "host"])
+def test_an_entry_has_no_field_that_matches_all_entries(field: str) -> None:
+    names = {"resource_type": "TOPIC", "resource_name": "t", "principal": "User:a", "operation": "READ", field: None}
+    with pytest.raises(TypeError, match=rf"^{field}: None is not a string"):
+        Acl(**names)  # type: ignore[arg-type]
+
+
+def test_an_entry_with_a_name_that_the_client_does_not_know_is_not_sent(guarded: kcore.Node, name: str) -> None:
+    newer = Acl("TOPIC", name, "User:a", "UNKNOWN")  # as `describe` returns it from a newer server
+    calls: list[Callable[[], Any]] = [
+        lambda: guarded.acls.create(newer),
+        lambda: guarded.acls.delete(newer),
+        lambda: guarded.acls.describe(operation="UNKNOWN"),
+    ]
+    for call in calls:
+        with pytest.raises(errors.ConfigError, match=r"^operation: 'UNKNOWN' does not exist; valid: "):
+            call()
 
 
 def test_a_wrong_filter_or_element_is_refused() -> None:

@@ -113,12 +113,11 @@ def test_log_directories_have_the_sizes_of_partitions(node: kcore.Node, name: st
     )
 
 
-def test_a_broker_that_does_not_exist_is_an_error(bootstrap: str) -> None:
-    with kcore.connect(bootstrap) as node:
-        missing = node.brokers[4_711]
-        for call in (missing.config, missing.log_dirs, missing.loggers, lambda: missing.set_config({})):
-            with pytest.raises(errors.BrokerNotAvailableError, match="no live broker has the id 4711"):
-                call()
+def test_a_broker_that_does_not_exist_is_an_error(node: kcore.Node) -> None:
+    missing = node.brokers[4_711]
+    for call in (missing.config, missing.log_dirs, missing.loggers, lambda: missing.set_config({})):
+        with pytest.raises(errors.BrokerNotAvailableError, match="no live broker has the id 4711"):
+            call()
 
 
 def test_quotas_are_set_described_and_removed(node: kcore.Node, name: str) -> None:

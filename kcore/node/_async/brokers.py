@@ -49,8 +49,8 @@ class AsyncBrokers:
         """Changes settings of all brokers; a value of None restores the default. A broker's own settings override them.
 
         Raises:
-            InvalidRequestError, InvalidConfigError: a setting is unknown, cannot be changed at run time, or its value
-                is not valid. Then no setting is changed.
+            InvalidRequestError, InvalidConfigError: a setting cannot be changed at run time, or its value is not valid.
+                Then no setting is changed. Unknown settings are stored, as those of plugins.
         """
         await change_config(self._calls, BROKER, ALL_BROKERS, config)
 
@@ -86,8 +86,8 @@ class AsyncClusterBroker:
 
         Raises:
             BrokerNotAvailableError: no live broker has this id.
-            InvalidRequestError, InvalidConfigError: a setting is unknown, cannot be changed at run time, or its value
-                is not valid. Then no setting is changed.
+            InvalidRequestError, InvalidConfigError: a setting cannot be changed at run time, or its value is not valid.
+                Then no setting is changed. Unknown settings are stored, as those of plugins.
         """
         await change_config(self._calls, BROKER, str(self.id), config, await self._address())
 
@@ -125,12 +125,10 @@ class AsyncClusterBroker:
 
     async def _address(self) -> Broker | None:
         """Returns the broker to which requests about itself are sent; None: the engine of an embedded node."""
-        if self._calls.local:
-            return None
-        for broker in await self._calls.brokers():
-            if broker.node_id == self.id:
-                return broker
-        raise KafkaError.of(ErrorCode.BROKER_NOT_AVAILABLE, f"no live broker has the id {self.id}")
+        for broker in (await described_cluster(self._calls)).brokers:
+            if broker.id == self.id:
+                return None if self._calls.local else Broker(broker.id, broker.host, broker.port)
+        raise KafkaError.of(ErrorCode.BROKER_NOT_AVAILABLE, f"no live broker has the id {self.id!r}")
 
 
 def _log_directory(row: Any) -> LogDirectory:

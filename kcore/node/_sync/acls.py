@@ -73,6 +73,7 @@ class Acls:
             acls: an entry, or several.
 
         Raises:
+            ConfigError: a name of an entry is "UNKNOWN".
             SecurityDisabledError: the server has no authorizer.
             KafkaError: the server refused an entry; it may have created the others.
         """
@@ -96,6 +97,7 @@ class Acls:
             The entries that existed.
 
         Raises:
+            ConfigError: a name of an entry is "UNKNOWN": only a newer client can delete it.
             SecurityDisabledError: the server has no authorizer.
             KafkaError: the server refused the deletion of an entry; it may have deleted the others.
         """

@@ -50,8 +50,8 @@ class Brokers:
         """Changes settings of all brokers; a value of None restores the default. A broker's own settings override them.
 
         Raises:
-            InvalidRequestError, InvalidConfigError: a setting is unknown, cannot be changed at run time, or its value
-                is not valid. Then no setting is changed.
+            InvalidRequestError, InvalidConfigError: a setting cannot be changed at run time, or its value is not valid.
+                Then no setting is changed. Unknown settings are stored, as those of plugins.
         """
         change_config(self._calls, BROKER, ALL_BROKERS, config)
 
@@ -87,8 +87,8 @@ class ClusterBroker:
 
         Raises:
             BrokerNotAvailableError: no live broker has this id.
-            InvalidRequestError, InvalidConfigError: a setting is unknown, cannot be changed at run time, or its value
-                is not valid. Then no setting is changed.
+            InvalidRequestError, InvalidConfigError: a setting cannot be changed at run time, or its value is not valid.
+                Then no setting is changed. Unknown settings are stored, as those of plugins.
         """
         change_config(self._calls, BROKER, str(self.id), config, self._address())
 
@@ -126,12 +126,10 @@ class ClusterBroker:
 
     def _address(self) -> Broker | None:
         """Returns the broker to which requests about itself are sent; None: the engine of an embedded node."""
-        if self._calls.local:
-            return None
-        for broker in self._calls.brokers():
-            if broker.node_id == self.id:
-                return broker
-        raise KafkaError.of(ErrorCode.BROKER_NOT_AVAILABLE, f"no live broker has the id {self.id}")
+        for broker in (described_cluster(self._calls)).brokers:
+            if broker.id == self.id:
+                return None if self._calls.local else Broker(broker.id, broker.host, broker.port)
+        raise KafkaError.of(ErrorCode.BROKER_NOT_AVAILABLE, f"no live broker has the id {self.id!r}")
 
 
 def _log_directory(row: Any) -> LogDirectory:
