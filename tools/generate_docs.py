@@ -147,9 +147,9 @@ def metrics() -> str:
         NOTE,
         *_wrapped(
             "kcore serves these metrics at `/metrics` if `kcore.http.listen` is set; [operations.md](operations.md) "
-            "explains their use. A gauge or counter is a number of the things that its row names, unless its name "
-            "has a unit. The last column has Kafka's corresponding JMX metric. If that metric is a rate or a "
-            "percentile, Prometheus computes it from kcore's counter or histogram.",
+            "explains their use. A gauge or counter counts the objects that its row names. If its name has a unit, it "
+            "is a value in this unit. The last column has Kafka's corresponding JMX metric. If that metric is a rate "
+            "or a percentile, Prometheus computes it from kcore's counter or histogram.",
         ),
         "| metric | type | labels | meaning | Kafka's |",
         "|---|---|---|---|---|",

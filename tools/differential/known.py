@@ -130,13 +130,13 @@ KNOWN: Final = (
         "transactions",
         "produce",
         re.compile(r"\..*\.error_code: Kafka 120, kcore 48|\..*\.error_message: Kafka null, kcore \"<text>\""),
-        "An older client whose transaction is in another state",
+        "A client whose request version lacks TRANSACTION_ABORTABLE",
     ),
     Known(
         "transactions",
         "commit",
         re.compile(r"\..*\.error_code: Kafka 120, kcore 48|\..*\.error_message: Kafka null, kcore \"<text>\""),
-        "An older client whose transaction is in another state",
+        "A client whose request version lacks TRANSACTION_ABORTABLE",
     ),
     Known(
         "groups",
