@@ -26,7 +26,7 @@ TOPIC, GROUP, PARTITIONS = "lines", "word-count", 6
 WORK_S = 18.0  # the planned duration of the count, so that rebalances are visible
 VICTIM = "kafka-python"
 KILL_CONSUMER_AT, KILL_SERVER_AT = 0.25, 0.6  # as shares of the work
-PATIENCE_S = 120.0
+WAIT_LIMIT_S = 120.0  # the longest wait for one event of the story, after which the demonstration fails
 SETTINGS = {"group.initial.rebalance.delay.ms": "1000", "group.min.session.timeout.ms": "1000"}
 TAIL_EVENTS = 12
 
@@ -181,10 +181,10 @@ class Story:
         return sum(row.offset or 0 for row in rows) == len(self.lines) and all(row.lag == 0 for row in rows)
 
     def _until(self, what: str, reached: Callable[[], bool]) -> None:
-        end_s = time.monotonic() + PATIENCE_S
+        end_s = time.monotonic() + WAIT_LIMIT_S
         while not reached():
             if time.monotonic() > end_s:
-                raise KcoreError(f"waited {PATIENCE_S:.0f} s in vain until {what}")
+                raise KcoreError(f"not reached within {WAIT_LIMIT_S:.0f} s: {what}")
             self._drain(0.2)
             self._look()
 

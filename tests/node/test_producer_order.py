@@ -75,8 +75,8 @@ def run(scenario: Callable[[], Awaitable[T]]) -> T:
         loop.close()
 
 
-class Flight:
-    """A request or response that the network has not delivered yet."""
+class InFlightRequest:
+    """A Produce request whose response has not reached the producer yet."""
 
     def __init__(self, request: Any, version: int | None, on_done: OnDone, broker: Broker) -> None:
         self.request = request
@@ -110,7 +110,7 @@ class Network:
         self._random = chance
         self._fault_rate = fault_rate
         self._delay_s = delay_s
-        self._open: list[Flight] = []
+        self._open: list[InFlightRequest] = []
         self.most_in_flight = 0
         self.without_id = 0
 
@@ -132,42 +132,42 @@ class Network:
         self, request: Any, on_done: OnDone, *, at_most: int | None = None, broker: Broker, channel: str = ""
     ) -> None:
         """Sends a Produce request, which may overtake others."""
-        flight = Flight(request, at_most, on_done, broker)
-        self._open.append(flight)
+        in_flight = InFlightRequest(request, at_most, on_done, broker)
+        self._open.append(in_flight)
         self.most_in_flight = max(self.most_in_flight, sum(each.broker == broker for each in self._open))
         loop = asyncio.get_running_loop()
-        loop.call_later(self._random.random() * self._delay_s, self._arrive, flight)
+        loop.call_later(self._random.random() * self._delay_s, self._arrive, in_flight)
 
-    def _arrive(self, flight: Flight) -> None:
+    def _arrive(self, in_flight: InFlightRequest) -> None:
         """Delivers a request, unless its connection was lost."""
-        if flight.ended:
+        if in_flight.ended:
             return
         if self._fails() and self._random.random() < 0.3:
-            self._disconnect(flight.broker)
+            self._disconnect(in_flight.broker)
             return
-        flight.response = self._decide(flight)
+        in_flight.response = self._decide(in_flight)
         delay_s = self._random.random() * self._delay_s
-        asyncio.get_running_loop().call_later(delay_s, self._respond, flight)
+        asyncio.get_running_loop().call_later(delay_s, self._respond, in_flight)
 
-    def _respond(self, flight: Flight) -> None:
-        if flight in self._open:
-            self._open.remove(flight)
-        flight.end(flight.response, None)
+    def _respond(self, in_flight: InFlightRequest) -> None:
+        if in_flight in self._open:
+            self._open.remove(in_flight)
+        in_flight.end(in_flight.response, None)
 
     def _disconnect(self, broker: Broker) -> None:
         """Loses a connection: each of its requests was delivered or not, in any order, and gets no response."""
         lost = [each for each in self._open if each.broker == broker]
         self._random.shuffle(lost)
-        for flight in lost:
-            self._open.remove(flight)
-            if flight.response is None and self._random.random() < 0.5:
-                self._decide(flight)
-        for flight in lost:
-            flight.end(None, self._random.choice([ConnectionClosedError("lost"), TimeoutError("late")]))
+        for in_flight in lost:
+            self._open.remove(in_flight)
+            if in_flight.response is None and self._random.random() < 0.5:
+                self._decide(in_flight)
+        for in_flight in lost:
+            in_flight.end(None, self._random.choice([ConnectionClosedError("lost"), TimeoutError("late")]))
 
-    def _decide(self, flight: Flight) -> Any:
+    def _decide(self, in_flight: InFlightRequest) -> Any:
         """Has the engine store the batches of a request, and replaces some results by errors."""
-        request: ProduceRequest = flight.request
+        request: ProduceRequest = in_flight.request
         self.without_id += sum(
             parse_header(row.records).producer_id < 0 for topic in request.topic_data for row in topic.partition_data
         )
@@ -182,7 +182,7 @@ class Network:
         rows = [_row(place, error_code=code) for place, code in refused.items()]
         if kept:
             batches = {TopicPartition(topic, index): records for topic, index, records in kept}
-            stored = self._engine.send(produce_request(batches, request.acks, 1_000), flight.version)
+            stored = self._engine.send(produce_request(batches, request.acks, 1_000), in_flight.version)
             for topic in stored.responses:
                 for row in topic.partition_responses:
                     code = row.error_code or (self._random.choice(STORED) if self._fails() else 0)
@@ -208,8 +208,8 @@ class Network:
 
     def close_channel(self, channel: str) -> None:
         """Loses all connections without a sign."""
-        for flight in self._open:
-            flight.ended = True
+        for in_flight in self._open:
+            in_flight.ended = True
         self._open.clear()
 
     async def close(self) -> None:

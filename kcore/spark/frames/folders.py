@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcore.errors import KcoreError
-from kcore.spark.frames.logs import Beside, EventLogs, Place, logs_at
+from kcore.spark.frames.logs import Beside, EventLogs, LogSource, logs_at
 from kcore.spark.frames.transforms import CHECKPOINTED_DDL, STATE_DDL
 from kcore.spark.state.partition_state import COORDINATOR_TOPICS, LOSSES
 
@@ -27,7 +27,7 @@ Give = Callable[[Iterable["Rebuilt"]], Iterator["pa.RecordBatch"]]
 
 def folder_state(
     spark: SparkSession,
-    path: Place | EventLogs,
+    path: LogSource | EventLogs,
     *,
     topics: Iterable[str] = COORDINATOR_TOPICS,
     partitions: Iterable[int] | None = None,
@@ -52,7 +52,7 @@ def folder_state(
 
 def folder_tables(
     spark: SparkSession,
-    path: Place | EventLogs,
+    path: LogSource | EventLogs,
     staging: str | Path,
     *,
     offsets: Mapping[tuple[str, int], int] | None = None,
@@ -111,7 +111,7 @@ def folder_checkpoints(
 
 def folder_living(
     spark: SparkSession,
-    path: Place | EventLogs,
+    path: LogSource | EventLogs,
     *,
     offsets: Mapping[tuple[str, int], int] | None = None,
     timestamp_ms: int | None = None,
@@ -129,7 +129,7 @@ def folder_living(
 
 def _replayed(
     spark: SparkSession,
-    path: Place | EventLogs,
+    path: LogSource | EventLogs,
     selection: tuple[Iterable[str], Iterable[int] | None],
     moment: tuple[Mapping[tuple[str, int], int] | None, int | None],
     output: tuple[Give, str],

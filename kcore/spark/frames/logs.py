@@ -60,8 +60,8 @@ class Beside(NamedTuple):
     starts: Mapping[tuple[str, int], int]
 
 
-Place = str | Path | KafkaCluster
-"""The place of a log: a path, a URI, or a cluster."""
+LogSource = str | Path | KafkaCluster
+"""The source of event logs: a path, a URI, or a cluster."""
 
 
 class EventLogs(ABC):
@@ -216,23 +216,23 @@ def in_tasks(frame: DataFrame, tasks: int, order: tuple[str, ...]) -> DataFrame:
     return frame.repartitionById(max(1, tasks), "task").sortWithinPartitions(*order)
 
 
-def is_local(spark: SparkSession, place: str | Path) -> bool:
+def is_local(spark: SparkSession, path: str | Path) -> bool:
     """Returns True for a path in a local session. A cluster resolves paths on its default file system."""
-    return not is_uri(place) and str(spark.sparkContext.master).startswith("local")
+    return not is_uri(path) and str(spark.sparkContext.master).startswith("local")
 
 
-def logs_at(spark: SparkSession, place: Place | EventLogs) -> EventLogs:
-    """Opens the event logs at a place.
+def logs_at(spark: SparkSession, source: LogSource | EventLogs) -> EventLogs:
+    """Opens the event logs of a source.
 
     Raises:
-        KcoreError: there are no logs, or the place cannot be read.
+        KcoreError: there are no logs, or the source cannot be read.
     """
-    if isinstance(place, EventLogs):
-        return place
-    if isinstance(place, KafkaCluster):
+    if isinstance(source, EventLogs):
+        return source
+    if isinstance(source, KafkaCluster):
         from kcore.spark.frames.kafka_logs import KafkaLogs  # noqa: PLC0415
 
-        return KafkaLogs(spark, place)
+        return KafkaLogs(spark, source)
     # The tasks read the database of a cluster themselves, wherever they run.
-    by_tasks = is_cluster(place) or is_local(spark, place)
-    return LocalLogs(spark, place) if by_tasks else StoredLogs(spark, place)
+    by_tasks = is_cluster(source) or is_local(spark, source)
+    return LocalLogs(spark, source) if by_tasks else StoredLogs(spark, source)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.spark.decode.columns import decode
-from kcore.spark.frames.logs import Place, logs_at
+from kcore.spark.frames.logs import LogSource, logs_at
 from kcore.spark.frames.output import PARQUET
 from kcore.spark.frames.transforms import coordinator_events
 from kcore.spark.state.table_schemas import GROUP, NUMBER, TABLES, TOPIC, Columns
@@ -72,7 +72,7 @@ def register_views(
     spark: SparkSession,
     *,
     state: str | Path | None = None,
-    events: Place | None = None,
+    events: LogSource | None = None,
     timeline: str | Path | None = None,
     prefix: str = PREFIX,
     form: str = "parquet",
@@ -134,7 +134,7 @@ def current_offsets(offsets: DataFrame, groups: DataFrame) -> DataFrame:
     return offsets.where("not pending").join(about, "group_id", "left")
 
 
-def log_ends(spark: SparkSession, events: Place) -> DataFrame:
+def log_ends(spark: SparkSession, events: LogSource) -> DataFrame:
     """Returns the offsets between which logs have records, from the index of the source."""
     rows = [(part.topic, part.partition, part.start, part.end) for part in logs_at(spark, events).parts()]
     return spark.createDataFrame(rows, "topic string, partition int, start_offset bigint, end_offset bigint")

@@ -17,7 +17,7 @@ from kcore.spark.audit.logs import GRACE_MS
 from kcore.spark.audit.report import lines, summary
 from kcore.spark.decode.record_types import TOPICS
 from kcore.spark.events.sources import Part
-from kcore.spark.frames.logs import EventLogs, Place, logs_at
+from kcore.spark.frames.logs import EventLogs, LogSource, logs_at
 from kcore.spark.frames.output import Output
 from kcore.spark.jobs.session import (
     add_folder_argument,
@@ -56,7 +56,7 @@ class Audited(NamedTuple):
 
 def audit(
     spark: SparkSession,
-    path: Place | EventLogs,
+    path: LogSource | EventLogs,
     out: str | Path | Output,
     *,
     topics: Sequence[str] = (),

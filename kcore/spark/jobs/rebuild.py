@@ -15,7 +15,7 @@ from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.spark.events.event import EventRow
 from kcore.spark.frames.checkpoints import checkpoints_at, forget_checkpoints, write_checkpoints
 from kcore.spark.frames.folders import folder_checkpoints, folder_living, folder_tables
-from kcore.spark.frames.logs import EventLogs, Place, logs_at
+from kcore.spark.frames.logs import EventLogs, LogSource, logs_at
 from kcore.spark.frames.output import Output
 from kcore.spark.frames.transforms import table_of
 from kcore.spark.jobs.session import (
@@ -54,7 +54,7 @@ END = Moment()
 
 def rebuild(
     spark: SparkSession,
-    path: Place | EventLogs,
+    path: LogSource | EventLogs,
     out: str | Path | Output,
     *,
     offsets: Mapping[tuple[str, int], int] | None = None,
@@ -86,7 +86,7 @@ def rebuild(
 
 def rebuild_with_doubts(
     spark: SparkSession,
-    path: Place | EventLogs,
+    path: LogSource | EventLogs,
     out: str | Path | Output,
     moment: Moment = END,
     *,
@@ -220,7 +220,7 @@ def partition_counts(logs: EventLogs, given: Mapping[str, int] | None = None) ->
 
 def rebuild_folder(
     spark: SparkSession,
-    path: Place | EventLogs,
+    path: LogSource | EventLogs,
     folder: str | Path,
     *,
     offsets: Mapping[tuple[str, int], int] | None = None,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kcore.errors import ConfigError
 from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.spark.frames.folders import folder_state
-from kcore.spark.frames.logs import EventLogs, Place, logs_at
+from kcore.spark.frames.logs import EventLogs, LogSource, logs_at
 from kcore.spark.jobs.session import add_folder_argument, add_session_arguments, parse_offsets, session, source_of
 from kcore.spark.restore.plan import COMPACTED, DAMAGED, REFUSE, WHOLE, Checked, Plan, is_csv
 from kcore.spark.restore.planning import CommittedAsOf, counts, make_rows
@@ -32,7 +32,7 @@ DAMAGED_REMARK = "parts of their logs are missing: committed offsets may be miss
 
 def committed_as_of(
     spark: SparkSession,
-    path: Place | EventLogs,
+    path: LogSource | EventLogs,
     *,
     offsets: Mapping[tuple[str, int], int] | None = None,
     timestamp_ms: int | None = None,

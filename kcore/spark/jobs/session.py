@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import kcore
 from kcore.config.properties import read_properties
 from kcore.errors import ConfigError, KcoreError
-from kcore.spark.frames.logs import KafkaCluster, Place
+from kcore.spark.frames.logs import KafkaCluster, LogSource
 from kcore.spark.frames.output import FORMATS, MODES, OVERWRITE, PARQUET
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def add_folder_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def source_of(options: argparse.Namespace) -> Place:
+def source_of(options: argparse.Namespace) -> LogSource:
     """Returns the source that the arguments name. Raises ConfigError unless they name exactly one."""
     if (options.path is None) == (options.kafka is None):
         raise ConfigError("name a folder, or --kafka HOST:PORT of a running cluster")

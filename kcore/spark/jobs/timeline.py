@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.errors import KcoreError
-from kcore.spark.frames.logs import EventLogs, Place, logs_at
+from kcore.spark.frames.logs import EventLogs, LogSource, logs_at
 from kcore.spark.frames.output import Output
 from kcore.spark.jobs.session import (
     add_folder_argument,
@@ -60,7 +60,7 @@ class TimelineOptions(NamedTuple):
 
 def timeline(
     spark: SparkSession,
-    path: Place | EventLogs,
+    path: LogSource | EventLogs,
     out: str | Path | Output,
     options: TimelineOptions | None = None,
 ) -> Summary:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from kcore.spark.decode.columns import decode
 from kcore.spark.decode.record_types import TOPICS, record_types
 from kcore.spark.frames.kafka_logs import READ_COMMITTED, kafka_options, use_consumer_offsets
-from kcore.spark.frames.logs import KafkaCluster, Place
+from kcore.spark.frames.logs import KafkaCluster, LogSource
 from kcore.spark.frames.transforms import DETAIL_COLUMNS
 from kcore.spark.state.table_schemas import INTERNAL_TOPIC, NUMBER
 from kcore.spark.watch.alerts import OWN_GROUPS
@@ -41,7 +41,7 @@ _MICROS: Final = "timestamp_us"
 """The time of an event in microseconds. Pandas cannot hold every timestamp of a record."""
 
 
-def events_of(spark: SparkSession, source: Place, max_offsets: int | None = None) -> DataFrame:
+def events_of(spark: SparkSession, source: LogSource, max_offsets: int | None = None) -> DataFrame:
     """Returns the internal topics as a stream from their start, including partitions that appear later.
 
     Args:

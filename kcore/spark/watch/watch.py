@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kcore.errors import ConfigError
 from kcore.spark.frames.hadoop import HadoopFiles
 from kcore.spark.frames.kafka_logs import cluster_parts, kafka_options
-from kcore.spark.frames.logs import KafkaCluster, Place
+from kcore.spark.frames.logs import KafkaCluster, LogSource
 from kcore.spark.frames.output import ICEBERG, PARQUET
 from kcore.spark.timeline.history import HistoryOptions
 from kcore.spark.watch.alerts import (
@@ -79,7 +79,7 @@ class Watch:
     """
 
     def __init__(
-        self, spark: SparkSession, source: Place, out: str | Path, options: WatchOptions | None = None
+        self, spark: SparkSession, source: LogSource, out: str | Path, options: WatchOptions | None = None
     ) -> None:
         self._spark = spark
         self._source = source
