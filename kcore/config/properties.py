@@ -89,4 +89,4 @@ def _unescaped(text: str, source: str) -> str:
         # Java's escapes are UTF-16 code units: two of them are one character beyond U+FFFF.
         return decoded.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
-        raise ConfigError(f"{source}: a \\u escape is half of a character") from None
+        raise ConfigError(f"{source}: a \\u escape is half of a surrogate pair") from None

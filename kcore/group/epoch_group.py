@@ -145,7 +145,13 @@ class EpochGroup(Group, Generic[Member, Assignment]):
             self.shard.meters.new_epochs[self.group_type.value] += 1
             if logger.isEnabledFor(logging.INFO):
                 event = fields(group=self.group_id, epoch=epoch, members=len(self.members))
-                logger.info("new epoch of a %s group: it will be reassigned", self.group_type.value, extra=event)
+                logger.info(
+                    "group %s: new epoch of the %s group: %d; the next target assignment is for this epoch",
+                    self.group_id,
+                    self.group_type.value,
+                    epoch,
+                    extra=event,
+                )
         self.group_epoch = epoch
         self.metadata_hash = metadata_hash
 
@@ -169,7 +175,9 @@ class EpochGroup(Group, Generic[Member, Assignment]):
             self.shard.groups.moved(self, before.kafka_name)
             if self.live and logger.isEnabledFor(logging.DEBUG):
                 event = fields(group=self.group_id, epoch=self.group_epoch, state=state.kafka_name)
-                logger.debug("group state: %s -> %s", before.kafka_name, state.kafka_name, extra=event)
+                logger.debug(
+                    "group %s: state: %s -> %s", self.group_id, before.kafka_name, state.kafka_name, extra=event
+                )
 
     # ---- timers
 

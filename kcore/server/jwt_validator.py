@@ -116,7 +116,7 @@ class KeySet:
         elif key is None:
             raise PostponedError(reading)
         if key is None:
-            raise TokenRefusedError("the issuer has no such key")
+            raise TokenRefusedError("the issuer's key set has no key with the token's key id and algorithm")
         return key
 
     def _read_if_due(self, key_id: str | None, algorithm: str) -> Any:

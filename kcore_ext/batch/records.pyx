@@ -241,7 +241,7 @@ cdef class RecordReader:
         cdef int codec = self.header.attributes & CODEC_BITS
         cdef bytes records
         if codec > HIGHEST_CODEC:
-            raise CorruptBatchError(self.header.position + 21, f"codec {codec}, known are 0 to 4", "compression")
+            raise CorruptBatchError(self.header.position + 21, f"compression codec {codec} is unknown: only 0 to 4 exist", "compression")
         if decompress is None:
             raise ValueError(f"the batch is compressed with codec {codec}: pass decompress")
         packed = PyMemoryView_FromMemory(<char*>self.start, self.end - self.start, PyBUF_READ)
@@ -327,7 +327,8 @@ def validate(
             position + 23, f"last offset delta {header.last_offset_delta} of {header.record_count} records", "count"
         )
     if (header.attributes & CODEC_BITS) > HIGHEST_CODEC:
-        raise CorruptBatchError(position + 21, f"codec {header.attributes & CODEC_BITS}, known are 0 to 4", "compression")
+        codec = header.attributes & CODEC_BITS
+        raise CorruptBatchError(position + 21, f"compression codec {codec} is unknown: only 0 to 4 exist", "compression")
     if header.attributes & CODEC_BITS and decompress is None:
         return header
     reader = open_reader(buffer, position, decompress, max_decompressed_bytes)

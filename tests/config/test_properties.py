@@ -47,7 +47,7 @@ def test_properties_files_have_javas_syntax(file: Path, text: str, expected: dic
     [
         (r"a=\uZZZZ", r"\u must be followed by four hexadecimal digits"),
         (r"a=\u12", r"\u must be followed by four hexadecimal digits"),
-        (r"a=\ud83d", "a \\u escape is half of a character"),
+        (r"a=\ud83d", "a \\u escape is half of a surrogate pair"),
         ("ssl.key.password secret", "the line is not a setting; valid: name=value"),
         ("=x", "the line is not a setting; valid: name=value"),
     ],

@@ -89,8 +89,8 @@ def test_rebalances_are_logged_at_info_and_every_state_at_debug(stream: io.Strin
         _join_alone(engine)
         engine.advance(60_000)
     told = [event for event in events(stream) if event.get("group") == "workers"]
-    assert all(str(event["message"]).startswith("group state: ") for event in told)
-    assert [(event["level"], str(event["message"]).split(": ")[1], event["generation"]) for event in told] == [
+    assert all(str(event["message"]).startswith("group workers: state: ") for event in told)
+    assert [(event["level"], str(event["message"]).split(": ")[2], event["generation"]) for event in told] == [
         ("debug", "Empty -> Empty", 0),
         ("info", "Empty -> PreparingRebalance", 0),
         ("debug", "PreparingRebalance -> CompletingRebalance", 1),

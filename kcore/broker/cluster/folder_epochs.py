@@ -95,7 +95,7 @@ class _Metadata:
         self._shard.load()
         self._commit()
         if self._shard.state is not ShardState.ACTIVE:
-            raise LogError("the metadata log cannot be read: see the log for the cause")
+            raise LogError("the metadata log cannot be read: the process log has the cause")
         return self._shard.machine
 
     def rewrite(self) -> None:
@@ -109,7 +109,7 @@ class _Metadata:
         for _ in range(MAX_ROUNDS):
             self._slices.finish()
             if not self._pipeline.commit():
-                raise LogError("the metadata log cannot be written: see the log for the cause")
+                raise LogError("the metadata log cannot be written: the process log has the cause")
             if not (self._slices or self._pipeline.dirty):
                 return
         raise LogError("the metadata log was not written completely")

@@ -180,6 +180,6 @@ def _log_failures(reasons: dict[str, str]) -> None:
     """Logs one line about all topics of a request that were not created: a topology can name thousands."""
     name, reason = next(iter(reasons.items()))
     logger.warning(
-        "streams groups: %d internal topics of an application cannot be created; the first one: %s",
-        len(reasons), reason, extra=fields(topic=name),
+        "streams groups: %d internal topics of an application cannot be created, for example %s: %s",
+        len(reasons), name, reason, extra=fields(topic=name),
     )  # fmt: skip

@@ -141,7 +141,9 @@ class ClassicGroup(Group):
             event = fields(
                 group=self.group_id, generation=self.generation_id, members=len(self.members), state=state.value
             )
-            logger.log(level, "group state: %s -> %s: %s", before.value, state.value, reason, extra=event)
+            logger.log(
+                level, "group %s: state: %s -> %s: %s", self.group_id, before.value, state.value, reason, extra=event
+            )
         self.previous_state = before
         self.state = state
         self.rules = STATES[state]

@@ -47,7 +47,7 @@ class MemberTimer(ShardTimer):
         return operation
 
     def fire(self) -> Outcome | None:
-        """Removes the member whose time has ended."""
+        """Removes the member, because it did not act before the timer expired."""
         self.timer = None
         member = self.member
         if self.awaited is Awaited.REVOCATION and member.current.member_epoch != self.member_epoch:

@@ -110,7 +110,7 @@ def _records(batch: Any, codec: int) -> tuple[bytes, int]:
     if not codec:
         return packed, HEADER_BYTES
     if codec > HIGHEST_CODEC:
-        raise MalformedError(21, f"codec {codec}, known are 0 to 4")
+        raise MalformedError(21, f"compression codec {codec} is unknown: only 0 to 4 exist")
     from kcore.protocol.compression import CompressionError, decompress  # noqa: PLC0415  # needs cramjam
 
     try:

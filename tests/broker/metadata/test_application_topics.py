@@ -60,7 +60,7 @@ def test_a_topology_creates_at_most_ten_thousand_partitions(caplog: pytest.LogCa
     assert missing_detail(first) == detail
     reason = "12000 new partitions are too many at a time"
     assert [record.getMessage() for record in caplog.records] == [
-        f"streams groups: 6 internal topics of an application cannot be created; the first one: {reason}"
+        f"streams groups: 6 internal topics of an application cannot be created, for example log0: {reason}"
     ]
     second = join(engine, [f"log{number}" for number in range(6)])
     shown = ", ".join(f"log{number} ({reason})" for number in range(3))
@@ -78,7 +78,7 @@ def test_many_topics_that_cannot_be_created_take_one_log_line(caplog: pytest.Log
     assert missing_detail(response) == "the internal topics a_b, log are missing"
     engine.advance(1)
     assert [record.getMessage() for record in caplog.records] == [
-        "streams groups: 1 internal topics of an application cannot be created; the first one: "
+        "streams groups: 1 internal topics of an application cannot be created, for example a_b: "
         "a_b differs from an existing topic only in dots and underscores"
     ]
     created = engine.engine.topics.by_name("log")
