@@ -333,7 +333,8 @@ class Shard(ShardCore, Generic[M]):
     def failed(self, error: LogError) -> None:
         """Drops all decisions since the last commit: discards the shard's memory and loads the log again.
 
-        It may be called again if it raised. The shard stops deciding before it stops being dirty.
+        If this method raises, it may be called again. It first sets the state to FAILED, so that the shard decides
+        nothing, and clears `dirty` only at its end.
         """
         self._batch = None
         if self.state is ShardState.ACTIVE:

@@ -37,9 +37,10 @@ class ShardTimer(ABC):
             self.shard.perform(self.fire)
 
     def disarm(self) -> None:
-        """Cancels the timer, if there is one, and drops it.
+        """Cancels the timer, if there is one, and drops the reference to it.
 
-        The timer refers to this object: the two would be a cycle, which a server's garbage collector may never visit.
+        The timer refers to this object. Without the drop, the two objects would be a reference cycle, and a server's
+        garbage collector may never visit old cycles.
         """
         timer, self.timer = self.timer, None
         if timer is not None:

@@ -146,9 +146,10 @@ class Connection(ConnectionCore, asyncio.Protocol):
         return not self._closing
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Handles the loss of the connection: discards outstanding responses; pending requests still complete.
+        """Handles the loss of the connection: serves the received requests, but discards all responses.
 
-        Requests that wait only for the server are still served: a member that leaves may close its connection at once.
+        A member that leaves its group may send LeaveGroup and close the connection at once. Therefore, requests that
+        wait only for their turn are served, too.
         """
         self._lost = not self._closing and (self._continues or self._stopped) and len(self._queue) > 0
         self._closing = True

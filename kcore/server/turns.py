@@ -72,7 +72,7 @@ class Turns:
             self._scheduled = True  # last: if scheduling raised, the next change tries again
 
     def _run(self) -> None:
-        """Continues connections until the time of this turn is used up."""
+        """Lets connections serve their requests, in order, until the time of this turn of the event loop is used up."""
         self._scheduled = False
         try:
             until_ns = self._clock_ns() + SHARED_NS

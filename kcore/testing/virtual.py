@@ -341,7 +341,7 @@ class VirtualNode(Checks):
             self.loop.close()
 
     def _check_outside(self) -> None:
-        """Raises KcoreError in a coroutine: this thread has a running event loop already."""
+        """Raises KcoreError if this thread has a running event loop, because the caller is in a coroutine."""
         with contextlib.suppress(RuntimeError):
             asyncio.get_running_loop()
             raise KcoreError(

@@ -39,7 +39,7 @@ def group_of(members: list[Member], topics: Topics) -> arrays.Group:
 
 
 def owners(assignment: GroupAssignment, topics: Topics) -> list[int]:
-    """Returns the owner of every partition of all topics, by position of the member."""
+    """Returns the owner of every partition of all topics, as the index of the member in `assignment`."""
     start, total = {}, 0
     for topic in topics:
         start[topic] = total

@@ -237,7 +237,10 @@ def test_null_is_refused_where_the_version_does_not_allow_it() -> None:
 
 
 def test_nullable_structs_are_read() -> None:
-    """Outside of tags a signed byte precedes the struct, below 0 for null; in a tag an unsigned varint, 0 for null."""
+    """A signed byte precedes a nullable struct; a value below 0 means null.
+
+    In a tagged field, an unsigned varint precedes the struct; 0 means null.
+    """
     response = ConsumerGroupHeartbeatResponse(assignment=None)
     data = response.encode(0)
     assert data[-2:] == b"\xff\x00"

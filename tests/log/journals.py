@@ -19,7 +19,7 @@ Round = Sequence[tuple[int, int, bytes]]
 
 
 def encoded(batches: Round) -> bytes:
-    """Returns the batches with their heads."""
+    """Returns the batches of a journal entry. Each follows a head: partition number, base offset, length."""
     return b"".join(struct.pack(">IQI", number, base, len(data)) + data for number, base, data in batches)
 
 

@@ -130,7 +130,7 @@ def test_an_rsa_key_that_names_an_algorithm_serves_only_this_one() -> None:
 
 
 def test_a_token_within_the_clock_skew_opens_a_session() -> None:
-    """The session ends when a login with the token would be refused; so the skew has an effect on expired tokens."""
+    """A token that expired 5 s ago opens a session, because the clock skew also extends the session."""
     exchange = OAuthBearer(Issuer().validator(), lambda: int(time.time() * 1_000))
     assert exchange.evaluate(b"n,,\x01auth=Bearer " + token(exp=-5).encode() + b"\x01\x01") == b""
     assert (exchange.complete, exchange.user) == (True, "alice")

@@ -187,8 +187,9 @@ def check(world: World, model: Model, *, settled: bool = False) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_any_interleaving_keeps_transactions_whole(seed: int) -> None:
-    """Runs both versions side by side, with restarts, failed commits, timeouts, and new instances that fence old
-    ones.
+    """Runs producers of transaction versions 1 and 2 side by side.
+
+    Restarts, failed commits, timeouts, and new producers that fence earlier ones come at random.
     """
     chance = random.Random(seed)
     world = World(SETTINGS, {"t": PARTITIONS})

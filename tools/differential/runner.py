@@ -161,7 +161,10 @@ class Pair:
         return Difference(number, "\n".join(differences(self._sides, *values)))
 
     def _compare_logs(self, ends: Sequence[Ends], number: int) -> Difference | None:
-        """Compares the logs, until they are equal or `WRITTEN_S` is over: some records follow their responses."""
+        """Compares the logs repeatedly, until they are equal or `WRITTEN_S` has passed.
+
+        Some records are written only after the response to their request.
+        """
         until_s = time.monotonic() + WRITTEN_S
         while True:
             logs = [

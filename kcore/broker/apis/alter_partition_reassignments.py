@@ -53,7 +53,7 @@ class AlterPartitionReassignmentsApi(
     def decide(
         self, machine: MetadataMachine, context: RequestContext, request: AlterPartitionReassignmentsRequest
     ) -> AlterPartitionReassignmentsResponse:
-        """Checks each partition."""
+        """Returns the result of each partition: only the present replicas are accepted."""
         if not self.allowed(context, Operation.ALTER, ResourceType.CLUSTER):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         responses = [

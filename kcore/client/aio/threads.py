@@ -117,7 +117,7 @@ class Cluster:
         channel: str = "",
         timeout_s: float | None = None,
     ) -> R:
-        """Sends a request to the broker that it concerns, and waits for the response; see `AsyncCluster.send`."""
+        """Sends a request to the broker that must serve it, and waits for the response; see `AsyncCluster.send`."""
         return self._run(
             self._cluster.send(request, version, at_most=at_most, broker=broker, channel=channel, timeout_s=timeout_s)
         )

@@ -295,9 +295,9 @@ class LocalStorage(LmdbReader, SharedStorage):
             self._write_transaction(write_set, ())
 
     def _write_entry(self, write_set: WriteSet) -> bool:
-        """Writes a write set to the journal; returns False if it must take a transaction.
+        """Writes a write set to the journal; returns False if only an LMDB transaction can write it.
 
-        Batches of the metadata log take a transaction, because other nodes read them at once.
+        Batches of the metadata log need a transaction, because other nodes read them at once.
         """
         journal = self._journal
         if any(sealed.key == METADATA for sealed in write_set.partitions):

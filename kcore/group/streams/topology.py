@@ -37,7 +37,7 @@ class Topology:
 
     Args:
         value: the record.
-        size_bytes: see the attribute; None: it is computed.
+        size_bytes: the estimated memory of the topology; None: it is computed from `value`.
 
     Attributes:
         value: the record.
@@ -45,7 +45,7 @@ class Topology:
         subtopologies: by id.
         required_topics: every topic that must exist before tasks are assigned.
         subtopology_of: subtopology id by input topic (source or repartition source).
-        size_bytes: its counted memory; see `kcore.group.metadata_bound`.
+        size_bytes: the estimated memory of the topology, limited by `kcore.group.metadata_bound`.
     """
 
     __slots__ = ("epoch", "required_topics", "size_bytes", "subtopologies", "subtopology_of", "value")

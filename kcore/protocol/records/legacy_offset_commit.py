@@ -13,7 +13,7 @@ class LegacyOffsetCommitValue(RecordValue, versions="0"):
 
 
 class LegacyOffsetCommitKey(RecordKey, topic=CONSUMER_OFFSETS, record_type=0, value=LegacyOffsetCommitValue):
-    """The key of type 0, with the fields of OffsetCommitKey."""
+    """The key of a committed offset in the oldest record type; it has the fields of OffsetCommitKey."""
 
     group: String = ""
     topic: String = ""

@@ -46,7 +46,7 @@ class Entry:
 
 @dataclass
 class Model:
-    """The log entries, and the known groups."""
+    """A simple model of committed offsets: the entries of the log, and the ids of the existing groups."""
 
     log: list[Entry] = field(default_factory=list)
     groups: set[str] = field(default_factory=set)

@@ -14,7 +14,7 @@ from tests.transaction.world import World
 
 
 def test_commits_follow_their_transactions() -> None:
-    """A transaction's commits are yielded at its end with their outcome; pending ones at the end of the log."""
+    """Offset commits of a transaction follow its end and have its outcome; if it is open, they follow the log's end."""
     log = Log().commits("g", 0, 1).passes(5)
     log.commits("g", 1, 2, producer_id=9).commits("h", 0, 3, producer_id=8).commits("g", 2, 4, producer_id=7)
     log.ends(9, commit=True).ends(8, commit=False)
