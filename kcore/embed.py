@@ -196,10 +196,7 @@ class AsyncEngine(_Caller):
             CloseConnectionError: a Produce with acks=0 failed, and the protocol has no response for it.
         """
         if asyncio._get_running_loop() is not self._driver.loop:
-            raise ConcurrentCallError(
-                "the node belongs to another event loop: call it in a coroutine of that loop, from another thread with "
-                "asyncio.run_coroutine_threadsafe, or use kcore.open"
-            )
+            raise _foreign_call()
         response: R = await self._driver.submit(self._context(request, version, client_id), request)
         return response
 
@@ -208,6 +205,16 @@ class AsyncEngine(_Caller):
         self._require_manual_clock()
         check_advance(ms)
         self._driver.advance(ms)
+
+    def require_closable(self) -> None:
+        """Refuses a close on another event loop, unless the engine's loop has ended.
+
+        Raises:
+            ConcurrentCallError: the engine's event loop is running in another thread.
+        """
+        loop = self._driver.loop
+        if asyncio._get_running_loop() is not loop and loop.is_running():
+            raise _foreign_call()
 
     def close(self) -> None:
         """Commits the open round and closes the log. Parked requests get an EngineClosedError.
@@ -240,3 +247,10 @@ class AsyncEngine(_Caller):
             self.engine.close()
         else:
             await call_on_thread(self.engine.close)
+
+
+def _foreign_call() -> ConcurrentCallError:
+    return ConcurrentCallError(
+        "the node belongs to another event loop: call it in a coroutine of that loop, from another thread with "
+        "asyncio.run_coroutine_threadsafe, or use kcore.open"
+    )

@@ -161,6 +161,16 @@ class AsyncEmbeddedNode(AsyncNode):
         """Calls `watcher` after each durable change of a consumer group; see `kcore.embed.SyncEngine.watch_group`."""
         return self._engine.watch_group(group_id, watcher)
 
+    async def close(self) -> None:
+        """Closes the node with its members, consumers and producers; other requests without a response fail.
+
+        Raises:
+            ConcurrentCallError: the node's event loop is running in another thread. The node stays open.
+        """
+        if not self._calls.forked:  # in a forked child, the loop seems to run
+            self._engine.require_closable()
+        await super().close()
+
     async def __aenter__(self) -> AsyncEmbeddedNode:
         return self
 

@@ -57,6 +57,23 @@ def test_a_node_on_an_event_loop_refuses_calls_of_other_loops() -> None:
     assert names == ["t"]
 
 
+def test_a_node_on_an_event_loop_is_not_closed_from_another_loop() -> None:
+    """The node stays open with its consumers; after the end of its loop, another loop may close it."""
+
+    async def scenario() -> tuple[kcore.AsyncNode, Any, int]:
+        node = await kcore.open_async()
+        topic = await node.topics.create("t", 1)
+        await topic.append("a")
+        async with node.group("g").consume("t", auto_commit=None) as consumer:
+            foreign = await asyncio.to_thread(lambda: Thread(lambda: asyncio.run(node.close())).end())
+            return node, foreign, len(await consumer.poll(LIMIT_S))
+
+    node, foreign, records = asyncio.run(scenario())
+    assert isinstance(foreign, ConcurrentCallError)
+    assert records == 1
+    asyncio.run(node.close())
+
+
 def test_a_second_poll_of_a_consumer_is_refused(node: kcore.Node, name: str) -> None:
     """The second poll would count the records of the first one as processed, and commit them."""
     node.topics.create(name, 1)
