@@ -99,13 +99,13 @@ def find_offset_in_steps(partition: Partition, timestamp: int, limit: int) -> Ge
 
 def _record_of_max_timestamp(partition: Partition) -> Generator[int, None, FoundOffset]:
     place = partition.log.max_timestamp_batch()
-    # A log without timestamps has -1 in every batch, and no record with the largest timestamp.
-    if place is None or place.max_timestamp_ms < 0:
+    if place is None:
         return NOT_FOUND
+    # In a log without timestamps every batch has -1: the largest timestamp is that of the first record.
     found = yield from _record_in(partition, place, place.max_timestamp_ms)
     if found.offset < 0:
         # The record is below the log's start, which cuts this batch: use the first record of the rest.
-        found = yield from _record_in(partition, place, 0)
+        found = yield from _record_in(partition, place, min(place.max_timestamp_ms, 0))
     return found
 
 

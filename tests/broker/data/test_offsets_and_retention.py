@@ -75,6 +75,17 @@ def test_each_kind_of_timestamp_finds_its_offset() -> None:
     assert list_offsets(plane, 0, 10, 11, 30, 31) == [at(0, 10), at(0, 10), at(1, 30), at(1, 30), NONE]
 
 
+def test_the_largest_timestamp_of_records_without_timestamps_is_that_of_the_first_record() -> None:
+    plane = plane_with(stamped(-1, -1), stamped(-1))
+    assert list_offsets(plane, -3, 0) == [at(0), NONE]
+    plane.partition("t").delete_before(1)
+    plane.commit()
+    assert list_offsets(plane, -3) == [at(1)]
+    produce(plane, stamped(0))
+    assert list_offsets(plane, -3, 0) == [at(3, 0), at(3, 0)]
+    assert list_offsets(plane_with(), -3) == [NONE]
+
+
 @pytest.mark.parametrize("codec", [0, 1])
 @pytest.mark.parametrize("seed", range(4))
 def test_times_are_found_as_by_a_scan(seed: int, codec: int) -> None:
