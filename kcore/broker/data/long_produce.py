@@ -112,7 +112,8 @@ class LongProduce:
         answers, at = [], 0
         for topic in request.topic_data:
             count = len(topic.partition_data)
-            answers.append(_topic_response(topic, responses[at : at + count]))
+            if count:
+                answers.append(_topic_response(topic, responses[at : at + count]))
             at += count
         failed = any(response.error_code for response in responses)
         partitions = [item.partition for item in self._items[first:end]]
@@ -151,7 +152,8 @@ class LongProduce:
         responses, at = [], 0
         for topic in self._request.topic_data:
             count = len(topic.partition_data)
-            responses.append(_topic_response(topic, results[at : at + count]))
+            if count:
+                responses.append(_topic_response(topic, results[at : at + count]))
             at += count
         endpoints = {endpoint.node_id: endpoint for part in parts for endpoint in part.node_endpoints}
         throttle_ms = max(part.throttle_time_ms for part in parts)

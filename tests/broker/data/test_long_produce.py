@@ -76,6 +76,19 @@ def test_a_long_request_has_the_same_response_in_slices_as_at_once() -> None:
     assert len([1 for result in results(answers[0]) if result.error_code]) == 3
 
 
+@pytest.mark.parametrize("count", [0, 1, COUNT])
+def test_a_topic_without_partitions_is_not_in_the_response(count: int) -> None:
+    """The topic is omitted between other topics, alone, and from a response in slices; so is an unknown topic."""
+    made = plane()
+    request = wide(*range(count))
+    for index, name in ((0, "nope"), (1, "u")):
+        request.topic_data.insert(index, TopicProduceData(name=name))
+    expected = [("t", count), ("u", count)] if count else []
+    response = finish(made, made.send(request, 9))
+    assert [(topic.name, len(topic.partition_responses)) for topic in response.responses] == expected
+    assert all(result.error_code == 0 for result in results(response))
+
+
 def test_other_requests_are_served_between_the_slices() -> None:
     made = plane()
     answer = made.send(wide(*range(COUNT)), 9)
