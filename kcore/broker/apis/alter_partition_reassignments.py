@@ -56,6 +56,8 @@ class AlterPartitionReassignmentsApi(
         """Returns the result of each partition: only the present replicas are accepted."""
         if not self.allowed(context, Operation.ALTER, ResourceType.CLUSTER):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        if request.timeout_ms <= 0 and request.topics:
+            return _timed_out(request)
         responses = [
             ReassignableTopicResponse(
                 name=topic.name, partitions=[self._result(machine, topic.name, entry) for entry in topic.partitions]
@@ -101,3 +103,25 @@ class AlterPartitionReassignmentsApi(
             error_code=code,
             error_message=message or code.message,
         )
+
+
+def _timed_out(request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
+    """Makes the response of Kafka's controller if the deadline has passed when it processes the request."""
+    code = ErrorCode.REQUEST_TIMED_OUT
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_code=code,
+        error_message=None,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ReassignablePartitionResponse(
+                        partition_index=entry.partition_index, error_code=code, error_message=None
+                    )
+                    for entry in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )

@@ -223,5 +223,10 @@ def client_code(code: ErrorCode) -> ErrorCode:
 
 
 def text(code: ErrorCode, message: str | None) -> str | None:
-    """Returns the text for a code: null on success, else `message`, else the code's own text."""
-    return None if code == ErrorCode.NONE else code.message if message is None else message
+    """Returns the text for a code: null on success, else `message`, else the code's own text.
+
+    REQUEST_TIMED_OUT has no text of its own: Kafka's controller sends this code alone.
+    """
+    if message is not None and code != ErrorCode.NONE:
+        return message
+    return None if code in {ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT} else code.message

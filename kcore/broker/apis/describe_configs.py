@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 RESOURCE_COST = 150
 """The cost of describing all settings of a topic, in microseconds."""
 
+_DESCRIBED_TYPES = frozenset(
+    {ConfigType.TOPIC, ConfigType.BROKER, ConfigType.BROKER_LOGGER, ConfigType.CLIENT_METRICS, ConfigType.GROUP}
+)
+
 
 class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsResponse]):
     """Handler of DescribeConfigs requests. It reads a duplicate resource once and repeats its result.
@@ -68,6 +72,8 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
 
     def handle(self, context: RequestContext, request: DescribeConfigsRequest) -> Any:
         """Describes the resources, in parts if there are many; a duplicate resource is read once."""
+        if not _DESCRIBED_TYPES.issuperset(resource.resource_type for resource in request.resources):
+            return self.shard.run(self, context, request)
         keys = [_key(resource) for resource in request.resources]
         distinct = dict(zip(keys, request.resources, strict=True))
 
@@ -89,7 +95,15 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
         return self.in_parts(context, request, list(distinct.values()), part, merge, cost=RESOURCE_COST)
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: DescribeConfigsRequest) -> Any:
-        """Reads the settings of each resource."""
+        """Reads the settings of each resource. A type without settings is an error of the whole request."""
+        for resource in request.resources:
+            if resource.resource_type not in _DESCRIBED_TYPES:
+                return self.error(
+                    context,
+                    request,
+                    ErrorCode.INVALID_REQUEST,
+                    f"resource type {resource.resource_type} has no settings",
+                )
         known: dict[tuple[int, str, frozenset[str]], DescribeConfigsResult] = {}
         options_by_keys: dict[frozenset[str], DescribeOptions] = {}
         results = []

@@ -61,6 +61,11 @@ class ElectLeadersApi(SlicedReadApi[ElectLeadersRequest, ElectLeadersResponse]):
         """Checks each partition; a request for all partitions omits those that need no election."""
         if not self.allowed(context, Operation.ALTER, ResourceType.CLUSTER):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        if request.topic_partitions is not None and not request.topic_partitions:
+            return ElectLeadersResponse()
+        if request.timeout_ms <= 0:
+            # Kafka's controller times out a request whose deadline has passed when it is processed.
+            return self.error(context, request, ErrorCode.REQUEST_TIMED_OUT)
         if request.election_type not in {PREFERRED, UNCLEAN}:
             return self.error(context, request, ErrorCode.INVALID_REQUEST)
         results = []

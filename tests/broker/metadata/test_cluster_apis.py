@@ -11,6 +11,14 @@ from kcore.broker.metadata.features import FEATURES, FIXED_FEATURES
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType, authorized_operations
 from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopic,
+    ReassignableTopicResponse,
+)
 from kcore.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialUpsertion,
@@ -37,6 +45,12 @@ from kcore.protocol.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
+)
+from kcore.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
 )
 from kcore.protocol.messages.describe_delegation_token import (
     DescribeDelegationTokenRequest,
@@ -76,6 +90,30 @@ from tests.broker.context import BrokerContext
 from tests.broker.metadata.test_create_topics import Only
 
 CLIENT = {"client_software_name": "test", "client_software_version": "1"}
+
+
+# ---------------------------------------------------------------- resource types
+@pytest.mark.parametrize("kind", [0, 1, 3, 5, 64, -1, 127])
+@pytest.mark.parametrize("topics", [1, 200])
+def test_a_resource_type_without_settings_is_an_error_of_the_whole_request(kind: int, topics: int) -> None:
+    """Every resource of a DescribeConfigs request gets INVALID_REQUEST, also in a request that is decided in parts."""
+    node = BrokerContext()
+    named = [(2, f"t{index}") for index in range(topics)]
+    for _, name in named[:2]:
+        node.create(name)
+    kinds = [*named, (kind, "x")]
+    resources = [DescribeConfigsResource(resource_type=of, resource_name=name) for of, name in kinds]
+    assert node.call(DescribeConfigsRequest(resources=resources), 4) == DescribeConfigsResponse(
+        results=[
+            DescribeConfigsResult(
+                error_code=42,
+                error_message=f"resource type {kind} has no settings",
+                resource_type=of,
+                resource_name=name,
+            )
+            for of, name in kinds
+        ]
+    )
 
 
 # ---------------------------------------------------------------- ApiVersions
@@ -274,6 +312,24 @@ def test_nothing_is_reassigned() -> None:
     assert node.call(ListPartitionReassignmentsRequest(topics=None)) == response
     node.apis[46]._authorizer = Only()
     assert node.call(ListPartitionReassignmentsRequest()).error_code == 31
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1])
+def test_a_reassignment_whose_deadline_has_passed_times_out(timeout_ms: int) -> None:
+    """The request and each partition get REQUEST_TIMED_OUT without a text, unless the request has no topics."""
+    node = BrokerContext()
+    topic = ReassignableTopic(name="t", partitions=[ReassignablePartition(partition_index=9, replicas=None)])
+    partition = ReassignablePartitionResponse(partition_index=9, error_code=7, error_message=None)
+    assert node.call(
+        AlterPartitionReassignmentsRequest(topics=[topic], timeout_ms=timeout_ms), 0
+    ) == AlterPartitionReassignmentsResponse(
+        error_code=7,
+        error_message=None,
+        responses=[ReassignableTopicResponse(name="t", partitions=[partition])],
+    )
+    assert node.call(
+        AlterPartitionReassignmentsRequest(timeout_ms=timeout_ms), 0
+    ) == AlterPartitionReassignmentsResponse(error_message="")
 
 
 def component(entity_type: str, match_type: int = 2, match: str | None = None) -> ComponentData:

@@ -418,3 +418,28 @@ def test_elections_are_never_needed() -> None:
     assert elected(2, t=[0, 9], nope=[0]) == ElectLeadersResponse(replica_election_results=expected)
     assert elected(2) == ElectLeadersResponse(replica_election_results=[result("t")])
     assert elected(1, 2, t=[0]) == ElectLeadersResponse(error_code=42, replica_election_results=[result("t", (0, 42))])
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1])
+def test_an_election_whose_deadline_has_passed_times_out(timeout_ms: int) -> None:
+    """Every partition gets REQUEST_TIMED_OUT without a text; a request without partitions reaches no controller."""
+    node = BrokerContext()
+    node.create("t", 2)
+
+    def elected(topics: list[TopicPartitions] | None, version: int, kind: int = 0) -> ElectLeadersResponse:
+        request = ElectLeadersRequest(topic_partitions=topics, election_type=kind, timeout_ms=timeout_ms)
+        response: ElectLeadersResponse = node.call(request, version)
+        return response
+
+    requested = [TopicPartitions(topic="t", partitions=[0, 7]), TopicPartitions(topic="nope", partitions=[])]
+    results = [
+        ReplicaElectionResult(
+            topic="t",
+            partition_result=[PartitionResult(partition_id=i, error_code=7, error_message=None) for i in (0, 7)],
+        ),
+        ReplicaElectionResult(topic="nope"),
+    ]
+    assert elected(requested, 0) == ElectLeadersResponse(replica_election_results=results)
+    assert elected(requested, 2, 5) == ElectLeadersResponse(error_code=7, replica_election_results=results)
+    assert elected(None, 1) == ElectLeadersResponse(error_code=7)
+    assert elected([], 2, 5) == ElectLeadersResponse()
