@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import count
 from typing import Any, Protocol, TypeVar
 
 from kcore.client.aio.broker import Broker
 from kcore.client.malformed import MALFORMED, malformed
 from kcore.drivers.forks import refuse_in_child
-from kcore.errors import ConnectionClosedError, EngineClosedError, KafkaError, PartitionErrors
+from kcore.errors import ConnectionClosedError, EngineClosedError, KafkaError, KcoreError, PartitionErrors
 from kcore.node._async.backend import caller, interpreter_ends, monotonic, sleep
 from kcore.node._async.callers import CallbackCallers
 from kcore.node._async.transport import AsyncTransport
 from kcore.node._async.turns import Turn, Turns
+from kcore.node.types import TopicPartition
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.metadata import MetadataResponse
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 REPEATED = frozenset(
     {
@@ -220,6 +223,44 @@ class AsyncCalls:
                 self.transport.forget(request)
                 await self.pause(error, started_s, attempt)
             attempt += 1
+
+    async def call_leaders(
+        self,
+        values: Mapping[TopicPartition, V],
+        make_request: Callable[[Mapping[TopicPartition, V]], Any],
+        read: Callable[..., Mapping[TopicPartition, int]],
+    ) -> dict[TopicPartition, int]:
+        """Sends requests to the leaders of partitions until each partition has an offset in a response.
+
+        Args:
+            values: the argument of each partition.
+            make_request: makes the request for some of the partitions.
+            read: converts a response, or raises its error; `total` is the number of partitions in the request.
+
+        Raises:
+            KafkaError, PartitionErrors: the server refused partitions.
+            KcoreError: a response lacks partitions.
+            ConnectionClosedError, TimeoutError: no leader responded in time.
+        """
+        offsets: dict[TopicPartition, int] = {}
+        started_s = monotonic()
+        attempt = 0
+        while len(offsets) < len(values):
+            missing = {partition: value for partition, value in values.items() if partition not in offsets}
+            try:
+                for broker, partitions in await self.transport.by_leader(list(missing)):
+                    request = make_request({each: missing[each] for each in partitions})
+                    read_all = partial(read, total=len(partitions))
+                    offsets |= await self.call(request, read_all, broker=broker, repeat=False)
+            except (KafkaError, PartitionErrors, ConnectionClosedError, TimeoutError) as error:
+                # The leaders may have changed: group the partitions again, and take the new leader epochs.
+                self.transport.forget(make_request(missing))
+                await self.pause(error, started_s, attempt)
+                attempt += 1
+            else:
+                if not offsets.keys() >= values.keys():
+                    raise KcoreError(f"a broker left out the offsets of {sorted(values.keys() - offsets.keys())}")
+        return offsets
 
     async def pause(self, error: Exception, started_s: float, attempt: int) -> None:
         """Pauses before a request is repeated.

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
-from kcore.errors import ConnectionClosedError, KafkaError, PartitionErrors, raise_partition_errors
-from kcore.node._async.backend import monotonic
+from kcore.errors import raise_partition_errors
 from kcore.node._async.calls import AsyncCalls
 from kcore.node.types import TopicPartition
 from kcore.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -34,20 +32,7 @@ async def delete_records(calls: AsyncCalls, offsets: Mapping[TopicPartition, int
             raise TypeError(f"the offset of {partition} is {offset!r}; valid: an int, or None for all records")
         if offset is not None and offset < 0:
             raise ValueError(f"the offset of {partition} is {offset}; valid: 0 or more, or None for all records")
-    deleted: dict[TopicPartition, int] = {}
-    started_s = monotonic()
-    attempt = 0
-    while len(deleted) < len(offsets):
-        missing = {each: offset for each, offset in offsets.items() if each not in deleted}
-        try:
-            for broker, partitions in await calls.transport.by_leader(list(missing)):
-                read = partial(_start_offsets, total=len(partitions))
-                request = _request({each: missing[each] for each in partitions})
-                deleted |= await calls.call(request, read, broker=broker, repeat=False)
-        except (KafkaError, PartitionErrors, ConnectionClosedError, TimeoutError) as error:
-            calls.transport.forget(_request(missing))  # the leaders may have changed
-            await calls.pause(error, started_s, attempt)
-            attempt += 1
+    deleted = await calls.call_leaders(offsets, _request, _start_offsets)
     return {partition: deleted[partition] for partition in sorted(deleted)}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -12,7 +11,7 @@ from typing import Any
 from kcore.client import versions
 from kcore.client.fetching import EARLIEST, LATEST
 from kcore.client.partitioner import partition_of
-from kcore.errors import ConnectionClosedError, KafkaError, KcoreError, PartitionErrors
+from kcore.errors import KafkaError
 from kcore.node._async.backend import monotonic, sleep
 from kcore.node._async.calls import AsyncCalls
 from kcore.node._async.record_deletion import delete_records
@@ -47,6 +46,7 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kcore.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kcore.protocol.messages.list_offsets import ListOffsetsRequest
 
 logger = logging.getLogger(__name__)
 
@@ -524,26 +524,11 @@ async def offsets_of(
     calls: AsyncCalls, timestamps: Mapping[TopicPartition, int], isolation: str
 ) -> dict[TopicPartition, int]:
     """Looks up the offsets at timestamps; -1 is the end of a log, -2 its start."""
-    offsets: dict[TopicPartition, int] = {}
-    started_s = time.monotonic()
-    attempt = 0
-    while len(offsets) < len(timestamps):
-        missing = {partition: at for partition, at in timestamps.items() if partition not in offsets}
-        try:
-            for broker, partitions in await calls.transport.by_leader(list(missing)):
-                requested = {each: missing[each] for each in partitions}
-                request = list_offsets_request(requested, isolation, calls.transport.leader_epoch)
-                read = partial(listed_offsets, total=len(partitions))
-                offsets |= await calls.call(request, read, broker=broker, repeat=False)
-        except (KafkaError, PartitionErrors, ConnectionClosedError, TimeoutError) as error:
-            # The leaders may have changed: group the partitions again, and take the new leader epochs.
-            calls.transport.forget(list_offsets_request(missing, isolation))
-            await calls.pause(error, started_s, attempt)
-            attempt += 1
-        else:
-            if not offsets.keys() >= timestamps.keys():
-                raise KcoreError(f"a broker left out the offsets of {sorted(timestamps.keys() - offsets.keys())}")
-    return offsets
+
+    def make_request(requested: Mapping[TopicPartition, int]) -> ListOffsetsRequest:
+        return list_offsets_request(requested, isolation, calls.transport.leader_epoch)
+
+    return await calls.call_leaders(timestamps, make_request, listed_offsets)
 
 
 _NEW_TOPIC_ERRORS = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})

@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
-from kcore.errors import ConnectionClosedError, KafkaError, PartitionErrors, raise_partition_errors
-from kcore.node._sync.backend import monotonic
+from kcore.errors import raise_partition_errors
 from kcore.node._sync.calls import Calls
 from kcore.node.types import TopicPartition
 from kcore.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -35,20 +33,7 @@ def delete_records(calls: Calls, offsets: Mapping[TopicPartition, int | None]) -
             raise TypeError(f"the offset of {partition} is {offset!r}; valid: an int, or None for all records")
         if offset is not None and offset < 0:
             raise ValueError(f"the offset of {partition} is {offset}; valid: 0 or more, or None for all records")
-    deleted: dict[TopicPartition, int] = {}
-    started_s = monotonic()
-    attempt = 0
-    while len(deleted) < len(offsets):
-        missing = {each: offset for each, offset in offsets.items() if each not in deleted}
-        try:
-            for broker, partitions in calls.transport.by_leader(list(missing)):
-                read = partial(_start_offsets, total=len(partitions))
-                request = _request({each: missing[each] for each in partitions})
-                deleted |= calls.call(request, read, broker=broker, repeat=False)
-        except (KafkaError, PartitionErrors, ConnectionClosedError, TimeoutError) as error:
-            calls.transport.forget(_request(missing))  # the leaders may have changed
-            calls.pause(error, started_s, attempt)
-            attempt += 1
+    deleted = calls.call_leaders(offsets, _request, _start_offsets)
     return {partition: deleted[partition] for partition in sorted(deleted)}
 
 
