@@ -72,7 +72,7 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
 
     def handle(self, context: RequestContext, request: DescribeConfigsRequest) -> Any:
         """Describes the resources, in parts if there are many; a duplicate resource is read once."""
-        if not _DESCRIBED_TYPES.issuperset(resource.resource_type for resource in request.resources):
+        if _undescribed_type(request) is not None:
             return self.shard.run(self, context, request)
         keys = [_key(resource) for resource in request.resources]
         distinct = dict(zip(keys, request.resources, strict=True))
@@ -96,14 +96,10 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: DescribeConfigsRequest) -> Any:
         """Reads the settings of each resource. A type without settings is an error of the whole request."""
-        for resource in request.resources:
-            if resource.resource_type not in _DESCRIBED_TYPES:
-                return self.error(
-                    context,
-                    request,
-                    ErrorCode.INVALID_REQUEST,
-                    f"resource type {resource.resource_type} has no settings",
-                )
+        undescribed = _undescribed_type(request)
+        if undescribed is not None:
+            text = f"resource type {undescribed} has no settings"
+            return self.error(context, request, ErrorCode.INVALID_REQUEST, text)
         known: dict[tuple[int, str, frozenset[str]], DescribeConfigsResult] = {}
         options_by_keys: dict[frozenset[str], DescribeOptions] = {}
         results = []
@@ -174,10 +170,8 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
             if not name:
                 raise KafkaError(invalid, "a metrics subscription needs a name")
             return self._view.client_metrics(machine.image, name, options)
-        if kind == ConfigType.BROKER_LOGGER:
-            check_broker_name(name, self._broker.node_name)
-            return [options.logger(logger, level) for logger, level in loggers().items() if options.wants(logger)]
-        raise KafkaError(invalid, f"resource type {kind} has no settings")
+        check_broker_name(name, self._broker.node_name)
+        return [options.logger(logger, level) for logger, level in loggers().items() if options.wants(logger)]
 
     def error(
         self, context: RequestContext, request: DescribeConfigsRequest, code: ErrorCode, message: str | None = None
@@ -186,6 +180,12 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
         return DescribeConfigsResponse(
             results=[_failure(resource, client_code(code), message) for resource in request.resources]
         )
+
+
+def _undescribed_type(request: DescribeConfigsRequest) -> int | None:
+    """Returns the first resource type of a request that has no settings, or None."""
+    types = (resource.resource_type for resource in request.resources)
+    return next((each for each in types if each not in _DESCRIBED_TYPES), None)
 
 
 def _key(resource: DescribeConfigsResource) -> tuple[int, str, frozenset[str]]:
