@@ -1,4 +1,7 @@
-from typing import Any, NamedTuple, final
+from typing import Any, Final, NamedTuple, final
+
+MAX_BATCHES: Final[int]
+"""Number of batches of a producer that a partition remembers."""
 
 class BatchMetadata(NamedTuple):
     """Metadata of a batch that a producer wrote.

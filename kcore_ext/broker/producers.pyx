@@ -23,6 +23,8 @@ cdef enum:
 
 cdef int64_t MAX_SEQUENCE = 0x7FFFFFFF
 
+MAX_BATCHES = CACHED
+
 
 class BatchMetadata(NamedTuple):
     first_sequence: int

@@ -272,11 +272,9 @@ class Partition(PartitionCore):
         if (
             replayed < min_records
             or self._snapshot_offset == self.high_watermark
-            or self.internal
             or self.dirty
-            or self.recovering
             or self.closed
-            or len(self.producers.entries) + len(self.producers.aborted) > SNAPSHOT_MAX_PRODUCERS
+            or not self._allows_snapshot()
         ):
             return False
         self._stage_snapshot()
@@ -288,8 +286,14 @@ class Partition(PartitionCore):
 
         None is written during a recovery, for a coordinator's partition, and above `SNAPSHOT_MAX_PRODUCERS`.
         """
-        size = len(self.producers.entries) + len(self.producers.aborted)
-        return 0 if self.internal or self.recovering or size > SNAPSHOT_MAX_PRODUCERS else size
+        return self._producer_count() if self._allows_snapshot() else 0
+
+    def _allows_snapshot(self) -> bool:
+        return not (self.internal or self.recovering or self._producer_count() > SNAPSHOT_MAX_PRODUCERS)
+
+    def _producer_count(self) -> int:
+        """Returns the number of producers and aborted transactions."""
+        return len(self.producers.entries) + len(self.producers.aborted)
 
     def _stage_snapshot(self) -> None:
         """Stages a snapshot of the producers' durable state."""

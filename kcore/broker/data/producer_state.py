@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from kcore.broker.data.aborted_transactions import AbortedTransaction, AbortedTransactionIndex
 from kcore.errors import KafkaError
 from kcore.protocol.error_codes import ErrorCode
-from kcore_ext.broker.producers import BatchMetadata, ProducerEntry, ProducersCore
+from kcore_ext.broker.producers import MAX_BATCHES, BatchMetadata, ProducerEntry, ProducersCore
 
 __all__ = [
     "MAX_SEQUENCE",
@@ -23,8 +23,6 @@ __all__ = [
 ]
 
 MAX_SEQUENCE = 2**31 - 1
-MAX_BATCHES = 5
-"""Number of batches of a producer that a partition remembers."""
 ENDED_BEFORE_COPY = 1_000
 """Number of ended transactions after which the dictionary of the open ones is copied.
 
