@@ -95,7 +95,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._correlation_id = 0
         self._waiting: dict[int, _Waiting] = {}
         self._timer: asyncio.TimerHandle | None = None  # fires at the earliest deadline or before
-        self._error: Exception | None = None
+        self._error: ConnectionClosedError | None = None
         self._full = False  # True while the socket's buffer is full
         self._writers: list[asyncio.Future[None]] = []  # the callers that wait for room in the buffer, in order
         self._accepted = True
@@ -209,7 +209,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
             TimeoutError: no response arrived in time. The connection is closed, and all its requests fail.
         """
         if self._error is not None:
-            raise _closed_error(str(self._error), getattr(self._error, "retriable", True))
+            raise self._refusal()
         await self.wait_writable()
         response: R = await self.start(request, version, timeout_s)
         return response
@@ -249,7 +249,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         views: bool = False,
     ) -> None:
         if self._error is not None or self._transport is None:
-            raise _closed_error(str(self._error), getattr(self._error, "retriable", True))
+            raise self._refusal()
         self._correlation_id = number = (self._correlation_id + 1) & 0x7FFFFFFF
         data = encode_request(request, version, number, self._client_id)
         deadline_s = self._loop.time() + timeout_s
@@ -320,7 +320,11 @@ class AsyncConnection(asyncio.BufferedProtocol):
         """Closes the connection; requests without a response fail."""
         self._close(ConnectionClosedError(f"{self._host}:{self._port}: the connection was closed"))
 
-    def _close(self, error: Exception) -> None:
+    def _refusal(self) -> ConnectionClosedError:
+        """Returns the error for a request on the closed connection."""
+        return _closed_error(str(self._error), self._error is None or self._error.retriable)
+
+    def _close(self, error: ConnectionClosedError) -> None:
         if self._error is None:
             self._error = error
         if self._timer is not None:
