@@ -43,9 +43,8 @@ class AsyncDriver:
 
     On a shared loop a thread writes every round, because the driver does not know what else the loop has to do. If a
     participant of the round allows no background commit, the driver *pauses*: requests, timers and slices wait until
-    the round is written. Therefore, the engine cannot distinguish this commit from an inline commit. A server's
-    connections call the engine without the driver, so the server holds back their requests during a pause
-    (`when_paused`).
+    the round is written. The engine cannot distinguish this commit from an inline one. A server's connections call
+    the engine without the driver, so the server holds back their requests during a pause (`when_paused`).
 
     Args:
         engine: the engine.

@@ -573,9 +573,7 @@ def test_a_crash_leaves_the_old_state_or_the_repaired_one(run: Run, folder: Path
 def test_a_failed_repair_leaves_a_copy_only_if_it_replaced_the_file(
     run: Run, folder: Path, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A partial copy could be taken for the copy of a finished repair. After the rename, only the copy has the damaged
-    file.
-    """
+    """A partial copy could be taken for a whole one. After the rename, only the copy has the damaged file."""
     number = change(folder, "lines", append_ten)
     raw(folder, number, 6, None)
     before = (folder / "data.mdb").read_bytes()

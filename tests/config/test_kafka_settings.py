@@ -276,20 +276,16 @@ def test_settings_that_are_kept_for_kafkas_tools_are_named_if_they_are_given() -
 def test_every_setting_is_changed_refused_or_named_as_without_effect() -> None:
     """A change at run time is refused and leaves the value, or the node has the new value; others are named."""
     for name in sorted({*kafka_settings(), *Config.SETTINGS}):
-        _check_change(name)
-
-
-def _check_change(name: str) -> None:
-    node = BrokerContext()
-    setting = node.config.setting(name)
-    assert setting is not None
-    before = node.config.get(name)
-    text = ",".join(before) if isinstance(before, tuple) else "1" if before is None else str(before).lower()
-    refused = node.alter(ConfigType.BROKER, "", (name, 0, text)).error_code == 42
-    if not setting.dynamic:
-        assert refused
-        assert (node.config.get(name), node.config.source(name)) == (before, "default")
-    elif not refused:
-        assert node.config.source(name) == "dynamic"
-        known = name in Config.SETTINGS or name in SAME_AS or name in UNDERSTOOD
-        assert (name in node.config.without_effect()) is (name in KEPT_FOR_TOOLS or not known)
+        node = BrokerContext()
+        setting = node.config.setting(name)
+        assert setting is not None
+        before = node.config.get(name)
+        text = ",".join(before) if isinstance(before, tuple) else "1" if before is None else str(before).lower()
+        refused = node.alter(ConfigType.BROKER, "", (name, 0, text)).error_code == 42
+        if not setting.dynamic:
+            assert refused
+            assert (node.config.get(name), node.config.source(name)) == (before, "default")
+        elif not refused:
+            assert node.config.source(name) == "dynamic"
+            known = name in Config.SETTINGS or name in SAME_AS or name in UNDERSTOOD
+            assert (name in node.config.without_effect()) is (name in KEPT_FOR_TOOLS or not known)
