@@ -15,6 +15,7 @@ from kcore.protocol.messages.incremental_alter_configs import (
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.protocol.messages.read_share_group_state import PartitionData as ReadPartition
 from kcore.protocol.messages.read_share_group_state import ReadShareGroupStateRequest, ReadStateData
+from kcore.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kcore.protocol.messages.write_share_group_state import PartitionData as WritePartition
 from kcore.protocol.messages.write_share_group_state import StateBatch, WriteShareGroupStateRequest, WriteStateData
 from kcore.share.batches import MAX_BATCHES
@@ -97,6 +98,7 @@ class LargeState(State):
     def _fill_share_groups(self) -> None:
         """Makes a share group whose share partitions have the largest number of state batches."""
         self._join_share_group(self.share_group, "m", ["bombs"])
+        self._await_assignment("m", BOMBS)
         topic_id = self.topic_id("bombs")
         batches = [
             StateBatch(first_offset=2 * number, last_offset=2 * number, delivery_state=0, delivery_count=1)
@@ -117,6 +119,21 @@ class LargeState(State):
                 )
             )
             assert not written.results[0].partitions[0].error_code, written
+
+    def _await_assignment(self, member_id: str, partitions: int) -> None:
+        """Sends heartbeats until the share group's member is assigned so many share partitions: all are initialized."""
+        epoch, assigned = 0, 0
+        while assigned < partitions:
+            names = ["bombs"] if epoch == 0 else None
+            beat = self.send(
+                ShareGroupHeartbeatRequest(
+                    group_id=self.share_group, member_id=member_id, member_epoch=epoch, subscribed_topic_names=names
+                )
+            )
+            assert not beat.error_code, beat
+            epoch = beat.member_epoch
+            if beat.assignment is not None:
+                assigned = sum(len(topic.partitions) for topic in beat.assignment.topic_partitions)
 
 
 def _changes(config_type: int, names: list[str], setting: str) -> IncrementalAlterConfigsRequest:
