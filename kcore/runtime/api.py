@@ -111,6 +111,13 @@ class Api(ABC, Generic[Request, Response]):
             KafkaError: mapped to `error(context, request, code)` by the engine.
         """
 
+    def require_parsable(self, request: Request) -> None:
+        """Refuses a request that Kafka cannot parse. A node checks this also before it forwards the request.
+
+        Raises:
+            CloseConnectionError: a field has a value that Kafka cannot parse.
+        """
+
     def decide(self, machine: Any, context: RequestContext, request: Request) -> Any:
         """Decides a request within a shard: reads `machine`, changes nothing durable.
 

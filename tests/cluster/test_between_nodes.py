@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -11,16 +12,17 @@ from kcore.broker.cluster.forwarding import RETRY_FOR_MS, RETRY_MS, seal, unseal
 from kcore.broker.cluster.node_access import NodeAccess, NodeSecrets
 from kcore.broker.metadata.image import ConfigType
 from kcore.cluster.memory_store import MemoryClusterStore
-from kcore.errors import KafkaError
+from kcore.errors import CloseConnectionError, KafkaError
 from kcore.process_logging import LINES_BURST
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from kcore.protocol.messages.alter_partition import AlterPartitionRequest
 from kcore.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from kcore.protocol.messages.create_acls import CreateAclsRequest
+from kcore.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from kcore.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kcore.protocol.messages.envelope import EnvelopeRequest
+from kcore.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from kcore.protocol.messages.fetch import FetchRequest
 from kcore.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -493,3 +495,28 @@ def test_each_node_changes_its_own_loggers(world: ClusterWorld) -> None:
         assert logging.getLogger("kcore.broker.cluster").level == logging.ERROR
     finally:
         logging.getLogger("kcore.broker.cluster").setLevel(before)
+
+
+UNKNOWN_ENUMS = [
+    CreateAclsRequest(creations=[AclCreation(resource_type=0, operation=3, permission_type=3, principal="User:a")]),
+    CreateAclsRequest(creations=[AclCreation(resource_type=2, operation=0, permission_type=3, principal="User:a")]),
+    DeleteAclsRequest(filters=[DeleteAclsFilter(resource_type_filter=2, operation=3, permission_type=0)]),
+    DeleteAclsRequest(filters=[DeleteAclsFilter(pattern_type_filter=0, operation=3, permission_type=3)]),
+]
+
+
+@pytest.mark.parametrize("request_", UNKNOWN_ENUMS)
+def test_a_node_does_not_forward_a_request_that_kafka_cannot_parse(world: ClusterWorld, request_: Any) -> None:
+    """The controller would close the connection between the nodes, and with it all other requests on it."""
+    world.network.carried.clear()
+    for node_id in (1, 2):
+        with pytest.raises(CloseConnectionError, match="unknown type, operation or permission"):
+            world.nodes[node_id].send(request_)
+    assert world.network.carried == []
+
+
+@pytest.mark.parametrize("request_", UNKNOWN_ENUMS)
+def test_the_controller_refuses_an_envelope_that_kafka_cannot_parse(world: ClusterWorld, request_: Any) -> None:
+    context = RequestContext(3, "admin", "/10.1.2.3", "PUBLIC", "User:alice", 9)
+    response = world.nodes[1].send(seal(context, request_), 0)
+    assert response == EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)

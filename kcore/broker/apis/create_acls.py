@@ -48,11 +48,15 @@ class CreateAclsApi(AclApi[CreateAclsRequest, CreateAclsResponse]):
 
     def handle(self, context: RequestContext, request: CreateAclsRequest) -> Any:
         """Refuses entries that Kafka cannot parse, then decides in the metadata shard."""
-        for entry in request.creations:
-            refuse_zeroes(entry.resource_type, entry.resource_pattern_type, entry.operation, entry.permission_type)
+        self.require_parsable(request)
         return self.in_parts(
             context, request, request.creations, lambda some: CreateAclsRequest(creations=some), _merged
         )
+
+    def require_parsable(self, request: CreateAclsRequest) -> None:
+        """Refuses a request with an unknown type, operation or permission."""
+        for entry in request.creations:
+            refuse_zeroes(entry.resource_type, entry.resource_pattern_type, entry.operation, entry.permission_type)
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: CreateAclsRequest) -> Any:
         """Checks each entry and creates the new ones."""

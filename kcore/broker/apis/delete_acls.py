@@ -73,13 +73,7 @@ class DeleteAclsApi(AclApi[DeleteAclsRequest, DeleteAclsResponse]):
 
     def handle(self, context: RequestContext, request: DeleteAclsRequest) -> Any:
         """Refuses filters that Kafka cannot parse, then decides in the metadata shard."""
-        for requested in request.filters:
-            refuse_zeroes(
-                requested.resource_type_filter,
-                requested.pattern_type_filter,
-                requested.operation,
-                requested.permission_type,
-            )
+        self.require_parsable(request)
         shard = self.shard
         if shard.state is not ShardState.ACTIVE:
             return shard.run(self, context, request)
@@ -91,6 +85,16 @@ class DeleteAclsApi(AclApi[DeleteAclsRequest, DeleteAclsResponse]):
 
         work = self._delete(shard.machine, context, request)
         return shard.slices.requests.run(self, context, request, work, finish, eager=True)
+
+    def require_parsable(self, request: DeleteAclsRequest) -> None:
+        """Refuses a request with an unknown type, operation or permission."""
+        for requested in request.filters:
+            refuse_zeroes(
+                requested.resource_type_filter,
+                requested.pattern_type_filter,
+                requested.operation,
+                requested.permission_type,
+            )
 
     def _delete(self, machine: MetadataMachine, context: RequestContext, request: DeleteAclsRequest) -> Work:
         """Deletes the selected entries in parts; each part is durable as a whole or not at all."""

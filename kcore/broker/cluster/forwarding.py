@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from kcore.broker.cluster.node_access import REFUSED, log_refusal
 from kcore.broker.metadata.names import is_internal
-from kcore.errors import KafkaError
+from kcore.errors import CloseConnectionError, KafkaError
 from kcore.process_logging import limited_logger, log_failure
 from kcore.protocol import DecodeError
 from kcore.protocol.api_keys import (
@@ -318,7 +318,11 @@ class EnvelopeApi(Api[EnvelopeRequest, EnvelopeResponse]):
         except KafkaError as error:
             log_refusal(UNUSABLE, context, self.key, error)
             return self.error(context, request, error.code)
-        response = self._submit(*inner)
+        try:
+            response = self._submit(*inner)
+        except CloseConnectionError as error:  # the connection is that of the node, not of its client
+            log_refusal(UNUSABLE, context, self.key, error)
+            return self.error(context, request, ErrorCode.INVALID_REQUEST)
         if not isinstance(response, Pending):
             return _wrapped(inner, response)
         pending = Pending(self, context, request, parked=response.parked)

@@ -84,7 +84,8 @@ class LeaseGuard:
             The result of `handle`, or a retriable error, because another node may serve the request.
 
         Raises:
-            CloseConnectionError: the lease has ended, and the request has no response.
+            CloseConnectionError: the lease has ended, and the request has no response; or Kafka cannot parse the
+                request.
         """
         if api.key in LEASELESS:
             if api.key == ApiKey.METADATA and not self._decides():
@@ -93,6 +94,7 @@ class LeaseGuard:
         if not self._lease.is_valid():
             return _refuse(api, context, request)
         if api.key in FORWARDED and not self._decides():
+            api.require_parsable(request)  # on the controller, it would close the connection between the nodes
             if api.key in ALTERATIONS:
                 return alter(api, handle, context, request, node_id=self._node_id, forwarder=self._forwarder)
             return self._forwarder.forward(api, context, request)
