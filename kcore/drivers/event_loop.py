@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.drivers.alarm import Alarm
 from kcore.drivers.forks import refuse_in_child
-from kcore.drivers.log_threads import JournalMover, Writer, WriteTask
+from kcore.drivers.log_threads import JournalMover, Writer, WriteTask, reclaim_on
 from kcore.drivers.offload import MAX_BLOCKED_REQUESTS, CommitOffloadPolicy, Gathering, call_on_thread
 from kcore.errors import EngineClosedError, EngineInterruptedError, ReentrantCallError
 from kcore.late_timers import LateTimers
@@ -109,6 +109,14 @@ class AsyncDriver:
         """Implements `ForkedDriver.leave_to_parent`."""
         self._closed = True
         self._refusal = reason
+
+    def leave_loop(self) -> None:
+        """Gives up the waiting requests of a loop that has ended. Only `close` may be called afterwards."""
+        self._round = True  # no turn of the loop can end a round
+        for future in self._waiting:
+            with contextlib.suppress(RuntimeError):  # a closed loop does not call the future's callbacks
+                future.cancel()
+        self._waiting = set()
 
     def compute_beside(self, compute: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Runs a long computation, which must not access the engine, on a thread; then calls `done(result)` in a round.
@@ -387,15 +395,7 @@ class AsyncDriver:
         writer = self._started_writer()
         if writer is None:
             return False
-
-        def run() -> None:
-            try:
-                if reclaim():
-                    writer.do(run)
-            except Exception as error:
-                log_failure(logger, error, "driver: freeing the space of deleted batches failed")
-
-        writer.do(run)
+        reclaim_on(writer, reclaim)
         return True
 
     def background_ended(self, task: WriteTask) -> None:

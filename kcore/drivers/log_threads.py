@@ -10,6 +10,9 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from kcore.errors import LogError
+from kcore.process_logging import log_failure
+
 if TYPE_CHECKING:
     from kcore.drivers.event_loop import AsyncDriver
     from kcore.log import LogEngine
@@ -126,3 +129,27 @@ class WriteTask:
                 # the engine's `close` finishes the commit
                 logger.debug("driver: the event loop was closed before a background commit was finished")
                 return
+
+
+def reclaim_on(writer: Writer, reclaim: Callable[[], bool]) -> None:
+    """Runs `reclaim` on the writing thread until it returns False; commits are written between two calls.
+
+    Args:
+        writer: the writing thread.
+        reclaim: frees some of the space of deleted batches; returns True if there is more.
+    """
+
+    def run() -> None:
+        try:
+            if reclaim():
+                writer.do(run)
+        except LogError as error:  # for example, another node has become the controller
+            logger.warning(
+                "driver: the space of deleted batches cannot be freed now; the thread tries again after the next "
+                "deletion: %s",
+                error,
+            )
+        except Exception as error:
+            log_failure(logger, error, "driver: freeing the space of deleted batches failed")
+
+    writer.do(run)
