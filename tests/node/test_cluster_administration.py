@@ -10,6 +10,7 @@ import kcore
 from kcore import errors
 from kcore.node.cluster_types import DEFAULT_ENTITY, BrokerDescription, QuotaEntity
 from kcore.node.types import TopicPartition
+from kcore.protocol.messages.delete_records import DeleteRecordsRequest
 from tests.kit import wait_until
 
 
@@ -45,6 +46,31 @@ def test_records_before_an_offset_are_deleted(node: kcore.Node, name: str) -> No
     with pytest.raises(TypeError, match=rf"^the offset of {name}-1 is 1\.5; valid: an int, or None for all records"):
         topic.delete_records(wrong)
     assert node.topics.delete_records({}) == {}
+
+
+def test_a_repeated_deletion_keeps_records_that_were_appended_after_the_first_one(
+    node: kcore.Node, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None is the end at the time of the call. The response to the first deletion is lost."""
+    topic = node.topics.create(name, 2)
+    topic.append_many(["a", "b"], partition=0)
+    transport = node._calls.transport
+    send = transport.send
+    sent: list[DeleteRecordsRequest] = []
+
+    def lossy(request: Any, *arguments: Any, **options: Any) -> Any:
+        response = send(request, *arguments, **options)
+        if isinstance(request, DeleteRecordsRequest):
+            sent.append(request)
+            if len(sent) == 1:
+                topic.append("c", partition=0)
+                raise errors.ConnectionClosedError("the response is lost")
+        return response
+
+    monkeypatch.setattr(transport, "send", lossy)
+    assert topic.delete_records({0: None, 1: None}) == {0: 2, 1: 0}
+    assert sent[1] == sent[0]
+    assert [record.value for record in topic.read(0, 2)] == [b"c"]
 
 
 def test_records_of_a_compacted_topic_are_not_deleted(node: kcore.Node, name: str) -> None:

@@ -7,16 +7,21 @@ from typing import Any
 
 from kcore.errors import raise_partition_errors
 from kcore.node._async.calls import AsyncCalls
+from kcore.node.requests import list_offsets_request, listed_offsets
 from kcore.node.types import TopicPartition
 from kcore.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from kcore.protocol.messages.list_offsets import ListOffsetsRequest
 
-HIGH_WATERMARK = -1
-"""The offset in a request that stands for the end of the partition."""
+END = -1
+"""The timestamp in a ListOffsets request that stands for the end of the partition."""
 TIMEOUT_MS = 30_000
 
 
 async def delete_records(calls: AsyncCalls, offsets: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, int]:
     """Deletes the records before offsets, and returns the new start offsets.
+
+    None becomes the present end of the partition before the first request. A repeated request therefore deletes no
+    records that were appended after a request whose response was lost.
 
     Args:
         calls: the node's requests.
@@ -32,14 +37,25 @@ async def delete_records(calls: AsyncCalls, offsets: Mapping[TopicPartition, int
             raise TypeError(f"the offset of {partition} is {offset!r}; valid: an int, or None for all records")
         if offset is not None and offset < 0:
             raise ValueError(f"the offset of {partition} is {offset}; valid: 0 or more, or None for all records")
-    deleted = await calls.call_leaders(offsets, _request, _start_offsets)
+    ends = await _ends(calls, [partition for partition, offset in offsets.items() if offset is None])
+    known = {partition: ends[partition] if offset is None else offset for partition, offset in offsets.items()}
+    deleted = await calls.call_leaders(known, _request, _start_offsets)
     return {partition: deleted[partition] for partition in sorted(deleted)}
 
 
-def _request(offsets: Mapping[TopicPartition, int | None]) -> DeleteRecordsRequest:
+async def _ends(calls: AsyncCalls, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    """Looks up the ends of partitions."""
+
+    def make_request(requested: Mapping[TopicPartition, int]) -> ListOffsetsRequest:
+        return list_offsets_request(requested, "read_uncommitted", calls.transport.leader_epoch)
+
+    return await calls.call_leaders(dict.fromkeys(partitions, END), make_request, listed_offsets)
+
+
+def _request(offsets: Mapping[TopicPartition, int]) -> DeleteRecordsRequest:
     topics: dict[str, list[DeleteRecordsPartition]] = {}
     for (topic, partition), offset in offsets.items():
-        row = DeleteRecordsPartition(partition_index=partition, offset=HIGH_WATERMARK if offset is None else offset)
+        row = DeleteRecordsPartition(partition_index=partition, offset=offset)
         topics.setdefault(topic, []).append(row)
     rows = [DeleteRecordsTopic(name=topic, partitions=rows) for topic, rows in topics.items()]
     return DeleteRecordsRequest(topics=rows, timeout_ms=TIMEOUT_MS)
