@@ -94,17 +94,63 @@ def check_seconds(argument: str, value: float, longest: float) -> None:
 
     Raises:
         ConfigError: the value is negative, or longer than a request can express.
+        TypeError: the value is not a number.
     """
-    if not 0 <= value <= MAX_TIME_S:  # also refuses NaN
+    if not 0 <= _seconds(argument, value) <= MAX_TIME_S:  # also refuses NaN
         raise ConfigError(f"{argument}={value!r}; valid: seconds, from 0 to {MAX_TIME_S}")
     if value > longest:
         warn_about_seconds(argument, value)
 
 
 def check_wait(argument: str, value: float | None, longest: float = LONG_WAIT_S) -> None:
-    """Warns about an implausibly long wait in one call; None is no limit."""
-    if value is not None and value > longest:
+    """Warns about an implausibly long wait in one call; None is no limit.
+
+    Raises:
+        TypeError: the value is neither a number nor None.
+    """
+    if value is not None and _seconds(argument, value) > longest:
         warn_about_seconds(argument, value)
+
+
+def _seconds(argument: str, value: Any) -> Any:
+    """Returns a time in seconds; raises TypeError if it is not a number."""
+    try:
+        value >= 0  # noqa: B015 - numbers of other libraries are not instances of float
+    except TypeError:
+        raise TypeError(f"{argument}={value!r}; valid: a number of seconds") from None
+    return value
+
+
+def check_text(argument: str, value: Any) -> None:
+    """Checks that an argument is a text.
+
+    Raises:
+        TypeError: it has another type.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{argument}: {value!r} is not a string")
+
+
+def check_mapping(argument: str, value: Any) -> None:
+    """Checks that an argument is a mapping from texts.
+
+    Raises:
+        TypeError: it has another type, or a key that is not a text.
+    """
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{argument}: {value!r} is not a mapping")
+    for key in value:
+        check_text(f"a key of {argument}", key)
+
+
+def check_partition_number(value: Any) -> None:
+    """Checks that an argument is the number of a partition.
+
+    Raises:
+        TypeError: it has another type.
+    """
+    if not isinstance(value, int):
+        raise TypeError(f"the partition is {value!r}; valid: a number")
 
 
 def warn_about_seconds(argument: str, value: float) -> None:

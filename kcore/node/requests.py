@@ -70,11 +70,25 @@ def to_commit(offset: Any) -> OffsetAndMetadata:
         TypeError: it is neither an int nor an OffsetAndMetadata.
         ValueError: it is negative.
     """
+    return _to_offset("the offset to commit", "an int or an OffsetAndMetadata", offset)
+
+
+def to_position(offset: Any) -> OffsetAndMetadata:
+    """Converts the offset of a position as callers write it, except a datetime.
+
+    Raises:
+        TypeError: it is neither an int nor an OffsetAndMetadata.
+        ValueError: it is negative.
+    """
+    return _to_offset("the offset of the position", "an int, an OffsetAndMetadata or a datetime", offset)
+
+
+def _to_offset(what: str, valid: str, offset: Any) -> OffsetAndMetadata:
     converted = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
     if not isinstance(converted, OffsetAndMetadata):
-        raise TypeError(f"the offset to commit is {offset!r}; valid: an int or an OffsetAndMetadata")
+        raise TypeError(f"{what} is {offset!r}; valid: {valid}")
     if converted.offset < 0:
-        raise ValueError(f"the offset to commit is {converted.offset}; valid: the offset of the next record, 0 or more")
+        raise ValueError(f"{what} is {converted.offset}; valid: the offset of the next record, 0 or more")
     return converted
 
 

@@ -166,3 +166,65 @@ def test_a_timestamp_in_milliseconds_is_an_error(embedded: kcore.EmbeddedNode) -
         with pytest.raises(ValueError, match=r"seconds since 1970, not milliseconds"):
             call()
     assert to_ms(1_700_000_000) == 1_700_000_000_000
+
+
+WRONG_TYPES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
+    "user of a quota": (lambda node: node.quotas.set({"producer_byte_rate": 1}, user=5), TypeError, "user: 5 is"),
+    "client id": (lambda node: node.quotas.describe(client_id=b"c"), TypeError, "client_id: b'c' is not a string"),
+    "name of a quota": (lambda node: node.quotas.set({7: 1}, user="u"), TypeError, "a key of limits: 7 is not"),
+    "quotas": (lambda node: node.quotas.set("rate", user="u"), TypeError, "limits: 'rate' is not a mapping"),
+    "text as a quota": (
+        lambda node: node.quotas.set({"producer_byte_rate": "much"}, user="u"),
+        ValueError,
+        "limits: the quota 'producer_byte_rate' is 'much'; valid: a number, or None to remove it",
+    ),
+    "list as a quota": (
+        lambda node: node.quotas.set({"producer_byte_rate": [1]}, user="u"),
+        TypeError,
+        r"limits: the quota 'producer_byte_rate' is \[1\]; valid: a number",
+    ),
+    "setting of a topic": (lambda node: node.topics["t"].set_config({1: 1}), TypeError, "a key of config: 1 is not"),
+    "setting of a group": (lambda node: node.group("g").set_config({None: 1}), TypeError, "a key of config: None is"),
+    "settings": (lambda node: node.topics["t"].set_config([("a", 1)]), TypeError, r"config: \[\('a', 1\)\] is not"),
+    "partition of a deletion": (
+        lambda node: node.topics["t"].delete_records({"0": None}),
+        TypeError,
+        "the partition is '0'; valid: a number",
+    ),
+    "timeout of a member": (lambda node: node.group("g").join("t").start(timeout="1"), TypeError, "timeout='1'; valid"),
+    "linger": (lambda node: node.producer(linger=None), TypeError, "linger=None; valid: a number of seconds"),
+    "wait of a connection": (
+        lambda _: kcore.connect("127.0.0.1:1", wait=None),
+        TypeError,
+        "wait=None; valid: a number",
+    ),
+}
+"""Arguments of a wrong type, and the error that names them."""
+
+
+@pytest.mark.parametrize("case", WRONG_TYPES)
+def test_an_argument_of_a_wrong_type_is_an_error_that_names_it(embedded: kcore.EmbeddedNode, case: str) -> None:
+    """Without a check, encoding the request fails, or the engine responds with UNKNOWN_SERVER_ERROR."""
+    call, kind, text = WRONG_TYPES[case]
+    with pytest.raises(kind, match=f"^{text}"):
+        call(embedded)
+
+
+@pytest.mark.parametrize(
+    ("offset", "kind", "text"),
+    [
+        ("abc", TypeError, "the offset of the position is 'abc'; valid: an int, an OffsetAndMetadata or a datetime"),
+        (None, TypeError, "the offset of the position is None; valid: "),
+        (-1, ValueError, "the offset of the position is -1; valid: the offset of the next record, 0 or more"),
+    ],
+)
+def test_a_position_that_is_no_offset_is_an_error(
+    embedded: kcore.EmbeddedNode, offset: Any, kind: type[Exception], text: str
+) -> None:
+    with embedded.group("seeks").consume("t", auto_commit=None) as consumer:
+        while not consumer.assignment:
+            consumer.poll(0.1)
+        position = consumer.position(("t", 0))
+        with pytest.raises(kind, match=f"^{text}"):
+            consumer.seek(("t", 0), offset)
+        assert consumer.position(("t", 0)) == position

@@ -7,6 +7,7 @@ from typing import Any
 
 from kcore.errors import ConfigError, KafkaError
 from kcore.node._async.calls import AsyncCalls
+from kcore.node.arguments import check_mapping, check_text
 from kcore.node.cluster_types import DEFAULT_ENTITY, QuotaEntity
 from kcore.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from kcore.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
@@ -31,7 +32,11 @@ class AsyncQuotas:
             user: a user. "<default>" is the default user; the same holds for the other arguments.
             client_id: a client id.
             ip: a client's address.
+
+        Raises:
+            TypeError: an argument is not a string.
         """
+        _check_names(user, client_id, ip)
         components = [
             ComponentData(entity_type=kind, match_type=DEFAULT, match=None)
             if name == DEFAULT_ENTITY
@@ -69,7 +74,10 @@ class AsyncQuotas:
         Raises:
             ConfigError: no client is named.
             InvalidRequestError: a quota does not exist for such clients, or its value is not valid.
+            TypeError, ValueError: an argument or a quota has a wrong type.
         """
+        check_mapping("limits", limits)
+        _check_names(user, client_id, ip)
         entity = [
             EntityData(entity_type=kind, entity_name=None if name == DEFAULT_ENTITY else name)
             for kind, name in zip(ENTITY_TYPES, (user, client_id, ip), strict=True)
@@ -78,7 +86,7 @@ class AsyncQuotas:
         if not entity:
             raise ConfigError(f"name the clients: user, client_id or ip; {DEFAULT_ENTITY!r} is the default one")
         changes = [
-            OpData(key=key, value=0.0 if value is None else float(value), remove=value is None)
+            OpData(key=key, value=0.0 if value is None else _limit(key, value), remove=value is None)
             for key, value in limits.items()
         ]
 
@@ -88,6 +96,19 @@ class AsyncQuotas:
                 raise KafkaError.of(row.error_code, row.error_message)
 
         await self._calls.call(AlterClientQuotasRequest(entries=[EntryData(entity=entity, ops=changes)]), read)
+
+
+def _check_names(user: Any, client_id: Any, ip: Any) -> None:
+    for argument, name in (("user", user), ("client_id", client_id), ("ip", ip)):
+        if name is not None:
+            check_text(argument, name)
+
+
+def _limit(key: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"limits: the quota {key!r} is {value!r}; valid: a number, or None to remove it") from None
 
 
 def _entity(rows: Any) -> QuotaEntity:

@@ -8,6 +8,7 @@ from typing import Any
 from kcore.client.aio.broker import Broker
 from kcore.errors import KafkaError
 from kcore.node._async.calls import AsyncCalls
+from kcore.node.arguments import check_mapping
 from kcore.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kcore.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -59,7 +60,11 @@ async def change_config(
         name: its name.
         config: setting -> value.
         broker: the broker that has them; None: any broker.
+
+    Raises:
+        TypeError: `config` is not a mapping of strings.
     """
+    check_mapping("config", config)
 
     def read(response: Any) -> None:
         (row,) = response.responses

@@ -16,7 +16,7 @@ from kcore.node._async.backend import monotonic, sleep
 from kcore.node._async.calls import AsyncCalls
 from kcore.node._async.record_deletion import delete_records
 from kcore.node._async.settings import TOPIC, change_config, config_of, to_text
-from kcore.node.arguments import check_wait, codec_of
+from kcore.node.arguments import check_partition_number, check_wait, codec_of
 from kcore.node.descriptions import described_topics
 from kcore.node.requests import (
     build_batch,
@@ -324,6 +324,8 @@ class AsyncTopic:
         Returns:
             The start offset of each partition.
         """
+        for number in offsets:
+            check_partition_number(number)
         named = {TopicPartition(self.name, number): offset for number, offset in offsets.items()}
         deleted = await delete_records(self._calls, named)
         return {partition.partition: start for partition, start in deleted.items()}

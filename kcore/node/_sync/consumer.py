@@ -22,7 +22,7 @@ from kcore.node._sync.member import Member
 from kcore.node._sync.position_lookup import PositionLookup, stand_in
 from kcore.node.arguments import check_wait
 from kcore.node.interceptors import ConsumerInterceptor, intercept, notify
-from kcore.node.requests import MAX_DECOMPRESSED_BYTES, read_fetched
+from kcore.node.requests import MAX_DECOMPRESSED_BYTES, read_fetched, to_position
 from kcore.node.types import (
     GroupMetadata,
     OffsetAndMetadata,
@@ -340,13 +340,15 @@ class Consumer:
 
         Raises:
             KeyError: the partition is not assigned to the consumer.
+            TypeError: `offset` has another type.
+            ValueError: the offset is negative.
         """
         if isinstance(offset, datetime):
             self._seek_time((partition,), max(0, to_ms(offset)))
             return
+        target = to_position(offset)
         with self._guard:
             key, _ = self._position(partition)
-            target = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
             self._positions.drop([key])
             self._positions.seek(key, target.offset, target.leader_epoch)
         self._wakeup.set()

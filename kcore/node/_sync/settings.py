@@ -9,6 +9,7 @@ from typing import Any
 from kcore.client.aio.broker import Broker
 from kcore.errors import KafkaError
 from kcore.node._sync.calls import Calls
+from kcore.node.arguments import check_mapping
 from kcore.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kcore.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -60,7 +61,11 @@ def change_config(
         name: its name.
         config: setting -> value.
         broker: the broker that has them; None: any broker.
+
+    Raises:
+        TypeError: `config` is not a mapping of strings.
     """
+    check_mapping("config", config)
 
     def read(response: Any) -> None:
         (row,) = response.responses
