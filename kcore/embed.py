@@ -206,15 +206,23 @@ class AsyncEngine(_Caller):
         check_advance(ms)
         self._driver.advance(ms)
 
-    def require_closable(self) -> None:
-        """Refuses a close on another event loop, unless the engine's loop has ended.
+    def loop_has_ended(self) -> bool:
+        """Returns True if the engine's event loop has ended, so that another loop has to close the engine.
 
         Raises:
             ConcurrentCallError: the engine's event loop is running in another thread.
         """
         loop = self._driver.loop
-        if asyncio._get_running_loop() is not loop and loop.is_running():
+        if asyncio._get_running_loop() is loop:
+            return False
+        if loop.is_running():
             raise _foreign_call()
+        return True
+
+    async def close_without_loop(self) -> None:
+        """Closes the engine as `close` does, after the end of its event loop. Parked requests get no response."""
+        self._driver.leave_loop()
+        await call_on_thread(self.close)
 
     def close(self) -> None:
         """Commits the open round and closes the log. Parked requests get an EngineClosedError.

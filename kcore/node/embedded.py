@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from kcore.runtime import Pending
 
 R = TypeVar("R")
+
+logger = logging.getLogger(__name__)
 
 CLIENT_ID = "kcore"
 
@@ -122,6 +125,7 @@ class AsyncEmbeddedNode(AsyncNode):
     def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
         self._engine = AsyncEngine(engine, loop)
         self.engine = engine
+        self._listening: list[AsyncListening] = []
         super().__init__(AsyncEmbeddedTransport(self._engine, CLIENT_ID), local=True)
         self.send = self._engine.send
 
@@ -151,6 +155,7 @@ class AsyncEmbeddedNode(AsyncNode):
 
         listening = await listen_async(self._driver, address)
         self._calls.resources[listening] = None
+        self._listening.append(listening)
         return listening
 
     def advance(self, ms: int) -> None:
@@ -164,12 +169,27 @@ class AsyncEmbeddedNode(AsyncNode):
     async def close(self) -> None:
         """Closes the node with its members, consumers and producers; other requests without a response fail.
 
+        After the end of the node's event loop, another loop may close the node. It logs a warning for open members,
+        consumers and producers, which cannot leave their groups or store their records any more.
+
         Raises:
             ConcurrentCallError: the node's event loop is running in another thread. The node stays open.
         """
-        if not self._calls.forked:  # in a forked child, the loop seems to run
-            self._engine.require_closable()
-        await super().close()
+        # In a forked child, the loop seems to run.
+        if self._calls.forked or not self._engine.loop_has_ended():
+            await super().close()
+            return
+        abandoned = self._calls.abandon()
+        if abandoned:
+            logger.warning(
+                "node: its event loop ended before its close, which abandons %s: groups remove their members after the "
+                "session timeout, and records that producers have not stored are lost; close the node before its loop "
+                "ends, for example with `async with`",
+                ", ".join(sorted({type(each).__name__ for each in abandoned})),
+            )
+        for listening in self._listening:
+            listening.abandon()
+        await self._engine.close_without_loop()
 
     async def __aenter__(self) -> AsyncEmbeddedNode:
         return self

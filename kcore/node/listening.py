@@ -50,6 +50,11 @@ class AsyncListening:
         if not self._server.stopping:
             await self._server.stop()
 
+    def abandon(self) -> None:
+        """Closes the listener after the end of its event loop; clients get no more responses."""
+        if not self._server.stopping:
+            self._server.abandon()
+
 
 async def listen_async(driver: AsyncDriver, address: str) -> AsyncListening:
     """Opens a listener.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -257,6 +259,15 @@ class Server:
             "kcore.max.response.memory.bytes or add memory",
             closed,
         )
+
+    def abandon(self) -> None:
+        """Closes the listeners and shuts the connections down after the end of the event loop."""
+        self.stopping = True
+        for acceptor in self.acceptors:
+            acceptor.close()
+        for connection in self.connections:
+            with suppress(OSError):  # the client has closed the connection
+                connection.transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
 
     async def stop(self) -> None:
         """Closes the listeners, then the connections: commits the decided records and sends their responses.

@@ -4,8 +4,11 @@ other."""
 from __future__ import annotations
 
 import asyncio
+import logging
+import socket
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -116,3 +119,59 @@ async def test_a_cancelled_close_is_continued_by_the_next_one() -> None:
     await second
     assert closed == [1]
     assert node._calls.resources == {}
+
+
+@pytest.mark.filterwarnings("ignore::kcore.errors.ImplausibleTimeWarning")  # the record must not be sent
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "stopped"])
+def test_a_node_whose_event_loop_has_ended_is_closed_by_another_loop(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_closed: bool
+) -> None:
+    """Its members and connections cannot act any more, and a close that waits for them would fail or wait for 40 s.
+
+    With `is_closed`, no task was cancelled before: requests are still parked.
+    """
+    loop = asyncio.new_event_loop()
+
+    async def begin() -> tuple[Any, list[Any], socket.socket]:
+        node = await kcore.open_async(tmp_path)
+        topic = await node.topics.create("t", 1)
+        await topic.append("a")
+        consumer = node.group("g").consume("t", auto_commit=None)
+        await consumer.__aenter__()
+        assert len(await consumer.poll(60)) == 1
+        queue = await node.queue("t", group="s").__aenter__()
+        producer = await node.producer(linger=600).__aenter__()
+        await producer.append("t", "b")
+        listening = await node.listen()
+        host, _, port = listening.bootstrap.partition(":")
+        client = socket.create_connection((host, int(port)))
+        client.setblocking(False)
+        await asyncio.get_running_loop().sock_sendall(client, b"\0")
+        while not listening._server.connections:
+            await asyncio.sleep(0)
+        return node, [consumer, queue, producer, listening], client
+
+    node, members, client = loop.run_until_complete(begin())
+    if is_closed:
+        loop.close()
+
+    async def end() -> None:
+        await node.close()
+        for member in members:
+            await member.close()
+        await node.close()
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(end())
+    assert [record.getMessage() for record in caplog.records] == [
+        "node: its event loop ended before its close, which abandons AsyncConsumer, AsyncListening, AsyncMember, "
+        "AsyncProducer, AsyncQueue: groups remove their members after the session timeout, and records that producers "
+        "have not stored are lost; close the node before its loop ends, for example with `async with`"
+    ]
+    client.setblocking(True)
+    client.settimeout(60)
+    assert client.recv(1) == b""
+    client.close()
+    loop.close()
+    with kcore.open(tmp_path) as reopened:
+        assert [record.value for record in reopened.topics["t"].read(0, 0)] == [b"a"]

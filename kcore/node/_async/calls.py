@@ -81,6 +81,7 @@ class AsyncCalls:
     Attributes:
         resources: the open members, consumers and producers, the newest last.
         callbacks: the tasks or threads that run listeners and callbacks.
+        loop_ended: True after `abandon`.
     """
 
     def __init__(self, transport: AsyncTransport, local: bool, timeout_s: float) -> None:
@@ -91,6 +92,7 @@ class AsyncCalls:
         self.callbacks = CallbackCallers()
         self._closed = False
         self._refusal = ""  # in a forked child: the text of its errors
+        self.loop_ended = False
         self._turns: dict[str, count[int]] = {}
         self._closings = Turns()
         refuse_in_child(self)
@@ -108,8 +110,18 @@ class AsyncCalls:
 
     @property
     def abandoned(self) -> bool:
-        """True in a forked child and at the end of the interpreter: no thread or task runs, so no wait would end."""
-        return self.forked or interpreter_ends()
+        """True in a forked child and at the end of the event loop or interpreter: no wait would end."""
+        return self.forked or self.loop_ended or interpreter_ends()
+
+    def abandon(self) -> list[AsyncResource]:
+        """Gives up open members, consumers and producers, because their event loop has ended.
+
+        Returns:
+            The objects that were open.
+        """
+        self.loop_ended = self._closed = True
+        abandoned, self.resources = list(self.resources), {}
+        return abandoned
 
     def require_owner(self) -> None:
         """Refuses a call in a forked child, which lacks the threads; raises as `require_open`."""

@@ -303,7 +303,7 @@ class Producer:
     def close(self) -> None:
         """Ends the producer; records that were not flushed are lost."""
         self._calls.resources.pop(self, None)
-        if self._closed or self._calls.forked:
+        if self._closed or self._calls.forked or self._calls.loop_ended:
             return
         self._closed = self._accumulator.closed = True
         with self._guard:
