@@ -89,7 +89,7 @@ class Engine:
         fetch_memory_budget: the limit on the memory of Fetch responses.
         fetch_sessions: the fetch sessions; `connection_closed` ends those of a connection.
         pipeline: commits the decided records.
-        now: the time of the round.
+        now: the clock, which is read once per round.
         slices: long work; the driver steps it.
         cluster: this node and its addresses.
         topics: the topics.

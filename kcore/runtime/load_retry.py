@@ -28,7 +28,7 @@ class LoadRetry:
 
     Args:
         wheel: fires the timer.
-        now: the time of the round.
+        now: the clock, which is read once per round.
         again: starts the load again if it has failed. It does nothing while the load runs, or if the log no longer
             exists.
 

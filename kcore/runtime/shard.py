@@ -69,7 +69,7 @@ class Shard(ShardCore, Generic[M]):
         pipeline: commits the decided records.
         wheel: the node's timers.
         slices: runs long work.
-        now: the time of the round.
+        now: the clock, which is read once per round.
         max_batch_bytes: the topic's max.message.bytes; the records of one decision must fit in one batch.
         codec: the codec of the batches, 0 for none. The limit above is that of the batch before compression.
         allows_background_commit: see `Participant`; True if no response shows the machine's state before it is durable.

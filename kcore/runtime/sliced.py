@@ -130,7 +130,7 @@ class SlicedRequests:
             request: the request.
             work: decides the request in steps.
             finish: called with the result of `work`, in a slice of its own if the request was parked; returns the
-                response, or a `Pending` of it.
+                response, or a `Pending` for it.
             eager: run the first slice at once even if other long requests are running: for requests whose length is
                 not known before.
 

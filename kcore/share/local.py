@@ -93,7 +93,7 @@ class LocalPersister:
         topics: the cluster's topics.
         make_topic: starts creating an internal topic.
         wheel: arms the timers of retries.
-        now: the time of the round.
+        now: the clock, which is read once per round.
     """
 
     __slots__ = ("_apis", "_coordinator", "_make_topic", "_now", "_topics", "_wheel")
@@ -172,7 +172,7 @@ class LocalPersister:
         return response
 
     def call(self, api: ShareStateApi[Any, Any], request: Any) -> Any:
-        """Runs a request once. Returns the response, or a `Pending` of it."""
+        """Runs a request once. Returns the response, or a `Pending` for it."""
         if self._coordinator.shards is None:
             self._make_topic(TOPIC_NAME)
         return api.run(_CONTEXT, request)

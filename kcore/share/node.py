@@ -50,7 +50,7 @@ class ShardServices(NamedTuple):
         pipeline: commits decisions.
         wheel: the timers.
         slices: runs long work.
-        now: the time of the round.
+        now: the clock, which is read once per round.
     """
 
     pipeline: CommitPipeline

@@ -44,7 +44,7 @@ def share_key(group_id: str, topic_id: bytes, partition: int) -> str:
 class Persister(Protocol):
     """The durable state of share partitions.
 
-    Each operation returns its response, or a `Pending` of it. A `Pending` is completed on the thread that decides,
+    Each operation returns its response, or a `Pending` for it. A `Pending` is completed on the thread that decides,
     once the operation is durable or has failed; `when_complete` handles both. A response has one result for each
     requested partition, in the order of the request. No operation raises: errors are codes of partitions. The persister
     itself retries after retriable codes (COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR).

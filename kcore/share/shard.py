@@ -66,7 +66,7 @@ class ShareShard:
         context: the first argument.
         services: the second argument.
         states: the share partitions.
-        now: the time of the round.
+        now: the clock, which is read once per round.
         max_updates: the number of updates after which a Write makes a snapshot.
         pruned_before: the offset below which the last pruning deleted the log.
     """

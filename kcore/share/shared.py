@@ -37,7 +37,7 @@ class SharedPersister(LocalPersister):
         topics: the cluster's topics.
         make_topic: starts creating an internal topic.
         wheel: arms the timers of retries.
-        now: the time of the round.
+        now: the clock, which is read once per round.
         cluster: the leaders of `__share_group_state`.
         peers: sends requests to other nodes.
     """

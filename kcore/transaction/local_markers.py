@@ -55,7 +55,7 @@ class LocalMarkers(LocalMarkersCore):
         partition: returns a partition, or None if this node has none.
         shard: returns the shard that owns a partition of an internal topic; None for partitions of other topics. The
             shard's state machine must replay the marker, which turns pending offsets into committed ones.
-        now: the time of the round.
+        now: the clock, which is read once per round.
     """
 
     __slots__ = ("_now", "_partition", "_shard")

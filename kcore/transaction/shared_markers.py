@@ -42,7 +42,7 @@ class SharedMarkers(LocalMarkers):
     Args:
         partition: returns a partition that this node leads, or None.
         shard: returns the shard that owns a partition of an internal topic on this node, or None.
-        now: the time of the round.
+        now: the clock, which is read once per round.
         cluster: the leaders of the partitions.
         peers: sends requests to other nodes.
         pipeline: commits the round.

@@ -49,7 +49,7 @@ class ProduceFastPath:
         names: the node's topics by name: name, internal, partitions by number.
         ids: the node's topics by id.
         pipeline: commits appends; responses wait for it.
-        now: the time of the round.
+        now: the clock, which is read once per round.
         allowed: decides if the client of a context may write to a topic; None allows all.
         forbidden: the topic that no client may write to.
         decompress: decompresses records, as in `kcore_ext.batch.survey`.

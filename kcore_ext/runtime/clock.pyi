@@ -50,11 +50,11 @@ class RoundClock:
     request would begin in the past.
 
     Args:
-        now: the time of the round.
+        now: the clock, which is read once per round.
         open_round: schedules the end of the round, unless it is scheduled.
 
     Attributes:
-        now: the time of the round.
+        now: the clock, which is read once per round.
         read: True if the clock was read for this round. The driver resets it at the end of the round.
         open_round: as above.
     """

@@ -196,7 +196,7 @@ cdef class ShardCore:
         return pending
 
     cdef object when_durable(self, api, context, request, response):
-        """Returns the response, or a `Pending` of it if it may depend on records that are not durable yet."""
+        """Returns the response, or a `Pending` for it if it may depend on records that are not durable yet."""
         cdef Pending pending
         if self.dirty:
             pending = pending_of(api, context, request)

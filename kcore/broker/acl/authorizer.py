@@ -29,14 +29,14 @@ _PROBE = "hardcode"  # an arbitrary resource name: a principal with unlimited ri
 class AclAuthorizer(AclAuthorizerCore):
     """Authorizer over the access control lists in the metadata; `kcore.broker.acl.entries` has Kafka's rules.
 
-    The compiled base decides each time. The caches of denials and of decisions about any resource are valid until an
-    entry changes.
+    The compiled base class decides about single resources, without a cache of decisions. The decisions of
+    `allowed_on_any`, and the denials that were logged, are cached until an entry changes.
 
     Args:
         topics: gives access to the metadata image.
         super_users: principals that are allowed every operation.
         allow_if_none: the decision for a resource that no entry covers.
-        now: the time of the round, for the log of denied operations.
+        now: the clock, which limits the rate of log lines about denied operations.
     """
 
     __slots__ = ("_any", "_denials", "_denied", "_denied_bytes", "_epoch", "_table", "_topics")
@@ -65,7 +65,7 @@ class AclAuthorizer(AclAuthorizerCore):
         self._denied_bytes = 0
 
     def denied(self, principal: str, client_host: str, operation: int, resource_type: int, name: str) -> None:
-        """Logs a denial that is not in the cache: a client may repeat a denied request again and again."""
+        """Logs a denial, unless the same denial was logged before: a client may repeat a denied request many times."""
         self._current_table()
         key = (principal, client_host, operation, resource_type, name)
         if key in self._denied:

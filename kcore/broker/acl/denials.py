@@ -35,7 +35,7 @@ class DenialLog:
     the disk.
 
     Args:
-        now: the time of the round.
+        now: the clock, which is read once per round.
     """
 
     __slots__ = ("_now", "_windows")

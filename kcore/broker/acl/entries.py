@@ -5,7 +5,7 @@ The rules for an operation on a resource are those of Kafka's StandardAuthorizer
 1. The candidates are the entries of the resource's type whose pattern covers its name: the name itself (LITERAL), a
    prefix of it (PREFIXED), or LITERAL "*".
 2. Of these, an entry applies if its principal is the client's or "User:*", and its host the client's or "*". The host
-   of an entry may have any notation of an IPv6 address: Java's has no "::", others have.
+   of an entry may have any notation of an IPv6 address, with or without "::".
 3. A DENY entry for the operation, or for ALL, denies it. It does not deny the operations that the operation implies.
 4. Else an ALLOW entry for the operation, for ALL, or for an operation that implies it, allows it. READ, WRITE,
    DELETE and ALTER imply DESCRIBE; ALTER_CONFIGS implies DESCRIBE_CONFIGS.
@@ -89,7 +89,10 @@ class AclFilter(NamedTuple):
 
     @property
     def unknown(self) -> bool:
-        """True if the filter has an unknown number. Such a filter is refused, or matches nothing."""
+        """True if a field of the filter has a number that kcore does not know.
+
+        Such a filter is refused, or matches nothing.
+        """
         return (
             self.resource_type not in _RESOURCE_TYPES
             or self.pattern_type not in _PATTERN_TYPES

@@ -1,4 +1,4 @@
-"""AddRaftVoter (key 80, versions 0-1): the quorum has one voter (KIP-853)."""
+"""AddRaftVoter (key 80, versions 0-1): refuses new voters, because the quorum has exactly one (KIP-853)."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class AlterClientQuotasApi(ControlApi[AlterClientQuotasRequest, AlterClientQuota
     versions: ClassVar[tuple[int, int]] = (0, 1)
 
     def handle(self, context: RequestContext, request: AlterClientQuotasRequest) -> Any:
-        """Decides the request in the metadata shard, many entities in parts."""
+        """Decides the request in the metadata shard, in parts if it names many entities."""
         return self.in_parts(
             context,
             request,
@@ -55,7 +55,10 @@ class AlterClientQuotasApi(ControlApi[AlterClientQuotasRequest, AlterClientQuota
         )
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: AlterClientQuotasRequest) -> Any:
-        """Checks and changes each entity. An entity that is named again is refused, but its first change is made."""
+        """Checks and changes each entity.
+
+        If the request names an entity twice, its first change is made, and the second is refused.
+        """
         if not self.allowed(context, Operation.ALTER_CONFIGS, ResourceType.CLUSTER):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         results: dict[Entity, Result] = {}

@@ -106,7 +106,7 @@ class AlterPartitionReassignmentsApi(
 
 
 def _timed_out(request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
-    """Makes the response of Kafka's controller if the deadline has passed when it processes the request."""
+    """Makes the response that Kafka's controller sends if it processes the request after the deadline."""
     code = ErrorCode.REQUEST_TIMED_OUT
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,

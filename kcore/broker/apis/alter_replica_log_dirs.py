@@ -69,7 +69,7 @@ class AlterReplicaLogDirsApi(ControlApi[AlterReplicaLogDirsRequest, AlterReplica
 def _response(
     request: AlterReplicaLogDirsRequest, code: Callable[[str, str, int], ErrorCode]
 ) -> AlterReplicaLogDirsResponse:
-    """Makes the response: one entry for each topic. The last folder of a partition counts."""
+    """Makes the response, with one entry for each topic. If several folders name a partition, the last one counts."""
     topics: dict[str, dict[int, ErrorCode]] = {}
     for folder in request.dirs:
         for topic in folder.topics:

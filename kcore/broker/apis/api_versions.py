@@ -88,7 +88,9 @@ class ApiVersionsApi(Api[ApiVersionsRequest, ApiVersionsResponse]):
         return True
 
     def unsupported(self) -> ApiVersionsResponse:
-        """Makes the response to an unsupported version, in the format of version 0: the range of this API."""
+        """Makes the response to an unsupported version of ApiVersions: in format 0, with the versions of ApiVersions
+        only.
+        """
         low, high = SUPPORTED_VERSIONS
         return ApiVersionsResponse(
             error_code=ErrorCode.UNSUPPORTED_VERSION,

@@ -67,7 +67,7 @@ class ControlApi(Api[Request, Response]):
         return self.shard.run(self, context, request)
 
     def mutations(self, context: RequestContext, strict_since: int) -> Mutations | None:
-        """Returns the client's quota of partition changes; None if it has none.
+        """Returns the client's quota of partition changes; None if the client has no quota.
 
         Args:
             context: the context of the request.
@@ -104,15 +104,15 @@ class ControlApi(Api[Request, Response]):
             context: the context of the request.
             request: the whole request.
             items: the items that the request names.
-            part: makes the request about some of them.
+            part: makes a request about the given items.
             merge: makes the response from the parts' responses.
-            key: items with equal keys go into the same part, because the decision refuses duplicates; None: the items
-                keep their order instead.
+            key: returns the key of an item. Items with equal keys go into the same part, because the decision refuses
+                duplicates. None: each item may be in another part than its duplicates.
             weight: returns the number of items that an item counts for; None: each counts once.
             cost: the cost of one item, in microseconds.
 
         Returns:
-            The response, or a `Pending` of it.
+            The response, or a `Pending` for it.
         """
         size = len(items) if weight is None else sum(weight(item) for item in items)
         if size <= ITEMS_PER_STEP:
@@ -163,9 +163,9 @@ class ControlApi(Api[Request, Response]):
 
 
 class PreparedResponse:
-    """The decision of a long request whose response is made already.
+    """The last step of a long request: a decision that returns a response which earlier slices have made.
 
-    The shard sends the response once everything that it shows is durable.
+    The shard sends the response when the state that the response shows is durable.
 
     Args:
         api: the API of the request; it makes error responses.

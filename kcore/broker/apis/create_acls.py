@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 class CreateAclsApi(AclApi[CreateAclsRequest, CreateAclsResponse]):
-    """Handler of CreateAcls requests. An existing entry succeeds without a change; an invalid entry does not affect the
-    others.
+    """Handler of CreateAcls requests. For an existing entry, the result is success without a change. An invalid entry
+    does not affect the other entries.
 
     Args:
         shard: the metadata shard.

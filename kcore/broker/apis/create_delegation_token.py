@@ -1,4 +1,4 @@
-"""CreateDelegationToken (key 38, versions 1-3): this node issues none (KIP-48, KIP-373)."""
+"""CreateDelegationToken (key 38, versions 1-3): refused, because this node issues no tokens (KIP-48, KIP-373)."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class ReadApi(DataApi[Request, Response]):
         return self.respond(context, request)
 
     def respond(self, context: RequestContext, request: Request) -> Any:
-        """Returns the response, or a `Pending` of it if the request is long."""
+        """Returns the response, or a `Pending` for it if the request is long."""
         if self.is_short(request):
             return self.read(context, request)
         return self._partitions.slices.requests.run(self, context, request, self.steps(context, request))

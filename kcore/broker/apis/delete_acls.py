@@ -48,7 +48,7 @@ class Selection(NamedTuple):
     Attributes:
         request: the request.
         acl_ids: the ids of the entries.
-        response: its response.
+        response: the response to the request.
     """
 
     request: DeleteAclsRequest
@@ -56,7 +56,7 @@ class Selection(NamedTuple):
     response: DeleteAclsResponse
 
     def merged(self, decided: list[DeleteAclsResponse]) -> DeleteAclsResponse:
-        """Returns the response, which all decisions share, or the error of one that failed."""
+        """Returns `response`, or the error response of a decision that failed."""
         return next((response for response in decided if response is not self.response), self.response)
 
 

@@ -60,7 +60,7 @@ class DeleteRecordsApi(DataApi[DeleteRecordsRequest, DeleteRecordsResponse]):
         )
 
     def handle(self, context: RequestContext, request: DeleteRecordsRequest) -> Any:
-        """Deletes from a few partitions at once, from many in parts. Each part has its own commit."""
+        """Deletes records of the requested partitions, in parts if there are many. Each part has its own commit."""
         named = [(topic.name, entry) for topic in request.topics for entry in topic.partitions]
         if len(named) <= FEW_PARTITIONS and sum(starmap(self._units, named)) <= FEW_PARTITIONS:
             return self._decide(context, request)
@@ -96,7 +96,7 @@ class DeleteRecordsApi(DataApi[DeleteRecordsRequest, DeleteRecordsResponse]):
         return parts
 
     def _units(self, topic: str, entry: DeleteRecordsPartition) -> int:
-        """Returns the cost of a deletion, in deletions from a partition without producers."""
+        """Returns the cost of a deletion; 1 is the cost of a deletion from a partition without producers."""
         partition = self._partitions.get(topic, entry.partition_index)
         return 1 if partition is None else 1 + partition.snapshot_size // PRODUCERS_A_PARTITION
 

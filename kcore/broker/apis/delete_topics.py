@@ -148,7 +148,7 @@ class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
         deleted: dict[bytes, TopicInfo],
         duplicates: set[bytes],
     ) -> list[DeletableTopicResult]:
-        """Adds a topic to the deleted ones; returns its result if it cannot be deleted."""
+        """Adds a topic to `deleted`; if it cannot be deleted, returns its result with the error."""
         topic = machine.image.by_name(name)
         if not self._described(context, name):
             return [_result(name, ZERO_UUID, ErrorCode.TOPIC_AUTHORIZATION_FAILED)]

@@ -1,4 +1,4 @@
-"""DescribeDelegationToken (key 41, versions 1-3): this node has none (KIP-48)."""
+"""DescribeDelegationToken (key 41, versions 1-3): refused, because this node has no tokens (KIP-48)."""
 
 from __future__ import annotations
 

@@ -135,7 +135,10 @@ def refused(index: int, error: ErrorCode) -> PartitionResponse:
 
 
 def _describe(partition: Partition) -> Generator[int, None, list[ProducerState]]:
-    """Describes the producers that a partition has at the first step, each in its state at its own step."""
+    """Describes, in steps, the producers that a partition has at the first step.
+
+    Each step reads the state of its producers.
+    """
     described: list[ProducerState] = []
     entries = list(partition.producers.entries.values())
     for first in range(0, len(entries), FEW_PRODUCERS):

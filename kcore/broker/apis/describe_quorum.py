@@ -35,7 +35,7 @@ class DescribeQuorumApi(ControlApi[DescribeQuorumRequest, DescribeQuorumResponse
     Args:
         shard: the metadata shard.
         cluster: this node and its addresses.
-        now: the time of the round.
+        now: the clock, which is read once per round.
         authorizer: decides about each operation; None allows all.
     """
 

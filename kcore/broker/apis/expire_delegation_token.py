@@ -1,4 +1,4 @@
-"""ExpireDelegationToken (key 40, versions 1-2): this node has none (KIP-48)."""
+"""ExpireDelegationToken (key 40, versions 1-2): refused, because this node has no tokens (KIP-48)."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         partitions: the node's partitions.
         purgatory: holds long polls.
         sessions: the node's fetch sessions.
-        now: the time of the round.
+        now: the clock, which is read once per round.
         cluster: this node's endpoints, for responses that name the leader.
         room: the memory budget of responses.
         authorizer: decides about READ of each topic; None allows all.
@@ -129,7 +129,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
             quotas.observe(lambda: self._follow(quotas))
 
     def _follow(self, quotas: ClientQuotas) -> None:
-        """Starts or stops measuring rates: they are measured while any consumer has a quota."""
+        """Starts or stops measuring rates. The rates of consumers are measured while any consumer has a quota."""
         self._quotas = quotas if quotas.has(CONSUMER_BYTE_RATE) else None
 
     def _progress(self, partition: Partition) -> None:
@@ -186,7 +186,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         fetch_context: FetchContext | None,
         readable: TopicPermissions,
     ) -> Work:
-        """Decides the permissions in steps, and then the request. Returns the response, or a `Pending` of it."""
+        """Decides the permissions in steps, and then the request. Returns the response, or a `Pending` for it."""
         session = None if fetch_context is None else fetch_context.session
         yield from readable.steps(self._topic_names(request, context.api_version, session))
         if fetch_context is not None and session is not None and session.epoch != next_epoch(fetch_context.epoch):

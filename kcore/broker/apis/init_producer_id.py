@@ -41,7 +41,7 @@ class InitProducerIdApi(ControlApi[InitProducerIdRequest, InitProducerIdResponse
     Args:
         shard: the metadata shard.
         ids: allocates ids.
-        topics: the existing topics: a client that may write to one of them may be idempotent.
+        topics: the existing topics. A client that may write to one of them may be an idempotent producer.
         transactional: serves requests with a transactional id.
         authorizer: decides about each operation; None allows all.
     """
@@ -113,7 +113,7 @@ class InitProducerIdApi(ControlApi[InitProducerIdRequest, InitProducerIdResponse
         return self._transactional.handle(context, request)
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: InitProducerIdRequest) -> Any:
-        """Allocates an id with epoch 0; without a transactional id, the request's earlier id and epoch do not count."""
+        """Allocates a new id with epoch 0, also if the request has the id and epoch of an earlier InitProducerId."""
         producer_id = self._ids.take()
         if producer_id is None:
             return self.error(context, request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)

@@ -1,4 +1,4 @@
-"""ListOffsets (key 2), v1-11: the earliest and latest offset, that of the largest timestamp, and the first at a time.
+"""ListOffsets (key 2), v1-11: finds the earliest offset, the latest one, or an offset by timestamp.
 
 v2 adds isolation levels (KIP-98), v4 leader epochs (KIP-320), v7 the largest timestamp (KIP-734), v8, v9 and v11 the
 special values of tiered storage, which kcore does not have.
@@ -127,7 +127,10 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
         counts: Counter[tuple[str, int]],
         refused: set[tuple[str, int]],
     ) -> Generator[ListOffsetsPartitionResponse | int, None, None]:
-        """Yields the responses of partitions, and before each the costs of long steps of the search for it."""
+        """Yields the response of each partition.
+
+        Before it, yields the cost of each long step of the search, in microseconds.
+        """
         allowed = self.allowed(context, Operation.DESCRIBE, topic)
         for entry in entries:
             partition = self._partitions.get(topic, entry.partition_index)

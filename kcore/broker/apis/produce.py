@@ -85,7 +85,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
     Args:
         partitions: the node's partitions.
         pipeline: commits appends; responses wait for it.
-        now: the time of the round.
+        now: the clock, which is read once per round.
         partition_verifier: verifies transactions.
         cluster: the leaders, for responses that name them.
         authorizer: decides about WRITE of each topic; None allows all.
@@ -152,7 +152,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
             quotas.observe(lambda: self._follow(quotas, path))
 
     def _follow(self, quotas: ClientQuotas, path: ProduceFastPath) -> None:
-        """Starts or stops measuring rates: they are measured while any producer has a quota."""
+        """Starts or stops measuring rates. The rates of producers are measured while any producer has a quota."""
         path.declines = quotas.has(PRODUCER_BYTE_RATE)
         self._quotas = quotas if path.declines else None
 
@@ -252,8 +252,8 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         """Looks up the request's partitions and parses their batch headers.
 
         Returns:
-            (the partitions with errors found so far, or the error of the whole request; True if a batch belongs to a
-            transaction).
+            A pair. First: the requested partitions, each with the error found so far, or the error of the whole
+            request. Second: True if a batch belongs to a transaction.
         """
         version = context.api_version
         items = []

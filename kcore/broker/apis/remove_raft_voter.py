@@ -1,4 +1,4 @@
-"""RemoveRaftVoter (key 81, version 0): the quorum has one voter, which stays (KIP-853)."""
+"""RemoveRaftVoter (key 81, version 0): refuses removals, because the quorum has exactly one voter (KIP-853)."""
 
 from __future__ import annotations
 

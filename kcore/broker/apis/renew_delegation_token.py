@@ -1,4 +1,4 @@
-"""RenewDelegationToken (key 39, versions 1-2): this node has none (KIP-48)."""
+"""RenewDelegationToken (key 39, versions 1-2): refused, because this node has no tokens (KIP-48)."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class ShareAcknowledgeApi(ShareApi[ShareAcknowledgeRequest, ShareAcknowledgeResp
     def handle(self, context: RequestContext, request: ShareAcknowledgeRequest) -> Any:
         """Acknowledges the records of each partition, in slices if there are many.
 
-        The final epoch then ends the session.
+        If the request has the final epoch, it then ends the share session.
         """
         error = self.refusal(context, request)
         if error is not ErrorCode.NONE:

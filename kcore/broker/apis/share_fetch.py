@@ -344,7 +344,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
             pending: its deferred response, if it already has one.
 
         Returns:
-            The response, or a `Pending` of it.
+            The response, or a `Pending` for it.
         """
         session, request = run.session, run.request
         if session is None:
@@ -473,7 +473,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         return postponed
 
     def _load_weight(self, group_id: str, key: TopicIdPartition) -> int:
-        """Returns the number of loads that the load of a share partition counts for."""
+        """Returns the cost of loading a share partition; 1 is the cost of loading one without stored state."""
         shares = self.share_partitions
         state = shares.persister.stored(group_id, key.topic_id, key.partition)
         if (state is None or state.start_offset == -1) and shares.settings_of(group_id).reset.startswith("by_duration"):

@@ -90,7 +90,7 @@ class UpdateFeaturesApi(ControlApi[UpdateFeaturesRequest, UpdateFeaturesResponse
 
 
 def _kind(context: RequestContext, update: FeatureUpdateKey) -> int:
-    """Returns the upgrade type; version 0 has a flag instead."""
+    """Returns the upgrade type of an update. Requests of version 0 have the flag `allow_downgrade` instead."""
     if context.api_version == 0:
         return SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
     return update.upgrade_type

@@ -16,14 +16,14 @@ class SplitAlteration(Pending):
     """The response to an AlterConfigs or IncrementalAlterConfigs, as Kafka's brokers make it.
 
     The node changes the levels of its own loggers, which are not stored. It checks changes of its own settings, because
-    the controller cannot read its key stores, and its other settings may differ. The controller decides everything that
-    passes.
+    the controller cannot read its key stores, and its other settings may differ. The controller decides about the
+    changes that pass this check.
 
     Args:
         api: the API.
         context: the context of the request.
         request: the request.
-        forwarder: the way to the controller.
+        forwarder: sends requests to the controller.
     """
 
     __slots__ = ("_forwarder", "_results")
@@ -34,7 +34,10 @@ class SplitAlteration(Pending):
         self._results: dict[tuple[int, str], Any] = {}
 
     def begin(self, handle: Handler, name: str) -> None:
-        """Decides the node's own part by `handle`. `name` is the name of the node's resources."""
+        """Decides the changes of this node's loggers, and checks those of its settings, with `handle`.
+
+        `name` is the node id as text, which names both resources.
+        """
         loggers, settings = [], []
         for resource in self.request.resources:
             if resource.resource_type == ConfigType.BROKER_LOGGER:
@@ -57,7 +60,7 @@ class SplitAlteration(Pending):
         return self.api.response_type(responses=[result for part in parts for result in part.responses])
 
     def decided(self, response: Any) -> None:
-        """Takes the results of this node; forwards what only the controller decides."""
+        """Stores the results that are final, and forwards the other resources to the controller."""
         for result in response.responses:
             if result.error_code or result.resource_type == ConfigType.BROKER_LOGGER:
                 self._results[_key(result)] = result
@@ -94,10 +97,10 @@ def alter(
         context: the context of the request.
         request: the request.
         node_id: this node.
-        forwarder: the way to the controller.
+        forwarder: sends requests to the controller.
 
     Returns:
-        The response, or a `Pending` of it.
+        The response, or a `Pending` for it.
     """
     split = SplitAlteration(api, context, request, forwarder)
     split.begin(handle, str(node_id))

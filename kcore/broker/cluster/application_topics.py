@@ -29,8 +29,8 @@ class SharedApplicationTopics(ApplicationTopics):
     Args:
         shard: the metadata shard.
         creation: checks and plans new topics.
-        now: the time of the round.
-        forwarder: the way to the controller.
+        now: the clock, which is read once per round.
+        forwarder: sends requests to the controller.
     """
 
     __slots__ = ("_forwarder",)

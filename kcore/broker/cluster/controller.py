@@ -98,7 +98,10 @@ class Controller:
         self._membership.refresh_soon()
 
     def stop(self, node_id: int, epoch: int) -> bool:
-        """Registers that a node is stopping. Returns True if it may stop now: nothing is left to hand over."""
+        """Registers that a node is stopping.
+
+        Returns True if the node may stop now, because it has no partition to hand over.
+        """
         if self.stopping.get(node_id) != epoch:
             self.stopping[node_id] = epoch
             self._membership.refresh_soon()

@@ -32,7 +32,7 @@ def raise_leader_epochs(log: LogEngine, now: Now) -> dict[PartitionKey, Leader]:
     """Makes the leader epochs of the metadata at least as high as those of the logs.
 
     If a log has a higher epoch, the metadata log is replaced by its image in which all partitions have the epoch of
-    this opening. If that is interrupted, the next call repeats it.
+    this opening. If the process dies during the replacement, the next call repeats it.
 
     Args:
         log: the folder's log, open in this process alone.
@@ -91,7 +91,7 @@ class _Metadata:
         self._shard.leader_epoch = log.node_epoch
 
     def load(self) -> MetadataMachine:
-        """Replays the log. It decides nothing."""
+        """Loads the metadata log and returns its state machine, which decides nothing."""
         self._shard.load()
         self._commit()
         if self._shard.state is not ShardState.ACTIVE:

@@ -167,10 +167,10 @@ class Forwarder:
     """The sender of forwarded requests to the controller.
 
     Args:
-        cluster: the present controller.
-        peers: sends requests to it.
+        cluster: gives the present controller.
+        peers: sends requests to the controller.
         wheel: arms the timers of retries.
-        now: the time of the round.
+        now: the clock, which is read once per round.
         mute: mutes the connection of a client for the throttle time in the controller's response, in ms.
     """
 
@@ -306,7 +306,9 @@ class EnvelopeApi(Api[EnvelopeRequest, EnvelopeResponse]):
         self._max_elements = max_elements
 
     def handle(self, context: RequestContext, request: EnvelopeRequest) -> Any:
-        """Decides a client's request as this node's own, with the client's principal; or a node's request."""
+        """Decides the client's request in an envelope with the client's principal, or creates the topics that a node
+        requests.
+        """
         if not self._access.allowed(context, self.key):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if not self._decides():

@@ -58,8 +58,8 @@ class Releases:
     Args:
         membership: this node's registration.
         topics: the metadata.
-        cluster: the present controller.
-        peers: sends requests to it.
+        cluster: gives the present controller.
+        peers: sends requests to the controller.
         wheel: the node's timers.
 
     Attributes:
@@ -182,8 +182,9 @@ def _parts(response: AlterPartitionResponse) -> Iterator[PartitionResult]:
 
 
 class AlterPartitionApi(NodeApi[AlterPartitionRequest, AlterPartitionResponse]):
-    """Handler of AlterPartition requests on the controller: gives released partitions to their next leaders. Args: as
-    for `NodeApi`.
+    """Handler of AlterPartition requests on the controller: gives released partitions to their next leaders.
+
+    The arguments are those of `NodeApi`.
     """
 
     __slots__ = ()
@@ -309,13 +310,13 @@ def registration_error(machine: MetadataMachine, node_id: int, epoch: int) -> Er
 
 
 class NodeHandover:
-    """The handover of all partitions of a node before it ends: repeats its request to the controller until none is
-    left.
+    """The handover of all partitions of a node before the node stops. Repeats the request to the controller until the
+    node leads no partition.
 
     Args:
         membership: this node's registration.
-        cluster: the present controller.
-        peers: sends requests to it.
+        cluster: gives the present controller.
+        peers: sends requests to the controller.
         wheel: the node's timers.
         done: called once, when the node may stop.
     """
@@ -338,7 +339,7 @@ class NodeHandover:
         self.ended = False
 
     def send(self) -> None:
-        """Sends a heartbeat, unless the node can hand over no more partitions."""
+        """Sends a BrokerHeartbeat, unless the node can hand over no more partitions."""
         if self.ended:
             return
         membership = self._membership

@@ -23,8 +23,8 @@ class SharedInternalTopics(InternalTopics):
     Args:
         shard: the metadata shard.
         creation: checks and plans new topics.
-        forwarder: the way to the controller.
-        now: the time of the round.
+        forwarder: sends requests to the controller.
+        now: the clock, which is read once per round.
     """
 
     __slots__ = ("_forwarder", "_now", "_retry_at_ms")
@@ -42,7 +42,10 @@ class SharedInternalTopics(InternalTopics):
         self._retry_at_ms: dict[str, int] = {}
 
     def ensure(self, name: str) -> bool:
-        """Creates an internal topic unless it exists, or has the controller do it. Returns True if it exists now."""
+        """Creates an internal topic unless it exists, or requests it from the controller.
+
+        Returns True if the topic exists now.
+        """
         machine = self._shard.machine
         if machine.leads() or machine.image.by_name(name) is not None:
             return super().ensure(name)

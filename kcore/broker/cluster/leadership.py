@@ -33,17 +33,17 @@ ADOPTED_AT_ONCE = 200
 
 
 class LeadershipKeeper(MetadataListener):
-    """The part of a node that follows the leaders in the metadata: it adopts the logs of this node's partitions, and
-    releases those of others.
+    """The part of a node that follows the leaders in the metadata: it adopts the logs of the partitions that this node
+    leads, and releases all other logs.
 
-    On the controller it also stages the store's changes of leaders, in the round with their records. A new leader is
-    put into effect after the commit of its record, on every node in the same way.
+    On the controller, it also stages the changes of leaders in the store, in the same round as their records. After the
+    commit of the records, every node puts the new leaders into effect in the same way.
 
     Args:
         log: the node's log engine.
         topics: the metadata.
         partitions: the partitions of this node.
-        pipeline: committed before a partition is given up.
+        pipeline: commits staged writes before a partition is given up.
         membership: this node's registration; an earlier incarnation's partitions are not adopted.
         wheel: the node's timers.
         shards_of: returns the coordinators of an internal topic, or None.
@@ -123,11 +123,11 @@ class LeadershipKeeper(MetadataListener):
     # ---- the metadata's listener
 
     def on_topic_created(self, topic: TopicInfo) -> None:
-        """Creates the partitions of a topic in the store, if this node has decided it."""
+        """Creates the partitions of a topic in the store, if this node has decided the creation."""
         self.on_partitions_added(topic, 0)
 
     def on_partitions_added(self, topic: TopicInfo, first: int) -> None:
-        """Creates partitions in the store, if this node has decided it."""
+        """Creates new partitions in the store, if this node has decided their creation."""
         self._begin()
         for index in range(first, topic.partitions):
             key = PartitionKey(topic.topic_id, index)
@@ -138,7 +138,7 @@ class LeadershipKeeper(MetadataListener):
                 self._log.create(key, leader.node_id, leader.epoch)
 
     def on_topic_deleted(self, topic: TopicInfo) -> None:
-        """Removes the partitions of a topic from the store, if this node has decided it."""
+        """Removes the partitions of a topic from the store, if this node has decided the deletion."""
         self._begin()
         for index in range(topic.partitions):
             key = PartitionKey(topic.topic_id, index)
@@ -147,7 +147,7 @@ class LeadershipKeeper(MetadataListener):
                 self._log.remove(key)
 
     def on_leader_changed(self, topic: TopicInfo, partition: int) -> None:
-        """Changes the leader in the store, if this node has decided it."""
+        """Changes the leader of a partition in the store, if this node has decided the change."""
         self._begin()
         key = PartitionKey(topic.topic_id, partition)
         self._changed[key] = None
@@ -162,7 +162,7 @@ class LeadershipKeeper(MetadataListener):
         self._changed[PartitionKey(topic.topic_id, partition)] = None
 
     def on_brokers_changed(self) -> None:
-        """Considers every partition again: this node may have been registered."""
+        """Marks every partition as changed, because the controller may have registered this node."""
         self._begin()
         if not self._led:
             self.consider_all()
@@ -190,7 +190,7 @@ class LeadershipKeeper(MetadataListener):
         self._wheel.add(self._wheel.now_ms, self.apply)
 
     def failed(self, error: LogError) -> None:
-        """Considers every partition again, since the decided changes were not written."""
+        """Marks every partition as changed, because the decided changes were not written."""
         self.consider_all()
         self._wheel.add(self._wheel.now_ms, self.apply)
 
@@ -285,7 +285,7 @@ class LeadershipKeeper(MetadataListener):
         self.apply()
 
     def _mine(self, key: PartitionKey) -> Leader | None:
-        """Returns the leader of a partition if this incarnation is it, else None."""
+        """Returns the leader of a partition if it is this incarnation of this node, else None."""
         lease = self._membership.lease
         broker = self._topics.image.brokers.get(lease.holder)
         if self._membership.fenced or broker is None or broker.epoch != lease.epoch or broker.fenced:
@@ -296,7 +296,7 @@ class LeadershipKeeper(MetadataListener):
         return leader
 
     def _adopt(self, partitions: list[Leadership]) -> None:
-        """Adopts partitions as far as the store confirms them."""
+        """Adopts those partitions for which the store confirms that this node leads them."""
         while partitions:
             try:
                 logs = self._log.adopt(partitions)

@@ -78,7 +78,7 @@ class LeaseGuard:
         return Guard(fast, handle, self._lease, partial(self._checked, api))
 
     def decide(self, api: Api[Any, Any], handle: Handler, context: RequestContext, request: Any) -> Any:
-        """Decides one request by `handle`, if the lease is valid before and after it.
+        """Decides one request with `handle`. The lease must be valid before and after the decision.
 
         Returns:
             The result of `handle`, or a retriable error, because another node may serve the request.
@@ -111,7 +111,7 @@ class LeaseGuard:
         return response if self._lease.is_valid() else _refuse(api, context, request)
 
     def _checked_later(self, api: Api[Any, Any], context: RequestContext, request: Any, response: Pending) -> Pending:
-        """Returns the `Pending` of a response that is replaced by an error if the lease has ended at its completion."""
+        """Returns a `Pending` that completes with `response`, or with an error if the lease has ended by then."""
         checked = Pending(api, context, request, parked=True)
 
         def arrived(value: Any) -> None:
@@ -124,7 +124,8 @@ class LeaseGuard:
         return checked
 
     def _request_topics(self, context: RequestContext, request: MetadataRequest) -> None:
-        """Has the controller create the missing topics of a Metadata request, if the request allows that."""
+        """Requests the missing topics of a Metadata request from the controller, if the request allows their creation.
+        """
         if not self._creates_topics or not request.topics:
             return
         if context.api_version >= FIRST_WITH_CHOICE and not request.allow_auto_topic_creation:
@@ -134,7 +135,7 @@ class LeaseGuard:
 
 
 def _refuse(api: Api[Any, Any], context: RequestContext, request: Any) -> Any:
-    """Returns a retriable error: the lease has ended, so that another node may serve."""
+    """Returns a retriable error, because the lease has ended and another node may serve the request."""
     response = api.error(context, request, api.storage_error)
     if response is None:
         raise CloseConnectionError("this node's lease has ended")

@@ -81,7 +81,7 @@ def run_inline(call: Callable[[], Any], done: Callable[[Any], None]) -> None:
 
 
 def log_error_of(error: BaseException) -> LogError:
-    """Returns the LogError for an error of a call; without one, the caller would wait for ever."""
+    """Returns an error of a call as a LogError, so that every failed call has a result for which its caller waits."""
     if isinstance(error, LogError):
         return error
     log_failure(logger, error, "cluster: a call of the store failed unexpectedly")
@@ -126,7 +126,7 @@ class Membership:
         local: the lease by this node's clock: the time until which this node may serve.
         on_poll: called with the state of the cluster after each poll. Returns True if this node leads exactly the
             partitions that the metadata log assigns to it.
-        on_controller: called with True when this node has become the controller, with False when it no longer is.
+        on_controller: called with True when this node has become the controller, with False when it has lost the role.
         on_fenced: called once when this incarnation has ended.
     """
 
@@ -192,7 +192,7 @@ class Membership:
         return self.local.ended
 
     def is_controller(self) -> bool:
-        """Returns True if this node holds the controller's lease, by its last knowledge of the store."""
+        """Returns True if this node holds the controller's lease, as of the last response of the store."""
         return self.controller is not None
 
     def may_decide(self) -> bool:
@@ -203,7 +203,7 @@ class Membership:
         return self.controller is not None and self._clock.monotonic_ms() < self._controller_until_ms
 
     def start(self) -> None:
-        """Begins to renew and to poll."""
+        """Starts the renewals of the leases and the polls of the cluster's state."""
         self._schedule(self.timing.renew_ms, self._renew)
         self._schedule(self.timing.controller_renew_ms, self._renew_controller)
         self.poll()
@@ -257,8 +257,8 @@ class Membership:
         Args:
             lease: the lease.
             ttl_ms: the time for which it is extended.
-            what: the lease in log lines.
-            renewed: called with the result and the time at which the renewal began.
+            what: the name of the lease in log lines.
+            renewed: called with the result of the store and the monotonic time in ms at which the renewal began.
         """
         if what in self._renewing:
             return
@@ -307,7 +307,7 @@ class Membership:
         return sent_ms + self.timing.controller_ttl_ms - self.timing.controller_margin_ms
 
     def lost(self) -> None:
-        """Ends this incarnation: the store refuses it."""
+        """Ends this incarnation, because the store refuses its renewals."""
         if self.fenced:
             return
         self.local.ended = True

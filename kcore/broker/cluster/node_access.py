@@ -78,7 +78,7 @@ class NodeAccess(NamedTuple):
     secrets: NodeSecrets = NodeSecrets()
 
     def allowed(self, context: RequestContext, key: ApiKey) -> bool:
-        """Returns True if the client may act as a node. Logs the refusal of its request otherwise.
+        """Returns True if the client may act as a node. Otherwise, logs that its request is refused.
 
         Args:
             context: the context of the request.

@@ -45,7 +45,7 @@ class SharedProducerIds(ProducerIds):
         self._requesting = False
 
     def take(self) -> int | None:
-        """Returns the next id; None until a block has arrived: the client tries again."""
+        """Returns the next id; None until a block of ids has arrived, so that the client tries again."""
         if self._shard.machine.leads():
             return super().take()
         if self._next == self._end and self._next_block_ids is not None:
@@ -78,8 +78,9 @@ class SharedProducerIds(ProducerIds):
 
 
 class AllocateProducerIdsApi(NodeApi[AllocateProducerIdsRequest, AllocateProducerIdsResponse]):
-    """Handler of AllocateProducerIds requests on the controller: allocates a block for another node. Args: as for
-    `NodeApi`.
+    """Handler of AllocateProducerIds requests on the controller: allocates a block for another node.
+
+    The arguments are those of `NodeApi`.
     """
 
     __slots__ = ()

@@ -1,8 +1,8 @@
 """Planned moves of coordinators: the next leader reads the log while the present leader still serves.
 
 The next leader begins when it replays the plan. The present leader gives up a partition with a long log a little later,
-so that the next leader has time. It waits for no message: if the next leader is slower or does not run, the load only
-takes longer.
+so that the next leader has time to read it. The present leader waits for no message: if the next leader is slower or
+does not run, only the load takes longer.
 """
 
 from __future__ import annotations

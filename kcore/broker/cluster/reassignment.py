@@ -98,7 +98,7 @@ class MovingReassignmentsApi(AlterPartitionReassignmentsApi):
         return machine.outcome(records, response)
 
     def _planned(self, machine: MetadataMachine, name: str, entry: ReassignablePartition) -> list[Record]:
-        """Returns the records of one requested move, or of its end.
+        """Returns the records that plan one requested move, or that cancel it.
 
         Raises:
             KafkaError: the partition does not exist, its nodes are not valid, or there is no move to end.
@@ -149,7 +149,7 @@ class PlannedMovesApi(ListPartitionReassignmentsApi):
     def handle(
         self, context: RequestContext, request: ListPartitionReassignmentsRequest
     ) -> ListPartitionReassignmentsResponse:
-        """Responds with the requested partitions that move, or with all of them."""
+        """Lists the planned moves of the requested partitions, or of all partitions."""
         if self._authorizer is not None and not self._authorizer.allowed(
             context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
         ):
@@ -204,7 +204,7 @@ class RebalancingApi(ElectLeadersApi):
         self._controller = controller
 
     def steps(self, machine: MetadataMachine, context: RequestContext, request: ElectLeadersRequest) -> Work:
-        """Requests the balance, and checks each partition."""
+        """Starts the balancing of the leaders, and checks each requested partition."""
         response = yield from super().steps(machine, context, request)
         everything = request.topic_partitions is None and request.election_type == PREFERRED
         if response.error_code == ErrorCode.NONE and everything:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 class UnregisteringApi(ControlApi[UnregisterBrokerRequest, UnregisterBrokerResponse]):
     """Handler of UnregisterBroker requests: removes the registration of a node that is not alive and leads nothing.
-    Args: as for `ControlApi`.
+
+    The arguments are those of `ControlApi`.
     """
 
     __slots__ = ()

@@ -1,8 +1,8 @@
 """Checks of a partition's records and transactions, compacted or not, for `kcore log verify`.
 
 The log itself checks bytes, offsets and epochs (`LogEngine.verify`). The checks here need the records. Every record can
-be read. Below its mark, the log has no record that compaction should have removed. A rehearsed pass over the present
-log does not change the state that a replay gives.
+be read. Below the mark of compaction, the log has no record that compaction should have removed. A rehearsed pass over
+the present log does not change the state that a replay gives.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class _Held(NamedTuple):
 
 
 class ReplayedState:
-    """State of a log replayed by key: the last record of each key. Records of a transaction count from its marker on.
+    """State of a log replayed by key: the last record of each key. Records of a transaction count when its marker is
+    replayed.
 
     Attributes:
         values: key -> its last record.
@@ -78,7 +79,7 @@ class ReplayedState:
 
 
 class _Rehearsal(CompactionPass):
-    """A pass that collects its changes in `rehearsed` and writes nothing."""
+    """A compaction pass that collects its changes in `rehearsed` and writes nothing."""
 
     __slots__ = ("rehearsed",)
 

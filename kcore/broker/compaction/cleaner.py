@@ -157,7 +157,9 @@ class CompactionPass:
         yield from self._clean(start, first_dirty, self.end_offset)
 
     def _limit(self) -> int:
-        """Returns the offset that the pass must not reach: last stable offset, last batch or active segment."""
+        """Returns the offset at which the pass must end: the lowest of last stable offset, last batch and active
+        segment.
+        """
         log = self._partition.log
         if log.log_start_offset >= log.high_watermark:
             return log.log_start_offset
@@ -182,7 +184,7 @@ class CompactionPass:
     # ---- the first half
 
     def _survey(self, start: int, limit: int) -> Generator[None, None, int]:
-        """Stores the last offset of each key from `start` on; returns the offset that it reached."""
+        """Stores the last offset of each key from `start` on. Returns the offset after the last batch that was read."""
         rules, offsets = self._rules, self._map
         newest_ms = rules.now_ms - rules.min_lag_ms if rules.min_lag_ms else _NEVER_MS
         end = start
@@ -330,7 +332,7 @@ class CompactionPass:
         return position
 
     def _special(self, position: int, run: Run, at: int) -> Generator[None, None, int]:
-        """Compacts a batch that cannot be judged by its records alone.
+        """Compacts a batch whose records are kept or removed for other reasons than their keys, such as a marker.
 
         Returns:
             The offset after it, -1 if the pass is over.
@@ -405,7 +407,7 @@ class CompactionPass:
             self._changes[header.base_offset] = None
 
     def _control(self, header: BatchHeader, batch: bytes) -> None:
-        """Compacts a marker: one whose transaction has no batches left is removed like a tombstone."""
+        """Compacts a marker. A marker whose transaction has no remaining batches is removed like a tombstone."""
         sweep = self._sweep
         if header.record_count and parse_control(batch).is_end_marker:
             needed = self._in_use.ends_transaction(header.producer_id) or self._last.is_last_marker(header)
@@ -435,13 +437,13 @@ class CompactionPass:
             self._changes.clear()
 
     def _settle(self) -> bool:
-        """Commits the staged slice unless a round of requests did. Returns False if the pass is over."""
+        """Commits the staged slice, unless a round of requests has committed it. Returns False if the pass is over."""
         if self._staged or self._partition.dirty:
             self._partition.pipeline.commit()
         return not (self._interrupted or self._staged or self._partition.dirty)
 
     def seal(self) -> None:
-        """Does nothing: a pass collects nothing until a commit."""
+        """Does nothing, because a pass stages its changes at once."""
 
     def committed(self) -> None:
         """Forgets the aborted transactions whose markers the durable slice removed."""

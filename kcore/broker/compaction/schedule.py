@@ -39,7 +39,7 @@ class LogSizes:
         dirty_bytes: size above it.
         first_dirty_ms: largest timestamp of the first batch above the mark; -1: no batch, or no timestamp.
         next_horizon_ms: time from which the first tombstone may be removed; -1: no known tombstone.
-        segments: the virtual segments, once the partition was due for the first time; None: they do not matter.
+        segments: the virtual segments; None until the partition was due for the first time.
     """
 
     __slots__ = (
@@ -114,13 +114,14 @@ class Cleaner:
 
     Args:
         partitions: the node's partitions.
-        now: the time of the round.
+        now: the clock, which is read once per round.
         config: the node's settings.
 
     Attributes:
         passes: number of completed passes.
         failures: number of passes that ended with an error.
-        last_run_ms: monotonic time at which all partitions had been checked; before the first time, that of the start.
+        last_run_ms: monotonic time in ms at which the last check of all partitions ended; before the first one has
+            ended, the time of the start.
     """
 
     __slots__ = ("_config", "_now", "_partitions", "_sizes", "failures", "last_run_ms", "passes")
@@ -159,7 +160,7 @@ class Cleaner:
         self.last_run_ms = self._now.now_ms
 
     def max_dirty_ratio(self) -> float:
-        """Returns the largest share that the new part has in the log of a partition, as of the last check."""
+        """Returns the largest dirty ratio (new bytes / all bytes) of all partitions, as of the last check."""
         sizes = self._sizes.values()
         return max((each.dirty_bytes / (each.dirty_bytes + each.clean_bytes or 1) for each in sizes), default=0.0)
 

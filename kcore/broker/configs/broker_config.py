@@ -143,9 +143,10 @@ class BrokerConfig(MetadataListener):
         return value
 
     def synonyms(self, name: str) -> tuple[SynonymValue, ...]:
-        """Returns the possible sources of a setting's value, the effective one first; settings in other units count.
+        """Returns the possible sources of a setting's value, the effective one first. Settings in another unit are
+        included.
 
-        The result is empty if only a setting in another unit has a value, which is not a value of `name`.
+        The result is empty if only a setting in another unit has a value, because that is not a value of `name`.
         """
         synonyms = self._synonyms.get(name)
         if synonyms is None:

@@ -52,7 +52,10 @@ class SettingsView:
         self._topics = topics
 
     def new_topic(self, own: Mapping[str, str]) -> list[CreatableTopicConfigs]:
-        """Describes all settings of a topic that is being created, sorted by name; its own values as requested."""
+        """Describes all settings of a topic that is being created, sorted by name.
+
+        Its own values are shown as requested.
+        """
         described = []
         for name in TOPIC_SETTINGS:
             if name in own:
@@ -248,7 +251,7 @@ def _own_or(
     default: Any,
     synonyms: tuple[SynonymValue, ...],
 ) -> DescribeConfigsResourceResult:
-    """Describes a setting by the resource's own value, or else by `synonyms`."""
+    """Describes a setting with the resource's own value if it has one, else with `default` and its `synonyms`."""
     value = show_value(default)
     if setting.name in own:
         value = _normalized(setting, own[setting.name])
@@ -257,7 +260,7 @@ def _own_or(
 
 
 def _normalized(setting: Setting, text: str) -> str | None:
-    """Formats a stored value as it was parsed: without blanks, 0.50 as 0.5."""
+    """Formats a stored value in its normal form: without blanks, and 0.50 as 0.5."""
     try:
         return show_value(read_value(setting, text))
     except InvalidValueError:

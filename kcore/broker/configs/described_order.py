@@ -1,6 +1,7 @@
 """The order in which DescribeConfigs lists the settings of topics and groups in Apache Kafka 4.3.1.
 
-It is that of a hash table, the same in every run. Tools show settings in this order, and programs compare whole lists.
+The order is that of a hash table, and the same in every run. Tools show settings in this order, and programs compare
+whole lists.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Effective settings of each topic: its own, else the broker's, else Kafka's default."""
+"""Effective settings of each topic: the topic's own value, else the broker's, else Kafka's default."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 def broker_value(row: TopicSetting, config: Config) -> Any:
     """Returns the value for topics without a setting of their own.
 
-    It is that of the first of the broker's synonyms with a value, else the default.
+    It is the value of the first synonym that the broker's settings have, else the default.
     """
     for synonym in row.synonyms:
         value = config.get(synonym.name)

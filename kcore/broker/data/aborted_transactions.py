@@ -44,7 +44,7 @@ class AbortedTransactionIndex(AbortedCore):
     """The aborted transactions in the order of their markers, and by producer.
 
     The index is not durable: recovery rebuilds it from the log. A partition may have hundreds of thousands of entries,
-    so a search examines few entries besides those that it finds.
+    so a search examines few entries besides its results.
     """
 
     __slots__ = ("_by_producer", "_last_offsets")

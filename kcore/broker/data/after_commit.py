@@ -1,4 +1,4 @@
-"""Reads that complete after the present commit, so that they see the staged appends.
+"""Read requests that are served after the present commit, so that their responses include the staged appends.
 
 In Kafka, with one replica, every append is readable at once.
 """
@@ -25,7 +25,7 @@ def complete_with(pending: Pending, read: Callable[..., Any], *arguments: Any) -
 
     Args:
         pending: the deferred response.
-        read: makes the response, or returns a `Pending` of it.
+        read: makes the response, or returns a `Pending` for it.
         arguments: the arguments of `read`.
     """
     try:
@@ -57,13 +57,14 @@ class Reader(Protocol):
     """An API whose responses depend only on durable state."""
 
     def respond(self, context: RequestContext, request: Any) -> Any:
-        """Returns the response from the present durable state, or a `Pending` of it if the request is long."""
+        """Returns the response from the present durable state, or a `Pending` for it if the request is long."""
         ...
 
 
 class AfterCommit:
-    """A `Participant` that stages nothing: it reads after the commit, after the participants whose appends it must
-    see.
+    """A `Participant` that stages nothing.
+
+    It reads after the commit, when the participants that have staged appends are done.
     """
 
     __slots__ = ("_pending", "_reader")

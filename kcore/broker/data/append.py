@@ -150,21 +150,22 @@ def append(
     verify: bool = False,
     unpack: Unpack = in_steps,
 ) -> Appended | Generator[int, None, Appended]:
-    """Checks a client's batch and stages it. Nothing follows the staging.
+    """Checks a client's batch and stages it. The staging is the last step, so an exception leaves nothing staged.
 
     Args:
         partition: the target partition.
         records: the request's bytes; bytes after the batch are dropped.
         header: the batch's header.
-        now: the time of the round.
+        now: the clock, which is read once per round.
         guard: the guard of a verified transactional batch; None if it was not verified.
         verify: transactional batches need a guard.
         unpack: decompresses the records in steps.
 
     Returns:
-        (base offset, time of the append in ms or -1 for create times). A duplicate batch has those of the first. If the
-        batch is long when decompressed, must be converted, or its invalid records be listed, a generator that returns
-        them. It yields the cost of each step in microseconds, and changes nothing before its end.
+        A pair: the base offset, and the time of the append in ms (-1 if the topic has create times). For a duplicate,
+        both are those of the original batch. If the batch is long when decompressed, must be converted, or its invalid
+        records be listed, a generator that returns them. It yields the cost of each step in microseconds, and changes
+        nothing before its end.
 
     Raises:
         KafkaError: the batch is refused.
@@ -347,7 +348,7 @@ def _convert(
     max_timestamp_ms: int,
     unpacked: bytes | None,
 ) -> Generator[int, None, CheckedBatch]:
-    """Builds a batch in another codec and numbered from 0, in steps; returns it as `_with_times`.
+    """Builds a batch in another codec, with offsets from 0 on, in steps. Returns the result of `_with_times`.
 
     `unpacked` are the records that the check of the batch has decompressed, if it is compressed.
     """

@@ -57,8 +57,8 @@ class ClientQuotas(MetadataListener):
 
     Args:
         topics: holds the quotas.
-        now: the time of the round.
-        config: the number and the time of samples.
+        now: the clock, which is read once per round.
+        config: has the number of samples of a rate and the duration of a sample.
 
     Attributes:
         mute: stops reading from a connection (its number) for some milliseconds; the server sets it.
@@ -105,7 +105,7 @@ class ClientQuotas(MetadataListener):
         callback()
 
     def on_quotas_changed(self) -> None:
-        """Informs the observers; rates of removed quotas are dropped."""
+        """Calls the observers, and drops the rates of removed quotas."""
         quotas = self._topics.image.quotas
         if not quotas:
             self._rates.clear()
@@ -134,7 +134,10 @@ class ClientQuotas(MetadataListener):
         return self.throttle(REQUEST_PERCENTAGE, context, min(throttle_ms, self.window_ms))
 
     def throttle(self, quota: str, context: RequestContext, throttle_ms: int) -> int:
-        """Mutes the connection of a request that exceeds a quota for a time, unless that is 0; returns the time."""
+        """Mutes the connection of a request that exceeds a quota for `throttle_ms`, unless it is 0.
+
+        Returns `throttle_ms`.
+        """
         if throttle_ms:
             self._count(quota, throttle_ms)
             if self.mute is not None:
@@ -221,7 +224,7 @@ class ClientQuotas(MetadataListener):
 
     @property
     def window_ms(self) -> int:
-        """The time of a sample."""
+        """The duration of a sample, in ms."""
         seconds: int = self._config.get("quota.window.size.seconds")
         return seconds * 1_000
 
@@ -274,7 +277,7 @@ class ClientQuotas(MetadataListener):
 def measured_name(name: str) -> str:
     """Returns the name under which a client is measured: a digest of a long one, which may have 32 KB.
 
-    No name that is measured as it is begins with a null character and has the length of a digest.
+    The digest is longer than any name that is measured without one, so it never equals such a name.
     """
     if len(name) <= MAX_NAME_LENGTH:
         return name
@@ -313,7 +316,7 @@ class Mutations:
         """Counts created or deleted partitions towards the quota of a client.
 
         Raises:
-            KafkaError: THROTTLING_QUOTA_EXCEEDED; the quota is strict and used up, and nothing is recorded.
+            KafkaError: THROTTLING_QUOTA_EXCEEDED if the quota is strict and used up; nothing is recorded then.
         """
         if self._strict and self._tokens < 0:
             self._measure()

@@ -81,7 +81,10 @@ def in_steps(codec: int, data: Buffer, max_size_bytes: int) -> Generator[int, No
 
 
 def with_costs(steps: Generator[int, None, bytes], bytes_a_microsecond: int) -> Generator[int, None, bytes]:
-    """Runs steps that yield their bytes; yields the cost of each in microseconds, and returns their result."""
+    """Runs `steps`, which yield the number of bytes of each step.
+
+    Yields the cost of each step in microseconds, and returns the result of `steps`.
+    """
     while True:
         try:
             step_bytes = next(steps)

@@ -50,7 +50,7 @@ class ParkedFetch(Protocol):
 
     @property
     def watched(self) -> bool:
-        """True while the fetch is parked."""
+        """True while the purgatory watches the fetch."""
         ...
 
     def try_now(self) -> bool:
@@ -63,11 +63,11 @@ class DueFetches:
 
     A try examines every partition of the fetch, and a round with appends to many partitions would try each fetch for
     each of them. A thousand clients could hold the event loop for seconds. So a long fetch, and every fetch after the
-    first ones of a round, is tried in a slice, once for all appends until then.
+    first ones of a round, is tried in a slice. One try then covers all appends that came before the slice.
 
     Args:
         slices: runs the slices.
-        now: the time of the round.
+        now: the clock, which is read once per round.
     """
 
     __slots__ = ("_checked", "_due", "_now", "_round_ms", "_running", "_slices")

@@ -22,7 +22,7 @@ class FetchMemoryBudget:
     Attributes:
         most_bytes: the present limit of a response; 0 still allows one batch (KIP-74).
         most_shared_bytes: the present limit of a ShareFetch response.
-        taken: responses were made since the last measurement.
+        taken: True if responses were made since the last measurement.
     """
 
     __slots__ = ("_fetch_max_bytes", "_left_bytes", "most_bytes", "most_shared_bytes", "taken")

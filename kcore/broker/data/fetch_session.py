@@ -47,14 +47,15 @@ class FetchSession:
 
     Attributes:
         session_id: 1 to 2^31 - 1.
-        uses_topic_ids: its requests are v13 or later.
+        uses_topic_ids: True if its requests are v13 or later.
         partitions: the partitions by name, in the order in which they are served.
-        epoch: the epoch that its next request must carry.
+        epoch: the epoch that the next request of the session must have.
         created_ms: monotonic ms.
         last_used_ms: monotonic ms.
         connection_id: the connection that created it; the session ends with the connection.
         principal: the principal of the client that created it; other clients cannot use or close the session.
-        evictable_size: its number of partitions when it was found old enough to be evicted by a larger one; -1 before.
+        evictable_size: the number of its partitions when the session became old enough that a larger session may evict
+            it; -1 before that.
     """
 
     __slots__ = (

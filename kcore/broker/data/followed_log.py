@@ -49,7 +49,7 @@ class FollowedLog:
     def hand_to(self, partition: Partition) -> bool:
         """Passes the producers that were read to the partition, which this node leads now.
 
-        Its recovery continues from there.
+        The recovery of the partition then continues after the batches that were read.
 
         Returns:
             False if that is not possible: the log was compacted or shortened meanwhile, and records that end the

@@ -56,7 +56,7 @@ class LongProduce:
         self._parked = False
 
     def start(self, slices: Slices) -> Any:
-        """Appends the batches; returns the response, a `Pending` of it, or None with acks=0.
+        """Appends the batches; returns the response, a `Pending` for it, or None with acks=0.
 
         Raises:
             CloseConnectionError: an error in the first slice of a request with acks=0.
@@ -103,7 +103,10 @@ class LongProduce:
         return parts
 
     def _part(self, first: int, end: int, responses: list[PartitionProduceResponse]) -> Any:
-        """Makes the response of the items from `first` to `end`; it waits until their batches are durable."""
+        """Makes the response of the items from `first` to `end`.
+
+        The response waits until the batches of these items are durable.
+        """
         if not self._request.acks:
             return None
         request = self._request

@@ -226,7 +226,7 @@ class Partition(PartitionCore):
         self._update_last_stable_offset()
 
     def _snapshot_is_current(self) -> bool:
-        """Returns True if the log has a snapshot that no deletion came beyond."""
+        """Returns True if the log has a snapshot, and no batch after the snapshot was deleted."""
         snapshot = None if self.internal else self.log.snapshot
         return snapshot is not None and self.log.log_start_offset <= snapshot.offset <= self.log.high_watermark
 
@@ -282,9 +282,11 @@ class Partition(PartitionCore):
 
     @property
     def snapshot_size(self) -> int:
-        """The number of producers and aborted transactions that a deletion writes as a snapshot; 0 for none.
+        """The number of producers and aborted transactions that a deletion writes as a snapshot; 0 if it writes no
+        snapshot.
 
-        None is written during a recovery, for a coordinator's partition, and above `SNAPSHOT_MAX_PRODUCERS`.
+        A deletion writes no snapshot during a recovery, for a coordinator's partition, and above
+        `SNAPSHOT_MAX_PRODUCERS`.
         """
         return self._producer_count() if self._allows_snapshot() else 0
 
@@ -387,7 +389,8 @@ class Partition(PartitionCore):
         If the partition is still `recovering`, the same pass over the log also recovers its producers.
 
         Args:
-            start: the first offset, that of `continue_recovery` if the partition is recovering; None: all batches.
+            start: the first offset; if the partition is recovering, the offset given to `continue_recovery`. None: all
+                batches.
         """
         self.loading += 1
         try:
@@ -421,7 +424,8 @@ class Partition(PartitionCore):
         return ErrorCode.FENCED_LEADER_EPOCH if requested_epoch < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Returns the end of a leader epoch: (the largest epoch at most `epoch`, the offset after its last record).
+        """Returns the end of a leader epoch, as a pair: the largest known epoch that is at most `epoch`, and the offset
+        after its last record.
 
         The result is (-1, -1) for an epoch above the present one, and (epoch, start of the first known epoch) for an
         epoch before all known ones.
@@ -449,7 +453,8 @@ class Partition(PartitionCore):
         self._update_last_stable_offset()
 
     def failed(self, error: LogError) -> None:
-        """Rolls back staged appends and their changes of producers. It may be called again if it raised.
+        """Rolls back staged appends, and the changes that they made to the states of producers. It may be called again
+        if it raised.
 
         Offsets below the log's high watermark are durable even if the error occurred after the write.
         """

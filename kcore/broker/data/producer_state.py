@@ -170,7 +170,7 @@ class ProducerStates(ProducersCore):
             self.refuse(producer_id, epoch, sequence)
 
     def adopt_deleted(self, before: ProducerStates, log_start_offset: int) -> None:
-        """Adopts what an earlier snapshot knows of batches below the start of the log.
+        """Adopts from an earlier snapshot the producers and batches that are below the start of the log.
 
         A transaction that was open in the snapshot is not adopted: compaction may have removed its marker.
         """
@@ -185,7 +185,7 @@ class ProducerStates(ProducersCore):
 
     @staticmethod
     def _is_transactional(entry: ProducerEntry) -> bool:
-        """Returns True if a transaction of this producer is open in this partition, or was."""
+        """Returns True if this partition has, or had, a transaction of this producer."""
         return entry.txn_first_offset >= 0 or entry.coordinator_epoch >= 0
 
     def _is_guarded(self, producer_id: int, guard: Verification | None) -> bool:
@@ -266,7 +266,7 @@ class ProducerStates(ProducersCore):
         self.verifications.pop(producer_id, None)
 
     def _forget_open(self, producer_id: int) -> None:
-        """Removes an open transaction that has ended."""
+        """Removes a transaction that has ended from the open ones."""
         del self.open_transactions[producer_id]
         self._ended += 1
         if self._ended >= ENDED_BEFORE_COPY:
@@ -333,7 +333,8 @@ class ProducerStates(ProducersCore):
         """Returns True if the transactional id has an open transaction of this epoch in the partition. A batch then
         needs no verification.
 
-        The owner is forgotten at a restart: then the next batch of the transaction is verified again.
+        A restart forgets which transactional id owns the transaction, so the next batch of the transaction is verified
+        again.
         """
         entry = self.entries.get(producer_id)
         return (
@@ -346,7 +347,7 @@ class ProducerStates(ProducersCore):
     # ---- expiry
 
     def expire(self, wall_ms: int, expiration_ms: int, slice_size: int) -> Iterator[None]:
-        """Removes producers that were idle for `expiration_ms` and verifications older than that.
+        """Removes producers that were idle for `expiration_ms`, and verifications that are older than `expiration_ms`.
 
         It keeps producers with an open transaction or with an append that is not durable. It forgets batches that were
         refused before the previous call. The generator pauses after every `slice_size` producers.

@@ -67,7 +67,7 @@ def level_for(level: int | None, codec: int, size_bytes: int) -> int | None:
 
 
 def pack(level: int | None, codec: int, data: Buffer) -> Generator[int, None, bytes]:
-    """Compresses records at the level of `level_for`. Long ones are compressed in steps.
+    """Compresses records at the level that `level_for` returns, in steps if they are long.
 
     Args:
         level: the topic's level; None: the codec's default.
@@ -92,7 +92,7 @@ def rebuild(
     wall_ms: int,
     unpacked: bytes | None,
 ) -> Generator[int, None, bytearray]:
-    """Builds a batch with the same records and producer, in another codec and numbered from 0.
+    """Builds a batch with the same records and producer, in another codec and with offsets from 0 on.
 
     Args:
         batch: the producer's batch, already checked.

@@ -1,4 +1,4 @@
-"""Recovers partitions again whose log could not be read."""
+"""Repeats the recovery of partitions whose log could not be read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RecoveryRetry:
     Args:
         wheel: fires the timers of the pauses.
         slices: runs recoveries.
-        now: the time of the round.
+        now: the clock, which is read once per round.
     """
 
     __slots__ = ("_now", "_slices", "_wheel")
@@ -48,7 +48,10 @@ class _Recovery:
         self._retry.begin()
 
     def run(self) -> Iterator[None]:
-        """Recovers in slices. Ends at once if another attempt runs, which began while this one was queued."""
+        """Recovers the partition in slices.
+
+        Ends at once if another attempt, which began while this one was queued, is running.
+        """
         if self._running:
             return
         self._running = True

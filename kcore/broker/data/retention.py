@@ -41,7 +41,7 @@ class Periodic:
     Args:
         wheel: fires its timer.
         slices: runs the work.
-        now: the time of the round.
+        now: the clock, which is read once per round.
         interval_ms: returns the time between two starts, or is that time.
         work: makes the work's generator.
     """
@@ -90,8 +90,8 @@ class Housekeeping:
         partitions: the node's partitions.
         wheel: fires the timers.
         slices: runs the work.
-        now: the time of the round.
-        config: the intervals and the idle time of producers.
+        now: the clock, which is read once per round.
+        config: has the intervals, and the time after which an idle producer expires.
 
     Attributes:
         cleaner: compacts partitions.
@@ -157,7 +157,7 @@ class Housekeeping:
         """Snapshots the producers of partitions with a long recovery, one partition per slice.
 
         Args:
-            min_records: number of replayed offsets from which on to snapshot.
+            min_records: a partition gets a snapshot if its recovery would replay at least so many offsets.
         """
         until_pause = SNAPSHOT_CHECKS_A_SLICE
         for partition in self._partitions:
@@ -215,7 +215,7 @@ class Housekeeping:
 
         Args:
             partition: the partition.
-            oldest_ms: the time before which records expire; None: they do not.
+            oldest_ms: records with an earlier timestamp expire; None: records do not expire by time.
         """
         config, log = partition.config, partition.log
         if 0 <= config.retention_bytes < log.size_bytes():

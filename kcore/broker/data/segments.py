@@ -1,6 +1,6 @@
 """Virtual segments: the segments that a partition's log would have in Kafka, for retention and compaction.
 
-The log itself has none. But Kafka deletes whole segments, and never compacts the last one, the *active* segment.
+The log itself has no segments. But Kafka deletes whole segments, and never compacts the last one, the *active* segment.
 Records therefore stay for longer than the settings require, and clients rely on that. Segments are found by reading the
 headers of batches when retention or compaction is due, so appends cost nothing.
 """
@@ -118,5 +118,5 @@ class Segments:
         return self._segments[count].base_offset if count < len(self._segments) else self._end
 
     def closed_bytes(self, offset: int) -> int:
-        """Returns the size of the closed segments from `offset` on, by whole segments."""
+        """Returns the total size in bytes of the closed segments that begin at or after `offset`."""
         return sum(segment.size_bytes for segment in self._segments[:-1] if segment.base_offset >= offset)

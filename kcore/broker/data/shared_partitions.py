@@ -39,10 +39,11 @@ NO_LOG: Final[Any] = _NoLog()
 class SharedPartitions(Partitions):
     """The partitions that this node leads, and placeholders for those of other nodes.
 
-    A placeholder is always `recovering`: every request about it gets NOT_LEADER_OR_FOLLOWER. A partition that changes
-    its leader is closed, and a new object takes its place, so that no request sees one object under two leaders.
+    A placeholder is always `recovering`: every request for its partition gets NOT_LEADER_OR_FOLLOWER. A partition that
+    changes its leader is closed, and a new object takes its place, so that no request sees one object under two
+    leaders.
 
-    Args: as for `Partitions`.
+    The arguments are those of `Partitions`.
     """
 
     __slots__ = ()

@@ -51,7 +51,8 @@ class ProduceVerifier(Protocol):
             producer_epoch: the producer's epoch.
             partitions: the partitions of the Produce request.
             add: add missing partitions (Produce v12 and later); False only verifies.
-            done: called once, now or later, with the error code of each partition (NONE if verified).
+            done: called once, before or after this method returns, with the error code of each partition (NONE if
+                verified).
         """
         ...
 
@@ -142,7 +143,7 @@ class PartitionVerifier:
     Args:
         verifier: the coordinator; None: every request fails with COORDINATOR_NOT_AVAILABLE.
         wheel: timers of retries.
-        now: the time of the round.
+        now: the clock, which is read once per round.
         backoff_ms: `add.partitions.to.txn.retry.backoff.ms`.
         backoff_max_ms: `add.partitions.to.txn.retry.backoff.max.ms`: no retry after this time.
     """
@@ -211,7 +212,7 @@ def is_rejection(code: ErrorCode) -> bool:
 
 
 def produce_error(code: ErrorCode, version: int) -> tuple[ErrorCode, str | None]:
-    """Translates the coordinator's error code for a produce response: (code, message)."""
+    """Translates the coordinator's error code for a Produce response; returns the code and the message."""
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH, None
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_VERSION_WITH_ABORTABLE:

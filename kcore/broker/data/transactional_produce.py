@@ -85,7 +85,7 @@ class TransactionalProduce:
         self._result: ProduceResponse | Pending | None = None
 
     def start(self) -> ProduceResponse | Pending | None:
-        """Verifies partitions that are not known to be in the transaction; appends once that is done.
+        """Verifies the partitions that are not known to be in the transaction, then appends the batches.
 
         Raises:
             CloseConnectionError: an error in a request with acks=0, which has no response.
@@ -167,7 +167,7 @@ class TransactionalProduce:
     def _verified(self, results: Results) -> None:
         """Settles the guards with the coordinator's results, and appends every batch that was not rejected.
 
-        An error that follows a wait becomes the response: no caller is left that could handle it.
+        An exception after the wait becomes the response, because no caller can handle it.
         """
         try:
             self._settle(results)

@@ -58,12 +58,13 @@ class RequestedTopic(Protocol):
 
 
 class ApplicationTopics:
-    """The creator of applications' internal topics, between two rounds. It remembers failures for a while.
+    """The creator of the internal topics of Kafka Streams applications. It creates topics between two rounds, and
+    remembers failures for some time.
 
     Args:
         shard: the metadata shard.
         creation: checks and plans new topics.
-        now: the time of the round.
+        now: the clock, which is read once per round.
     """
 
     __slots__ = ("_creation", "_failures", "_now", "_queued", "_shard")

@@ -135,7 +135,7 @@ def successor_record(topic_id: bytes, partition: int, successor: int) -> Record:
 
 
 def replicas_record(topic_id: bytes, partition: int, replicas: tuple[int, ...]) -> Record:
-    """Makes the record of the nodes that hold a partition from now on."""
+    """Makes the record of a partition's new replicas."""
     return metadata_record(PartitionChangeRecord(topic_id=topic_id, partition_id=partition, replicas=replicas))
 
 

@@ -17,7 +17,8 @@ CLUSTER_ID_META: Final = "cluster.id"
 
 
 def stored_cluster_id(log: LogEngine, config: Config, new_uuid: Callable[[], bytes]) -> str:
-    """Returns the cluster's id: the stored one, else the configured one, else a new one. Stages it if it is new.
+    """Returns the cluster's id: the stored id, else the configured id, else a new one. Stages an id that is not stored
+    yet.
 
     Raises:
         ConfigError: the configured id differs from the stored one.

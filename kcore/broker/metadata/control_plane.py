@@ -36,7 +36,7 @@ class ControlPlane:
         config: the node's settings.
         cluster: nodes, addresses and leaders.
         new_id: returns sixteen random bytes.
-        now: the time of the round.
+        now: the clock, which is read once per round.
 
     Attributes:
         shard: the metadata shard.

@@ -47,8 +47,8 @@ def image_size(image: MetadataImage) -> int:
 def image_parts(image: MetadataImage, node_id: int) -> Iterator[list[MetadataItem]]:
     """Yields the fewest records that describe an image, in parts.
 
-    Each part shows the image at the time when it is requested. Changes between two parts are records of the log, too. A
-    replay of all records gives the latest image, if it ignores changes of objects whose part comes later.
+    Each part describes the image at the time when the part is requested. Changes between two parts are also records of
+    the log. A replay of all records gives the latest image, if it ignores changes of objects whose part comes later.
     """
     part: list[MetadataItem] = [feature_record(name, level) for name, level in image.features.items()]
     if image.next_producer_id:

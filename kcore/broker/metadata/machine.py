@@ -78,9 +78,10 @@ class MetadataMachine:
         context: the machine's access to its shard.
         topics: shows the image to the rest of the node and notifies listeners.
         truncate: deletes the log before an offset, once the present decision is durable.
-        start_offset: the start of the log. The batch that contains it may hold older records, which are ignored.
-        min_insync_replicas: the node's static min.insync.replicas, with which that of a new cluster begins.
-        leads: returns True if this node is the controller, which decides; other nodes of a cluster only replay.
+        start_offset: the start of the log. The batch that contains this offset may have older records, which are
+            ignored.
+        min_insync_replicas: the node's static min.insync.replicas; the first value of this setting in a new cluster.
+        leads: returns True if this node is the controller. Only the controller decides; other nodes replay.
         node_id: this node: it takes only blocks of producer ids that are allocated to it.
 
     Attributes:
@@ -218,7 +219,7 @@ class MetadataMachine:
         replay_batch(batch, self)
 
     def replay_marker(self, offset: int, producer_id: int, producer_epoch: int, commit: bool) -> None:
-        """Fails: producers do not write to the metadata log."""
+        """Raises an error, because producers do not write to the metadata log."""
         raise AssertionError("the metadata log holds no transactions of producers")
 
     def decode(self, key: bytes | None, value: bytes | None) -> tuple[Any, Any] | None:
@@ -402,14 +403,17 @@ class MetadataMachine:
             self.take_over()
 
     def take_over(self) -> None:
-        """Begins to decide, with the whole log replayed: at the start, or when this node becomes the controller."""
+        """Begins to decide.
+
+        Called after the whole log was replayed: at the start, or when this node becomes the controller.
+        """
         if any(name not in self.image.features for name in FEATURES) and self.image.features_epoch < 0:
             self.context.in_slices(self._bootstrap())
         if self._records >= self._compact_at:
             self._consider_compaction()
 
     def rewrite(self) -> None:
-        """Replaces the log by its image now, in slices."""
+        """Starts to replace the log by its image, in slices."""
         self._records = image_size(self.image)
         self.context.in_slices(self._compaction())
 
@@ -442,7 +446,7 @@ class MetadataMachine:
         yield self.outcome(bootstrap_records(self.image, self._min_insync_replicas))
 
     def on_unloaded(self) -> None:
-        """Stops notifications: the next machine compares its image with the published one."""
+        """Stops notifying listeners. The next machine compares its image with the published image."""
         self._loaded = False
         self.topics.unloaded()
 
@@ -520,10 +524,10 @@ def metadata_shard(
         pipeline: commits the shard's decisions.
         wheel: the node's timers.
         slices: runs the load.
-        now: the time of the round.
+        now: the clock, which is read once per round.
         min_insync_replicas: the node's static min.insync.replicas.
         leads: returns True if this node is the controller.
-        node_id: this node, if there may be others; -1: it is alone.
+        node_id: the id of this node in a cluster; -1: the node is the only one.
     """
 
     def truncate(offset: int) -> None:

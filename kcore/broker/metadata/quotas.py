@@ -28,7 +28,7 @@ IP_QUOTAS: Mapping[str, int | None] = {"connection_creation_rate": INT_MAX}
 
 
 def check_entity(parts: Mapping[str, str | None]) -> tuple[QuotaEntity, Mapping[str, int | None]]:
-    """Checks an entity; returns it and the quotas that it can have.
+    """Checks an entity. Returns the entity, and the quotas that it can have.
 
     Args:
         parts: type -> name; None is the default of the type.

@@ -21,5 +21,5 @@ class AcknowledgementBatch(Protocol):
 
     @property
     def acknowledge_types(self) -> Sequence[int]:
-        """One type for all offsets, or one for each."""
+        """The types of the acknowledgement: one type for all offsets, or one for each offset."""
         ...

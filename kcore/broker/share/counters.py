@@ -22,7 +22,7 @@ class ShareCounters(DeliveryCounters):
         redeliveries: acquired records that were delivered before.
         acknowledgements: acknowledged records by type: 0 gap, 1 accept, 2 release, 3 reject, 4 renew.
         expired_locks: records whose lock has expired.
-        archived_by_expiry: records whose lock has expired and that had no delivery left.
+        archived_by_expiry: records that were archived because their lock has expired after their last delivery.
     """
 
     __slots__ = ("archived_by_expiry", "expired_locks")

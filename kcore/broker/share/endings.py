@@ -30,7 +30,7 @@ class Endings:
 
     Args:
         slices: runs the slices.
-        now: the time of the round.
+        now: the clock, which is read once per round.
     """
 
     __slots__ = ("_count", "_now", "_queue", "_round_ms", "_slices")

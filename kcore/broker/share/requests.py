@@ -74,7 +74,7 @@ class _Receiver:
     Args:
         key: the partition.
         results: gets the result.
-        arrived: called after that.
+        arrived: called after `results` has the result.
     """
 
     __slots__ = ("_arrived", "_key", "_results", "_waits")
@@ -212,7 +212,7 @@ class ShareApi(Api[Request, Response]):
         batches: Sequence[AcknowledgementBatch],
         renews: bool,
     ) -> Acknowledged | None:
-        """Returns the error of a partition whose acknowledgements are not tried, or None."""
+        """Returns the result of a partition whose acknowledgements are refused before they are tried, or None."""
         if key.topic_id not in self.share_partitions.partitions.ids:
             return Acknowledged(ErrorCode.UNKNOWN_TOPIC_ID, None)
         if not valid(batches, context.api_version, renews):

@@ -83,9 +83,9 @@ class ShareSessions:
     """The share sessions of a node.
 
     If there are too many, a new session replaces the oldest session of the client that has the most sessions (or
-    partitions, if their limit is exceeded). This is the address with the most, and at this address the connection with
-    the most. If that client opens the new session, the session is refused. So no client locks out others, and a client
-    whose share is at most that of each other client loses no session to them.
+    partitions, if their limit is exceeded). This client is the connection with the most, at the address with the most.
+    If that client opens the new session, the session is refused. So no client locks out others, and a client whose
+    share is at most that of each other client loses no session to them.
 
     Attributes:
         by_key: the sessions by group and member, for compiled code. It is always the same dictionary.
@@ -119,7 +119,7 @@ class ShareSessions:
         """Opens a session in place of the member's earlier one.
 
         Returns:
-            The session; None if there are too many, and then the earlier one is still open.
+            The session; None if there are too many sessions or partitions. The earlier session is then still open.
         """
         session = ShareSession(key, client, partitions)
         if not self._make_room(client, session.partitions, self.by_key.get(key)):
@@ -167,10 +167,10 @@ class ShareSessions:
         Args:
             client: the client of the new session.
             partitions: the partitions of the new session.
-            replaced: the session that it replaces.
+            replaced: the session that the new session replaces, or None.
 
         Returns:
-            False if no client has more than this one would have; earlier sessions then stay open.
+            False if no client has more sessions or partitions than `client` would have; no session is ended then.
         """
         sessions = len(self.by_key) + (replaced is None) - self._max_sessions
         total = self.partitions + len(partitions) - (0 if replaced is None else len(replaced.partitions))
@@ -185,14 +185,14 @@ class ShareSessions:
     def _victims(
         self, client: Client, partitions: Sized, replaced: ShareSession | None, sessions: int, total: int
     ) -> list[SessionKey]:
-        """Chooses the sessions to end, of the clients with the most.
+        """Chooses the sessions to end, among those of the clients with the most sessions or partitions.
 
-        Chooses none if the new session's client has the most.
+        The result is empty if the client of the new session has the most.
 
         Args:
             client: the client of the new session.
             partitions: the partitions of the new session.
-            replaced: the session that it replaces.
+            replaced: the session that the new session replaces, or None.
             sessions: the number of sessions to end, if it is positive.
             total: the number of partitions to end, if it is positive.
         """

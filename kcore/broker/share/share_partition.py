@@ -138,9 +138,9 @@ class ShareServices(Protocol):
 class _LoadReceiver:
     """The receiver of a share partition's durable state.
 
-    If an exception interrupts the load, the load fails. If it comes before the first line of `__call__`, the receiver
-    is freed without a call. If another exception interrupts the failure of the load, the end of the receiver repeats
-    it.
+    If an exception interrupts the load, the load fails. If the exception comes before the first line of `__call__`, the
+    receiver is freed without a call. If another exception interrupts the handling of the failed load, the destructor of
+    the receiver repeats it.
     """
 
     __slots__ = ("_ended", "_share_partition")
@@ -217,7 +217,10 @@ class SharePartition(SharePartitionCore):
         )
 
     def load_interrupted(self) -> None:
-        """Ends a load whose result was lost: later fetches would wait for it for ever. Can be repeated."""
+        """Ends a load whose result was lost, because later fetches would wait for the result for ever.
+
+        Can be repeated.
+        """
         if self.state is SharePartitionState.INITIALIZING:
             self._fail_load(ErrorCode.UNKNOWN_SERVER_ERROR)
         self._services.progressed(self)
@@ -229,7 +232,7 @@ class SharePartition(SharePartitionCore):
         self._transition(SharePartitionState.FAILED)
 
     def loaded(self, response: Any) -> None:
-        """Takes over the durable state, or fails."""
+        """Takes over the durable state. If that is not possible, ends the load with an error."""
         if self.state is not SharePartitionState.INITIALIZING:
             return
         if response.results:
@@ -263,7 +266,7 @@ class SharePartition(SharePartitionCore):
             raise
 
     def _end_load(self, result: Any, stored_error: ErrorCode, find_start: Callable[[], int | None]) -> None:
-        """Takes over the durable state, or fails.
+        """Takes over the durable state. If that is not possible, ends the load with an error.
 
         Args:
             result: the durable state; None if there is none.
@@ -447,7 +450,10 @@ class SharePartition(SharePartitionCore):
         self._write(change.state_batches, lambda code: self._written(change, done, code))
 
     def write_again(self, change: Change, done: Callable[[ErrorCode], None]) -> None:
-        """Writes a change whose first write was refused or failed; the persister repeats it."""
+        """Writes a change whose first write was refused or failed.
+
+        The persister repeats this write if it fails, too.
+        """
         self.write_message(change.state_batches, lambda code: self._written(change, done, code))
 
     def _written(self, change: Change, done: Callable[[ErrorCode], None], code: int) -> None:
@@ -486,8 +492,8 @@ class SharePartition(SharePartitionCore):
     def write_message(self, batches: list[tuple[int, int, int, int]], done: Callable[[int], None]) -> None:
         """Writes delivery states with a request to the persister, which repeats a write that failed.
 
-        The repetition ends with the share partition. Its successor, which has the same leader epoch, has read the state
-        without the changes, and gives new deliveries of these records the same counts again.
+        The repetition ends with this `SharePartition`. The next object, which has the same leader epoch, has read the
+        state without the changes, so it gives new deliveries of these records the same delivery counts again.
         """
         partition = self.partition
         data = WritePartition(

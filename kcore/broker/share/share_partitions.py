@@ -55,17 +55,17 @@ class SharePartitions(MetadataListener):
         persister: the durable state of share partitions.
         settings: the settings of groups.
         purgatory: holds parked fetches.
-        now: the time of the round.
+        now: the clock, which is read once per round.
         config: the node's settings.
 
     Attributes:
         by_group: the share partitions by group and partition. `by_group` and `cached_settings` are always the same
             dictionaries, for compiled code.
         cached_settings: the settings of groups that have share partitions.
-        partitions: the first argument.
-        persister: the second argument.
+        partitions: the node's partitions.
+        persister: the durable state of share partitions.
         purgatory: holds parked fetches, under their partitions and share partitions.
-        now: the time of the round.
+        now: the clock, which is read once per round.
         sessions: the share sessions; a server ends those of a connection with the connection.
         releasing: members whose session has ended, while its records are being released in slices.
         counters: totals for metrics.
@@ -204,7 +204,8 @@ class SharePartitions(MetadataListener):
     def member_left(self, group_id: str, member_id: str, last: bool) -> None:
         """Schedules the end of the session of a member that has left its group, or whose heartbeats stopped.
 
-        A group without members also gives up its share partitions, since its offsets may be altered then.
+        If `last` is True, the group has no members, and its share partitions are dropped, because its offsets may be
+        altered then.
         """
         self.wheel.add(self.now.now_ms, partial(self._left, group_id, member_id, last))
 
@@ -247,8 +248,9 @@ class SharePartitions(MetadataListener):
             self._endings.add(self._dropping_deleted(), len(self))
 
     def _dropping_deleted(self) -> Work:
-        """Drops the share partitions of deleted topics in slices. No fetch finds them before, because their topics are
-        unknown.
+        """Drops the share partitions of deleted topics in slices.
+
+        Until then, no fetch finds them, because their topics are unknown.
         """
         try:
             while self._deleted_topics:

@@ -157,7 +157,7 @@ class TxnOffsetCommitApi(GroupApi[TxnOffsetCommitRequest, TxnOffsetCommitRespons
             shard: the group's shard.
             context: the request's context.
             plan: the commit.
-            result: the verifier's result, or a `Pending` of it.
+            result: the verifier's result, or a `Pending` for it.
         """
         if isinstance(result, Pending):
             return Continued(

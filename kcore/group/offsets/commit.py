@@ -85,7 +85,7 @@ def with_permissions(
         authorizer: checks READ on topics.
         by_id: whether the request names topics by id.
         slices: runs the slices; None: this node owns no shard.
-        commit: returns the response, or a `Pending` of it.
+        commit: returns the response, or a `Pending` for it.
     """
     readable = TopicPermissions(authorizer, context, Operation.READ)
     if slices is None or len(request.topics) <= FEW_TOPICS:

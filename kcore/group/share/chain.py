@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 logger = limited_logger(__name__)
 
 Step = Callable[[Any], Any]
-"""Takes the result of the step before; returns the response or a `Pending` of it. A step may decide in shards."""
+"""Takes the result of the step before; returns the response or a `Pending` for it. A step may decide in shards."""
 
 
 class Chained(Pending):
@@ -52,11 +52,11 @@ def chain(api: Api[Any, Any], context: RequestContext, request: Any, first: Any,
         api: the API of the request; a result of its response type ends the chain (usually an error).
         context: the context of the request.
         request: the request.
-        first: the result of the first step, or a `Pending` of it.
+        first: the result of the first step, or a `Pending` for it.
         steps: the remaining steps.
 
     Returns:
-        The response, or a `Pending` of it.
+        The response, or a `Pending` for it.
     """
     chained = Chained(api, context, request, steps)
     when_complete(first, chained.advance)
@@ -69,10 +69,10 @@ def with_result(api: Api[Any, Any], decided: Altered | Deleting, result: Any) ->
     Args:
         api: the API of the request.
         decided: the result of the first decision.
-        result: the response of the persister, or a `Pending` of it.
+        result: the response of the persister, or a `Pending` for it.
 
     Returns:
-        The input of the second decision, or a `Pending` of it.
+        The input of the second decision, or a `Pending` for it.
     """
     if not isinstance(result, Pending):
         return decided._replace(result=result)

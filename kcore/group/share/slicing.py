@@ -44,7 +44,7 @@ def in_slices(
         request: the request.
         work: decides the request in steps.
         names: the number of groups, topics and partitions.
-        finish: takes the result of `work`; returns the response, or a `Pending` of it.
+        finish: takes the result of `work`; returns the response, or a `Pending` for it.
     """
     if slices is None or names <= FEW_PARTITIONS:
         return finish(step(work, -1)[1])

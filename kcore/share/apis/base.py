@@ -85,7 +85,7 @@ class ShareStateApi(Api[Request, Response]):
         return self.run(context, request)
 
     def run(self, context: RequestContext, request: Any) -> Any:
-        """Decides about each partition of an authorized request. Returns the response, or a `Pending` of it."""
+        """Decides about each partition of an authorized request. Returns the response, or a `Pending` for it."""
         if not request.group_id:
             return self.response_type()
         parts = [(topic.topic_id, partition) for topic in request.topics for partition in topic.partitions]

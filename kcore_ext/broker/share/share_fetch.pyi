@@ -67,4 +67,4 @@ class ShareFetchFastPath:
         """The number of requests that the fast path has served."""
 
     def serve(self, context: RequestContext, request: ShareFetchRequest) -> Any:
-        """Returns the response, a `Pending` of it, or None if the generic path must serve the request."""
+        """Returns the response, a `Pending` for it, or None if the generic path must serve the request."""
