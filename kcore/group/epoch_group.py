@@ -62,7 +62,7 @@ class EpochGroup(Group, Generic[Member, Assignment]):
     Args:
         shard: the state machine that holds the group.
         group_id: its id.
-        live: see the attribute.
+        live: whether members have timers.
         registered: whether it is one of the shard's groups. False for a tentative group, which a decision builds
             before its records are replayed: it has no watchers, no metrics and no topics.
 
@@ -74,7 +74,7 @@ class EpochGroup(Group, Generic[Member, Assignment]):
         assigned_at_ms: time of that computation, milliseconds since the epoch; 0 for never.
         members: by member id, in the order of joining.
         targets: target assignments by member id.
-        counted_state: the state in which the shard's table counts the group.
+        counted_state: the state under which the shard's table counts the group.
         live: whether members have timers: False during replay and in a tentative group.
     """
 
@@ -140,7 +140,10 @@ class EpochGroup(Group, Generic[Member, Assignment]):
     # ---- changes by records; only replay calls these
 
     def set_epoch(self, epoch: int, metadata_hash: int) -> None:
-        """Sets the group epoch and the hash of its topics. Live, it counts and logs a new epoch."""
+        """Sets the group epoch and the hash of the group's topics.
+
+        If the group is live, counts and logs a new epoch.
+        """
         if self.live and self._registered and epoch > self.group_epoch:
             self.shard.meters.new_epochs[self.group_type.value] += 1
             if logger.isEnabledFor(logging.INFO):
@@ -168,7 +171,7 @@ class EpochGroup(Group, Generic[Member, Assignment]):
             self.targets[member_id] = target
 
     def count_state(self) -> None:
-        """Counts and logs the state of the group, if a change moved it to another one."""
+        """Updates the counts of groups by state, and logs the state, if a change moved the group to another state."""
         state = self.state
         if state is not self.counted_state:
             before, self.counted_state = self.counted_state, state

@@ -50,8 +50,8 @@ class Group(ABC):
         group_id: its name.
         group_type: its kind.
         members: its members by id.
-        protocol_type: the use that its members declare ("consumer", "connect", ...); "" for a group that never had
-            members.
+        protocol_type: the protocol type that its members declare ("consumer", "connect", ...); "" for a group that
+            never had members.
         metadata_bytes: the counted size of its members' metadata; see `metadata_bound`.
         shard: the state machine that holds the group.
     """
@@ -76,7 +76,10 @@ class Group(ABC):
         self._registered = registered
 
     def count_metadata(self, size_bytes: int) -> None:
-        """Counts added bytes of metadata (below zero: removed ones). The node counts only registered groups."""
+        """Adds `size_bytes` to the counted size of the members' metadata; a negative number subtracts.
+
+        The node counts only registered groups.
+        """
         meters = self.shard.meters
         own_bytes, node_bytes = self.metadata_bytes + size_bytes, meters.metadata_bytes + size_bytes
         self.metadata_bytes = own_bytes  # nothing can raise between the two changes
@@ -113,8 +116,8 @@ class Group(ABC):
         Args:
             member_id: the committing member; "" for a client that is not a member.
             group_instance_id: the static member's instance id, or None.
-            generation_id: the generation (or member epoch) that the client sent; below 0 for none.
-            api_version: of the OffsetCommit or TxnOffsetCommit request.
+            generation_id: the generation (or member epoch) that the client sent; negative if it sent none.
+            api_version: the version of the OffsetCommit or TxnOffsetCommit request.
             transactional: True for a TxnOffsetCommit.
             topics: the partitions to commit; an older epoch may be valid for some of them (KIP-1251).
         """

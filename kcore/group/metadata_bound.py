@@ -2,8 +2,8 @@
 
 Kafka has no such bound. A member's metadata may be as long as a request, and its session may last half an hour.
 
-Equal subscriptions of a group's members share one set of names, and so count once. The matches of patterns do not
-count, because they name existing topics. Groups that are loaded from a log count, but a load refuses nothing.
+Members with equal subscriptions share one set of names, which counts once. The matches of patterns do not count,
+because they name existing topics. Groups that are loaded from a log count, but a load refuses no group.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def protocols_bytes(protocols: tuple[tuple[str, bytes], ...]) -> int:
 
 
 def texts_bytes(*texts: str | None) -> int:
-    """Returns the size of the texts of a member's metadata; None takes no memory."""
+    """Returns the size of the texts of a member's metadata, in bytes; None counts as 0."""
     return sum(len(text) for text in texts if text)
 
 
@@ -52,7 +52,7 @@ def has_room(group: Group, growth: int) -> bool:
     """Returns True if the limit `kcore.max.group.metadata.bytes` allows a group's metadata to grow.
 
     Args:
-        group: the group; a tentative one may replace another group of the same id.
+        group: the group, which may be tentative and may then replace another group with the same id.
         growth: the growth, in bytes; metadata may always shrink.
     """
     shard = group.shard
@@ -71,7 +71,7 @@ def check_room(group: Group, growth: int) -> None:
     """Refuses the metadata of a member, or a topology, with which the group or the node would exceed the limit.
 
     Args:
-        group: the group; a tentative one may replace another group of the same id.
+        group: the group, which may be tentative and may then replace another group with the same id.
         growth: the growth of the group's metadata, in bytes.
 
     Raises:
@@ -107,7 +107,7 @@ class NameSets:
         return names if entry is None else entry[0]
 
     def change(self, before: frozenset[str], after: frozenset[str]) -> None:
-        """Replaces the names of a member; an empty set is none."""
+        """Replaces the set of names of a member; an empty set stands for no names."""
         sets = self._sets
         if after:
             entry = sets.get(after)

@@ -1,4 +1,4 @@
-"""Counts members that join and leave, and measures rebalances, for the metrics of a node."""
+"""Counters of members that join and leave, and durations of rebalances, for the metrics of a node."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def put_assignment_epoch(shard: GroupShard, key: Any, kind: type[G], value: Any)
     """Sets the epoch of a complete target assignment; None deletes it.
 
     Raises:
-        ReplayError: it is deleted before the members' targets.
+        ReplayError: the epoch is deleted before the members' targets.
     """
     if value is not None:
         group = find_or_create(shard, key.group_id, kind)

@@ -67,21 +67,21 @@ class GroupShard:
         context: time, timers and responses of the shard that runs this machine.
         config: the node's settings.
         topics: the cluster's topics.
-        ids: makes the random part of member ids: a new version 4 UUID as text at each call.
-        max_record_bytes: the maximum that one decision may write, in bytes of one record batch.
+        ids: makes the random part of member ids. Each call returns a new version 4 UUID as text.
+        max_record_bytes: the maximum size of the record batch of one decision, in bytes.
         consumer: the services that consumer groups need; None: built from `config` and `topics`, for this shard
             alone.
-        streams: the services that streams groups need; None: built likewise.
+        streams: the services that streams groups need; None: built from `config` and `topics`, for this shard alone.
         share: the services that share groups need; None: built from `config`, for this shard alone.
         meters: count members and measure rebalances of all shards; None: the shard has its own.
 
     Attributes:
-        groups: every group by id, counted by state.
+        groups: every group by id; the table also counts the groups in each state.
         offsets: the committed offsets, and the pending offsets of transactions.
         now: the time of the current round.
         completed_rebalances: rebalances of classic groups that ended with an assignment since the load.
         unused_member_ids: assigned member ids of classic groups that no client has used yet, the oldest first.
-        changed_topics: changed topics. A queued slice will notify the groups that depend on them.
+        changed_topics: names of changed topics. A queued slice will notify the groups that depend on these topics.
         deleted_topics: names and ids of deleted topics whose offsets a queued slice will remove.
         deleted_share_topics: ids of deleted topics that a queued slice will remove from the lists of share groups.
         initial_delays: the initial rebalance delays of streams groups, by group id.
@@ -148,10 +148,11 @@ class GroupShard:
         self._readers: dict[str, dict[str, None]] = {}  # topic name -> groups that read it
 
     def get_or_create_group(self, group_id: str) -> Group:
-        """Returns the group of that id; creates a *simple group* if there is none: classic, Empty, no protocol type.
+        """Returns the group of that id. If there is none, creates a *simple group*: classic, Empty, without protocol
+        type.
 
-        A simple group holds offsets but never had members. It has no record of its own: its offsets alone make it
-        exist.
+        A simple group holds offsets but never had members. The group has no record of its own: it exists while it has
+        offsets.
         """
         group = self.groups.get(group_id)
         if group is None:
@@ -159,7 +160,9 @@ class GroupShard:
         return group
 
     def topic_subscribed(self, group_id: str, topic: str, subscribed: bool) -> None:
-        """Registers that a group of a new protocol depends on a topic, or no longer does."""
+        """Registers that a group of a new protocol depends on a topic (`subscribed` is True), or no longer depends on
+        it.
+        """
         if subscribed:
             self._readers.setdefault(topic, {})[group_id] = None
             return
@@ -169,7 +172,9 @@ class GroupShard:
             self._readers.pop(topic, None)
 
     def topics_subscribed(self, group_id: str, topics: Iterable[str], subscribed: bool) -> None:
-        """Registers that a group of a new protocol depends on many topics, or no longer does."""
+        """Registers that a group of a new protocol depends on many topics (`subscribed` is True), or no longer depends
+        on them.
+        """
         readers = self._readers
         if not subscribed:
             for topic in topics:
@@ -203,8 +208,9 @@ class GroupShard:
                 group.topic_changed()
 
     def _notify_readers(self) -> Iterator[None]:
-        """Notifies the groups that depend on `changed_topics`; each group once if most groups depend on several of
-        them.
+        """Notifies the groups that depend on `changed_topics`.
+
+        If most groups depend on several of these topics, notifies each group once.
         """
         changed, self.changed_topics = dict.fromkeys(self.changed_topics), []
         if sum(len(self._readers.get(topic, NO_READERS)) for topic in changed) >= len(self.groups):
@@ -252,7 +258,9 @@ class GroupShard:
         return typed_key, None if value is None else decode_value(typed_key, value)
 
     def on_loaded(self) -> None:
-        """Starts the soft state of every group (sessions run in full from now on) and the expiration of offsets."""
+        """Starts the full session timeout of every member, other soft state of the groups, and the expiration of
+        offsets.
+        """
         self.live = True
         self.groups.measure(self.meters, self.now)
         for group in list(self.groups.values()):

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class GroupTable(dict[str, "Group"]):
     """The groups by id, with counts per kind and state.
 
-    A group counts from its insertion until its removal. Code that changes the state of a group calls `moved`. To change
-    the kind of a group, assign another object to the same id.
+    The table counts a group from its insertion until its removal. Code that changes the state of a group calls `moved`.
+    To change the kind of a group, assign another object to the same id.
 
     Attributes:
         counts: number of groups by (kind, state), both in Kafka's names.
@@ -47,7 +47,7 @@ class GroupTable(dict[str, "Group"]):
                 self._measure(group.group_id, kind, state, self._now.now_ms)
 
     def _measure(self, group_id: str, kind: str, state: str, now_ms: int) -> None:
-        """Notes the start of a rebalance, or measures one that has ended with an assignment."""
+        """Stores the start time of a rebalance, or measures a rebalance that has ended with an assignment."""
         if state in REBALANCING:
             self._began_ms.setdefault(group_id, now_ms)
             return

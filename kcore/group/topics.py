@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class GroupTopics(MetadataListener):
     """The link that forwards changes of topics and settings to the group shards.
 
-    Groups of the new protocols react to both. The offsets of a deleted topic are removed with it.
+    Groups of the new protocols react to changed topics and settings. The offsets of a deleted topic are removed, too.
 
     Args:
         groups: the group shards.

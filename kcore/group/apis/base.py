@@ -48,8 +48,10 @@ def can_name_a_member(text: str | None) -> bool:
 
 
 def visible_topics(authorizer: Authorizer | None, context: RequestContext) -> Callable[[str], bool] | None:
-    """Returns a function that is True for topics that the client may DESCRIBE; patterns match only these (KIP-848).
-    None: all."""
+    """Returns a function that tests if the client may DESCRIBE a topic; None without an authorizer.
+
+    The patterns of a client match only topics that pass this test (KIP-848).
+    """
     if authorizer is None:
         return None
     return lambda name: authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
@@ -83,14 +85,15 @@ class GroupApi(Api[Request, Response]):
             context: the request's context.
             operation: the operation on the group.
             group_id: the group.
-            may_be_empty: whether "" is a valid group id: offsets may have been committed under it.
+            may_be_empty: whether "" is a valid group id, because the API also serves offsets that were committed under
+                this id.
         """
         if self._authorizer is not None and not self.allowed(context, operation, group_id):
             return ErrorCode.GROUP_AUTHORIZATION_FAILED
         return NO_ERROR if group_id or may_be_empty else ErrorCode.INVALID_GROUP_ID
 
     def cost_of_description(self, group_id: str) -> int:
-        """Returns the cost of describing a group, in microseconds: it depends on the number of members."""
+        """Returns the cost of describing a group, in microseconds. The cost depends on the number of members."""
         shard = self._shards.find(group_id)
         group = None if shard is None else shard.machine.groups.get(group_id)
         return GROUP_COST if group is None else GROUP_COST + MEMBER_COST * len(group.members)
@@ -105,7 +108,7 @@ class GroupApi(Api[Request, Response]):
             refusal: the error of earlier checks, which prevents the run; NONE to run it.
 
         Returns:
-            The response, or a `Pending`. An error affects only this group.
+            The response, or a `Pending`. An error of this group does not affect the other groups of the request.
         """
         if refusal:
             return self.error(context, part, refusal)

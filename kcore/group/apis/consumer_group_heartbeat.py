@@ -62,7 +62,7 @@ class ConsumerGroupHeartbeatApi(GroupApi[ConsumerGroupHeartbeatRequest, Consumer
 
     Args:
         shards: the group shards.
-        services: the setting that enables the protocol, assignors, and settings of groups.
+        services: has the setting that enables the protocol, the assignors, and the settings of groups.
         authorizer: decides about the permissions; None allows all.
     """
 

@@ -41,12 +41,12 @@ OFFSET_COST: Final = 2
 
 
 class Deletion:
-    """A decision of a group's deletion: the last decision deletes the group, those before it only offsets.
+    """One decision of a group's deletion. The last decision deletes the group, the earlier ones only delete offsets.
 
     Attributes:
-        groups_names: the one group.
-        count: number of offsets that the decision removed. The decision sets it.
-        ends: whether it was the last decision. The decision sets it.
+        groups_names: the group's id, as the only entry.
+        count: number of offsets that the decision removed. The decision sets this attribute.
+        ends: whether this was the last decision. The decision sets this attribute.
     """
 
     __slots__ = ("count", "ends", "groups_names")
@@ -58,7 +58,7 @@ class Deletion:
 
 
 class StatesDeleted(NamedTuple):
-    """The input of the second decision about a share group, whose states are deleted.
+    """The input of the second decision of a share group's deletion, after its share-partition states were deleted.
 
     Attributes:
         groups_names: the group's id, as the only entry.
@@ -98,7 +98,7 @@ class DeleteGroupsApi(GroupApi[DeleteGroupsRequest, DeleteGroupsResponse]):
         self._share = share
 
     def handle(self, context: RequestContext, request: DeleteGroupsRequest) -> Any:
-        """Runs the request in the shard of each group, once for duplicates."""
+        """Runs the request in the shard of each group; a group that the request names twice is deleted once."""
         names = tuple(dict.fromkeys(request.groups_names))
 
         def join(parts: list[Any]) -> Any:
@@ -152,9 +152,10 @@ class DeleteGroupsApi(GroupApi[DeleteGroupsRequest, DeleteGroupsResponse]):
     def decide(  # type: ignore[override]
         self, machine: GroupShard, context: RequestContext, request: Deletion | StatesDeleted
     ) -> Any:
-        """Deletes the one group in `request`: first its offsets, then the group itself.
+        """Deletes the group that `request` names: first its offsets, then the group itself.
 
-        If a share group has states, the first decision lists them as deleting, and the second one deletes the group.
+        If a share group has share-partition states, the first decision records that they are being deleted, and the
+        second one deletes the group.
         """
         (group_id,) = request.groups_names
         group = machine.groups.get(group_id)

@@ -58,7 +58,7 @@ class DescribeGroupsApi(GroupApi[DescribeGroupsRequest, DescribeGroupsResponse])
     def decide(
         self, machine: GroupShard, context: RequestContext, request: DescribeGroupsRequest
     ) -> DescribeGroupsResponse:
-        """Describes the one group in `request`."""
+        """Describes the group that `request` names."""
         (group_id,) = request.groups
         group = machine.groups.get(group_id)
         if isinstance(group, ClassicGroup):

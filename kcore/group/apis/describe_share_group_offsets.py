@@ -67,7 +67,7 @@ class ReadTopic(NamedTuple):
 
     Attributes:
         topic: the topic.
-        parts: a list of offsets for some of the partitions each, or a `Pending` of such a list.
+        parts: for some of the partitions each, a list of their offsets, or a `Pending` for such a list.
         missing: the results of partitions that do not exist.
     """
 
@@ -86,7 +86,10 @@ class Allowance:
         self._cost = 0
 
     def admits(self, names: int) -> bool:
-        """Takes names from the allowance; returns False, and takes none, if fewer are left."""
+        """Takes `names` topics and partitions from the allowance.
+
+        Returns False, and takes nothing, if fewer are left.
+        """
         self._cost += NAME_COST * names
         if names > self._names:
             return False
@@ -94,7 +97,7 @@ class Allowance:
         return True
 
     def take_cost(self) -> int:
-        """Returns the cost of the names since the last call, in microseconds."""
+        """Returns the cost of the names that were taken since the last call, in microseconds."""
         cost, self._cost = self._cost, 0
         return cost
 
@@ -126,7 +129,7 @@ class DescribeShareGroupOffsetsApi(
     __slots__ = ()
 
     def handle(self, context: RequestContext, request: DescribeShareGroupOffsetsRequest) -> Any:
-        """Describes each group, with its own error; a long request in slices."""
+        """Describes each group, in slices if the request is long. Each group has its own error."""
         named = len(request.groups) + sum(map(_names_of, request.groups))
         if named > MAX_NAMES:
             return self.error(context, request, ErrorCode.INVALID_REQUEST, TOO_MANY)
@@ -192,7 +195,9 @@ class DescribeShareGroupOffsetsApi(
     def _describe_initialized(
         self, context: RequestContext, part: DescribeShareGroupOffsetsRequest, group_id: str, allowance: Allowance
     ) -> Any:
-        """Describes all topics of a group that have state and that the client may see, if they are not too many."""
+        """Describes all topics of a group that have share-partition state and that the client may see, within
+        `allowance`.
+        """
 
         def read(topics: tuple[RequestedTopic, ...]) -> Any:
             if not allowance.admits(sum(len(topic.partitions) + 1 for topic in topics)):
@@ -289,7 +294,7 @@ class DescribeShareGroupOffsetsApi(
         return read
 
     def _read_some(self, context: RequestContext, part: DescribeShareGroupOffsetsRequest, topic: RequestedTopic) -> Any:
-        """Returns the offsets of partitions of one topic, or a `Pending` of them."""
+        """Returns the offsets of partitions of one topic, or a `Pending` for them."""
         persister = self._services.persister
         assert persister is not None, "a served node has a persister"
         partitions = [PartitionData(partition=index, leader_epoch=UNKNOWN) for index in topic.partitions]
@@ -313,7 +318,8 @@ class DescribeShareGroupOffsetsApi(
     def decide(  # type: ignore[override]
         self, machine: GroupShard, context: RequestContext, request: InitializedTopics
     ) -> tuple[RequestedTopic, ...]:
-        """Returns the initialized topics of the group; none for a group that does not exist or has another type."""
+        """Returns the initialized topics of the group; an empty tuple if the group does not exist or has another type.
+        """
         group = machine.groups.get(request.group_id)
         if not isinstance(group, ShareGroup):
             return ()
@@ -375,14 +381,14 @@ def _partition(index: int, state: Any, ends: EndOffsets) -> DescribeShareGroupOf
 
 
 def _names_of(group: DescribeShareGroupOffsetsRequestGroup) -> int:
-    """Returns the number of topics and partitions in the request for a group."""
+    """Returns the number of topics and partitions that a request names for one group."""
     return sum(len(topic.partitions) + 1 for topic in group.topics or ())
 
 
 def _without_offsets(
     indexes: Sequence[int], code: ErrorCode
 ) -> Generator[int, None, list[DescribeShareGroupOffsetsResponsePartition]]:
-    """Returns partitions without offsets."""
+    """Returns response entries with an error code and without offsets, in steps."""
     found: list[DescribeShareGroupOffsetsResponsePartition] = []
     for first in range(0, len(indexes), FEW_PARTITIONS):
         some = indexes[first : first + FEW_PARTITIONS]
@@ -394,7 +400,7 @@ def _without_offsets(
 def _topics_of(
     read: list[ReadTopic], responses: list[list[DescribeShareGroupOffsetsResponsePartition]]
 ) -> list[DescribeShareGroupOffsetsResponseTopic]:
-    """Joins the offsets of each topic's partitions, which arrive in parts."""
+    """Joins the parts of each topic's offsets to one response entry per topic."""
     parts = iter(responses)
     return [
         DescribeShareGroupOffsetsResponseTopic(

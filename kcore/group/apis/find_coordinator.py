@@ -74,7 +74,7 @@ class FindCoordinatorApi(Api[FindCoordinatorRequest, FindCoordinatorResponse]):
     """Handler of FindCoordinator requests.
 
     Args:
-        topics: the cluster's topics; the internal topic's number of partitions determines the partition of a key.
+        topics: the cluster's topics. The number of partitions of an internal topic determines the partition of a key.
         cluster: the leaders of partitions, and the nodes' addresses.
         make_topic: starts creating a missing internal topic, by name; None if these topics always exist.
         authorizer: checks DESCRIBE on groups and transactional ids; None allows all.

@@ -40,7 +40,7 @@ class GroupDescribeApi(GroupApi[Request, Response]):
 
     Args:
         shards: the group shards.
-        services: the setting that enables the protocol.
+        services: has the setting that enables the protocol.
         authorizer: checks permissions; None allows all.
     """
 
@@ -71,8 +71,8 @@ class GroupDescribeApi(GroupApi[Request, Response]):
     def handle(self, context: RequestContext, request: Any) -> Any:
         """Describes each group in its shard; the response preserves duplicates.
 
-        The decision of the shard only collects the objects that describe the group and its members, which never
-        change. They are converted afterwards, in slices: the assignments may have 100,000 topics.
+        The decision of the shard only collects the immutable objects that describe the group and its members. Slices
+        convert these objects afterwards, because the assignments may have 100,000 topics.
         """
         if not self._services.enabled:
             return self.error(context, request, ErrorCode.UNSUPPORTED_VERSION)
@@ -130,7 +130,7 @@ class GroupDescribeApi(GroupApi[Request, Response]):
         return described
 
     def decide(self, machine: GroupShard, context: RequestContext, request: Any) -> Any:
-        """Collects the description of the one group in `request`.
+        """Collects the description of the group that `request` names.
 
         Raises:
             KafkaError: GROUP_ID_NOT_FOUND if it is not a group of the API's protocol.

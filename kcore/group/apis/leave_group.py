@@ -69,7 +69,7 @@ class LeaveGroupApi(GroupApi[LeaveGroupRequest, LeaveGroupResponse]):
         return slices.requests.run(self, context, request, self._parts(context, request), join)
 
     def _parts(self, context: RequestContext, request: LeaveGroupRequest) -> Work:
-        """Decides about some of the members at a time. Each part has its own commit."""
+        """Decides the request in parts, each for some of its members. Each part has its own commit."""
         parts = []
         for first in range(0, len(request.members), FEW_MEMBERS):
             some = LeaveGroupRequest(group_id=request.group_id, members=request.members[first : first + FEW_MEMBERS])
@@ -102,7 +102,10 @@ class LeaveGroupApi(GroupApi[LeaveGroupRequest, LeaveGroupResponse]):
 
 
 def _joined(parts: list[LeaveGroupResponse]) -> LeaveGroupResponse:
-    """Joins the responses of the parts; one that refuses its part as a whole decides the response."""
+    """Joins the responses of the parts.
+
+    If a part was refused as a whole, its response becomes the response of the request.
+    """
     for part in parts:
         if part.error_code:
             return part

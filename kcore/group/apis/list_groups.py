@@ -47,7 +47,7 @@ class ListGroupsApi(GroupApi[ListGroupsRequest, ListGroupsResponse]):
     __slots__ = ()
 
     def handle(self, context: RequestContext, request: ListGroupsRequest) -> Any:
-        """Runs the request in every shard; a shard that is loading makes the response COORDINATOR_LOAD_IN_PROGRESS."""
+        """Runs the request in every shard. If a shard is loading, the response is COORDINATOR_LOAD_IN_PROGRESS."""
         selection = Selection(
             frozenset(state.strip().lower() for state in request.states_filter),
             frozenset(group_type.strip().lower() for group_type in request.types_filter),
@@ -100,7 +100,10 @@ class ListGroupsApi(GroupApi[ListGroupsRequest, ListGroupsResponse]):
 
 
 def _merged(parts: list[ListGroupsResponse]) -> ListGroupsResponse:
-    """Merges the shards' responses. Ignores NOT_COORDINATOR: such a shard moved to another node during the request."""
+    """Merges the shards' responses.
+
+    Ignores NOT_COORDINATOR, because the shard moved to another node during the request.
+    """
     for part in parts:
         if part.error_code and part.error_code != ErrorCode.NOT_COORDINATOR:
             return part

@@ -1,9 +1,9 @@
 """Heartbeats of consumers that name thousands of topics, divided so that no slice takes long.
 
-One decision about 10,000 topics would take 300 ms. There are four parts. First come permissions and hashes of the
-topics, which change nothing, then the decision about the member. The computation of the target is a job of the group.
-Finally the same heartbeat is decided again and assigns the target. The client gets one response, once all decisions are
-durable.
+One decision about 10,000 topics would take 300 ms. The work has four parts. The first part decides permissions and
+hashes topics; it changes nothing. The second part is the decision about the member. The third part computes the target,
+as a job of the group. The fourth part decides the same heartbeat again and assigns the target. The client gets one
+response, once all decisions are durable.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def last_response(responses: list[ConsumerGroupHeartbeatResponse]) -> ConsumerGr
 
 
 def _target_followed(shard: Shard[GroupShard], group_id: str) -> Work:
-    """Waits for the computation of a target. Returns whether another decision can change the member's assignment.
+    """Waits for the computation of a target. Returns True if another decision can change the member's assignment.
 
     Targets of large groups are not awaited, because they may be computed in the background.
     """
@@ -94,7 +94,7 @@ def _target_followed(shard: Shard[GroupShard], group_id: str) -> Work:
 
 
 def _repetition(request: ConsumerGroupHeartbeatRequest, member_epoch: int) -> ConsumerGroupHeartbeatRequest:
-    """Makes the heartbeat that the member would send in another epoch, with otherwise equal contents."""
+    """Makes a copy of the heartbeat with another member epoch."""
     return ConsumerGroupHeartbeatRequest(
         group_id=request.group_id,
         member_id=request.member_id,

@@ -80,7 +80,9 @@ class OffsetCommitApi(GroupApi[OffsetCommitRequest, OffsetCommitResponse]):
         self.fast = self.fast_path.serve
 
     def handle(self, context: RequestContext, request: OffsetCommitRequest) -> Any:
-        """Authorizes the client, validates topics and partitions, and runs the valid part in the group's shard."""
+        """Authorizes the client, validates topics and partitions, and commits the valid partitions in the group's
+        shard.
+        """
         code = self.refusal(context, Operation.READ, request.group_id, may_be_empty=True)
         if code:
             return self.error(context, request, code)
@@ -91,7 +93,9 @@ class OffsetCommitApi(GroupApi[OffsetCommitRequest, OffsetCommitResponse]):
         return with_permissions(self, context, request, self._topics, self._authorizer, by_id, slices, commit)
 
     def _commit(self, context: RequestContext, request: OffsetCommitRequest, readable: TopicPermissions | None) -> Any:
-        """Validates topics and partitions with the client's permissions; runs the valid part in the group's shard."""
+        """Validates topics and partitions with the client's permissions, and commits the valid ones in the group's
+        shard.
+        """
         plan = plan_commit(request, self._topics, readable, context.api_version >= TOPIC_IDS_SINCE)
         if plan.empty:
             return refuse(RESPONSE_TYPES, plan, NONE)

@@ -53,8 +53,8 @@ def _joined(
 ) -> OffsetDeleteResponse:
     """Joins the responses of the parts.
 
-    `numbers` has for each part the index of the topic whose partitions it deletes. If the group has refused a part as a
-    whole, its response is that of the request.
+    `numbers` has, for each part, the index of the topic whose partitions the part deletes. If the group has refused a
+    part as a whole, the response of this part is the response of the request.
     """
     results: dict[int, list[OffsetDeleteResponsePartition]] = {}
     for number, part in zip(numbers, parts, strict=True):
@@ -149,7 +149,7 @@ class OffsetDeleteApi(Api[OffsetDeleteRequest, OffsetDeleteResponse]):
         return self._shards.of(group_id).run(self, context, plan)
 
     def decide(self, machine: GroupShard, context: RequestContext, request: Any) -> Any:
-        """Writes a tombstone for each partition that may be deleted and has an offset, materialised or pending."""
+        """Writes a tombstone for each partition whose offset, materialised or pending, exists and may be deleted."""
         plan: DeletePlan = request
         request = plan.request
         group = machine.groups.get(request.group_id)

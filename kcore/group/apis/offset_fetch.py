@@ -90,8 +90,8 @@ class GroupQuery:
 
 
 class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
-    """The part of an OffsetFetch that reads one group: it returns a whole response up to v7, and the group's entry from
-    v8 on.
+    """The part of an OffsetFetch that reads one group. Up to v7 it returns a whole response, from v8 on the group's
+    entry in the response.
 
     Args:
         shards: the group shards.
@@ -107,7 +107,7 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
         self._authorizer = authorizer
 
     def handle(self, context: RequestContext, request: GroupQuery) -> Any:
-        """Checks permissions on group and topics, resolves topic ids, and runs the rest in the group's shard."""
+        """Checks permissions on group and topics, resolves topic ids, and reads the offsets in the group's shard."""
         if not self._may_see(context, ResourceType.GROUP, request.group_id):
             return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if request.requested is not None:
@@ -124,7 +124,7 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
 
     @property
     def slices(self) -> Slices | None:
-        """The queues for long work of the node; None if the node owns no shard."""
+        """The node's queues for long work; None if the node owns no shard."""
         return self._shards.slices
 
     def count(self, group: OffsetFetchRequestGroup) -> int:
@@ -316,8 +316,8 @@ class OffsetFetchApi(Api[OffsetFetchRequest, OffsetFetchResponse]):
     def _parts(self, context: RequestContext, request: OffsetFetchRequest) -> Work:
         """Runs the request in the shard of each group in turn.
 
-        All offsets of a group are read once, even for duplicates: a group id of a few bytes can stand for thousands of
-        them.
+        A request for all offsets of a group reads them once, even if it repeats the group: an id of a few bytes can
+        stand for thousands of offsets.
 
         Raises:
             KafkaError: POLICY_VIOLATION if there are too many offsets.

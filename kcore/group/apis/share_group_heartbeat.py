@@ -37,13 +37,14 @@ LEAVE: Final = -1
 
 
 class ShareGroupHeartbeatApi(GroupApi[ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse]):
-    """Handler of ShareGroupHeartbeat requests, which need READ on the group and DESCRIBE on the topics that they name.
+    """Handler of ShareGroupHeartbeat requests. A client needs READ on the group and DESCRIBE on the topics that it
+    names.
 
     The fast path serves unchanged members of a group without due work, independently of the group's size.
 
     Args:
         shards: the group shards.
-        services: the setting that enables share groups, and settings of groups.
+        services: has the setting that enables share groups, and the settings of groups.
         authorizer: checks permissions; None allows all.
     """
 

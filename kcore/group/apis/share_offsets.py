@@ -22,7 +22,7 @@ class ShareOffsetsApi(GroupApi[Request, Response]):
 
     Args:
         shards: the group shards.
-        services: the setting that enables share groups, the persister, and the ends of partitions.
+        services: has the setting that enables share groups, the persister, and the end offsets of partitions.
         topics: the cluster's topics.
         authorizer: checks permissions; None allows all.
     """

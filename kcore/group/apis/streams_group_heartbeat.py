@@ -61,7 +61,8 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
 
     Args:
         shards: the group shards.
-        services: the setting that enables the protocol, the assignor, the settings of groups, the creator of topics.
+        services: has the setting that enables the protocol, the assignor, the settings of groups, and the creator of
+            topics.
         authorizer: decides about the permissions; None allows all.
     """
 
@@ -165,7 +166,7 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
         """Checks in steps that all topic names of a topology are valid and that the client may DESCRIBE them.
 
         Returns:
-            The error and its message; NONE if there is none.
+            A pair: the error code, NONE if all topics are valid and visible, and the error message.
         """
         names = list(dict.fromkeys(islice(named_topics(topology), MAX_TOPICS + 1)))
         if len(names) > MAX_TOPICS:
@@ -204,7 +205,7 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
     def _create(
         self, context: RequestContext, missing: dict[str, InternalTopic], response: StreamsGroupHeartbeatResponse
     ) -> None:
-        """Starts the creation of internal topics, or reports why it is not possible."""
+        """Starts the creation of internal topics, or adds the reason to the response if they cannot be created."""
         refused = self._not_creatable(context, missing)
         if refused:
             _extend(response, f"; the client may not CREATE the topics {summary(refused)}")

@@ -1,4 +1,5 @@
-"""SyncGroup (API key 14), v0-5: the leader sends the assignment, every member gets its own.
+"""SyncGroup (API key 14), v0-5: the leader sends the assignments of all members, and each member gets its own
+assignment.
 
 v3 adds static members (KIP-345), v5 protocol type and name, to detect members of another protocol early (KIP-559).
 """

@@ -109,7 +109,7 @@ class TxnOffsetCommitApi(GroupApi[TxnOffsetCommitRequest, TxnOffsetCommitRespons
         self.fast = self.fast_path.serve
 
     def handle(self, context: RequestContext, request: TxnOffsetCommitRequest) -> Any:
-        """Authorizes the client, validates topics and partitions, verifies the transaction, and runs the rest in the
+        """Authorizes the client, validates topics and partitions, verifies the transaction, and commits in the group's
         shard.
 
         If the group refuses a v5 commit, the partition has been added to the transaction anyway, as in Kafka.
@@ -127,7 +127,7 @@ class TxnOffsetCommitApi(GroupApi[TxnOffsetCommitRequest, TxnOffsetCommitRespons
     def _commit(
         self, context: RequestContext, request: TxnOffsetCommitRequest, readable: TopicPermissions | None
     ) -> Any:
-        """Validates topics and partitions with the client's permissions, and continues with the transaction."""
+        """Validates topics and partitions with the client's permissions, then verifies the transaction."""
         group_id = request.group_id
         plan = plan_commit(request, self._topics, readable, False)
         if plan.empty:
@@ -170,7 +170,10 @@ class TxnOffsetCommitApi(GroupApi[TxnOffsetCommitRequest, TxnOffsetCommitRespons
     def decide(  # type: ignore[override]
         self, machine: GroupShard, context: RequestContext, plan: CommitPlan
     ) -> TxnOffsetCommitResponse | Outcome:
-        """Validates the member; the records become a transactional batch with pending offsets of the producer."""
+        """Validates the member.
+
+        The offsets become records of a transactional batch, and are pending until the transaction ends.
+        """
         request: TxnOffsetCommitRequest = plan.request
         group = machine.groups.get(request.group_id)
         if group is not None:

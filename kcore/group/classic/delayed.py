@@ -1,9 +1,9 @@
 """The delayed operations of a rebalance: DelayedJoin, InitialDelayedJoin, DelayedSync.
 
-Each is armed once and completed at most once: by its condition, which cancels its timer, or by the timer. The names are
-those of Kafka's purgatory. Like Kafka's new coordinator, they use timers of the shard instead of a purgatory with keys.
-A group has at most one join phase and one sync phase, and holds their operations itself. Completing an operation may
-write a record, which must be part of the decision that completes it.
+Each operation is armed once and completed at most once: by its condition, which cancels its timer, or by the timer. The
+names are those of Kafka's purgatory. Like Kafka's new coordinator, they use timers of the shard instead of a purgatory
+with keys. A group has at most one join phase and one sync phase, and holds their operations itself. The completion of
+an operation may write a record, which must be part of the decision that completes the operation.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def describe(group: ClassicGroup) -> DescribedGroup:
     """Returns the current description of the group.
 
-    Protocol and member metadata are shown only while the group is Stable. Assignments are those in memory: during a
-    rebalance, the previous ones.
+    The description has the protocol and member metadata only while the group is Stable. During a rebalance, it has the
+    assignments of the previous generation.
     """
     stable = group.state is GroupState.STABLE
     name = group.protocol_name

@@ -126,7 +126,7 @@ class ClassicGroup(Group):
     def transition(
         self, state: GroupState, reason: str, *, timestamp_ms: int | None = None, recorded: bool = False
     ) -> None:
-        """Changes the state; the only function that does.
+        """Changes the state. No other function changes it.
 
         Args:
             state: the new state.
@@ -157,9 +157,9 @@ class ClassicGroup(Group):
     def leader_id(self) -> str | None:
         """The member that computes the assignment; None without members.
 
-        After the leader has left it is the oldest member. It is chosen when it is needed, because each choice passes
-        over the members that have left. With a choice for each of 10,000 leaving members, this would take quadratic
-        time.
+        After the leader has left, the oldest member is the leader. This property chooses the leader only when a caller
+        needs it, because each choice passes over the members that have left. A choice after each of 10,000 leaves would
+        take quadratic time.
         """
         if self._leader_id is None:
             self._leader_id = next(iter(self.members), None)
@@ -192,8 +192,9 @@ class ClassicGroup(Group):
             self.members_awaiting_join += 1
 
     def remove_member(self, member: Member) -> None:
-        """Removes a member: stops its timer, refuses its parked requests, and chooses another leader if it was the
-        leader."""
+        """Removes a member: stops its timer, refuses its parked requests, and chooses another leader if the member was
+        the leader.
+        """
         if member.awaiting_join is not None:
             self.refuse_join(member, "", ErrorCode.UNKNOWN_MEMBER_ID)
         if member.awaiting_sync is not None:
@@ -401,7 +402,7 @@ class ClassicGroup(Group):
                 respond(older, response)
 
     def _supersede(self, member: Member, is_join: bool, pending: Pending) -> None:
-        """Keeps the request that a member's newer request replaces, and refuses a request that was replaced before it.
+        """Stores the parked request that a member's newer request replaces. Refuses the request that was stored before.
 
         Kafka never responds to replaced requests. kcore responds to every request, and a client cannot accumulate
         parked ones.

@@ -79,7 +79,9 @@ class _Join:
         self.protocols: Protocols = protocols_of(request.protocols)
 
     def decide(self) -> Result:
-        """Checks in Kafka's order: room, state, protocol, member id."""
+        """Checks the size of the group, its state, the protocol and the member id, in Kafka's order, and admits the
+        member.
+        """
         group, request = self.group, self.request
         member_id = request.member_id
         if not self._has_room():
@@ -205,7 +207,7 @@ class _Join:
             self.group.set_protocols(member, self.protocols)
 
     def _after_join(self, pending: Pending, reason: str) -> Result:
-        """Begins a rebalance after a join was parked, or ends the join phase if it was the last missing one."""
+        """Begins a rebalance after a join was parked, or ends the join phase if this was the last missing join."""
         group = self.group
         begins = group.rules.can_rebalance
         records = prepare_rebalance(group, reason) if begins else maybe_complete_join_phase(group)
@@ -237,8 +239,9 @@ class _Join:
     def _same_generation_response(self, member: Member, former_leader_id: str) -> JoinGroupResponse:
         """Returns the response for a static member that rejoins a generation which continues (KIP-814).
 
-        Before version 9 the response has no field to show the leader that its assignment remains valid. It names the
-        leader's old id as the leader instead, so that the client acts as a follower and computes no assignment.
+        Before version 9 the response has no field which shows the leader that its assignment remains valid. Instead,
+        the response names the leader's old id as the leader, so that the client acts as a follower and computes no
+        assignment.
         """
         group = self.group
         if self.context.api_version < SKIPS_ASSIGNMENT:

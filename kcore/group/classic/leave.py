@@ -23,7 +23,8 @@ def leave_group(group: ClassicGroup, members: Sequence[MemberIdentity]) -> tuple
         members: the leaving members.
 
     Returns:
-        The error code for each member, in order, and the records to write (if the group became empty).
+        A pair: the error code for each member, in order, and the records to write (not empty if the group became
+        empty).
     """
     codes = [_leave(group, identity.member_id, identity.group_instance_id) for identity in members]
     if NO_ERROR not in codes or group.state is EMPTY:

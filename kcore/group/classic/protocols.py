@@ -23,7 +23,7 @@ are more, the group counts as subscribed to all topics."""
 
 
 def protocols_of(requested: Iterable[JoinGroupRequestProtocol]) -> Protocols:
-    """Converts a request's protocols to a member's form: names interned, each once (the first counts)."""
+    """Converts a request's protocols to the form that a member stores: interned names, each with its first metadata."""
     protocols: dict[str, bytes] = {}
     for protocol in requested:
         name = shared_text(protocol.name)
@@ -83,7 +83,7 @@ def subscribed_topics(members: Iterable[Member], protocol_name: str) -> Generato
 
 
 def topic_names(metadata: bytes) -> Iterator[str]:
-    """Yields the topics of an embedded subscription, one by one: it may have 300,000.
+    """Yields the topics of an embedded subscription one by one, because a subscription may have 300,000 topics.
 
     Only the prefix that all versions have is decoded: topics and user data.
 
@@ -107,10 +107,10 @@ def topic_names(metadata: bytes) -> Iterator[str]:
 
 
 def _size(metadata: bytes, at: int) -> int:
-    """Returns the int32 at a place.
+    """Returns the int32 at index `at`, which is the size of the following field.
 
     Raises:
-        ValueError: it is truncated or negative.
+        ValueError: the number is truncated or negative.
     """
     if len(metadata) < at + SIZE_BYTES or metadata[at] & 0x80:
         raise ValueError("a size is truncated or negative")

@@ -28,9 +28,9 @@ def maybe_prepare_rebalance(group: ClassicGroup, reason: str) -> list[Record]:
 def prepare_rebalance(group: ClassicGroup, reason: str) -> list[Record]:
     """Begins a join phase.
 
-    From Empty it is the *initial* one, which waits `group.initial.rebalance.delay.ms` for further members (KIP-134).
-    Otherwise it lasts until all members have joined, but at most for the longest rebalance timeout of the current
-    members. Members that join later do not prolong it.
+    In the state Empty, the *initial* join phase begins, which waits `group.initial.rebalance.delay.ms` for further
+    members (KIP-134). In other states, the join phase lasts until all members have joined, but at most for the longest
+    rebalance timeout of the current members. Members that join later do not prolong it.
     """
     if group.state is COMPLETING:
         fail_sync_phase(group, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -50,7 +50,7 @@ def prepare_rebalance(group: ClassicGroup, reason: str) -> list[Record]:
 
 
 def maybe_complete_join_phase(group: ClassicGroup) -> list[Record]:
-    """Ends the join phase if all members have joined. Only its timer ends the initial join phase."""
+    """Ends the join phase if all members have joined, unless it is the initial one, which only its timer ends."""
     if group.state is PREPARING and group.previous_state is not EMPTY and group.has_all_members_joined():
         return complete_join_phase(group)
     return []

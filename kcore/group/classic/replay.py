@@ -29,7 +29,7 @@ def replay_group_metadata(
 
     Args:
         shard: the state to change.
-        offset: the record's offset; not used.
+        offset: the record's offset in the log; not used.
         producer_id: not used.
         key: names the group.
         value: the generation; None deletes the group.

@@ -1,4 +1,4 @@
-"""Responses of the classic protocol. Constant ones are created once and shared."""
+"""Responses of the classic protocol. Constant responses are created once and shared."""
 
 from __future__ import annotations
 

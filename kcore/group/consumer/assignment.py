@@ -98,7 +98,9 @@ def is_part_of(reported: Reported, owned: Owned) -> bool:
 
 
 def overlaps(reported: Reported | None, owned: Owned) -> bool:
-    """Returns True if the member may still use a partition of `owned`: it reported one, or sent no report."""
+    """Returns True if the member may still use a partition of `owned`, because it reported such a partition or sent no
+    report.
+    """
     if reported is None:
         return True
     for topic in reported:

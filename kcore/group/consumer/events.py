@@ -30,8 +30,8 @@ class MemberView(NamedTuple):
         client_id: the client id of its requests.
         member_epoch: its epoch; -2 for a static member that left temporarily.
         state: its state.
-        assigned: the partitions it may use. No other member may use them meanwhile, and its `member_epoch` fences
-            it.
+        assigned: the partitions that the member may use. No other member may use them until the member has released
+            them. A consumer of the event can fence the member with its `member_epoch`.
         revoking: the partitions it must revoke and has not confirmed; no other member may use them yet.
         target: its target assignment.
     """
@@ -88,8 +88,8 @@ class GroupEvents:
     def watch(self, group_id: str, watcher: Watcher) -> Callable[[], None]:
         """Calls `watcher` after each later commit that changes the group; the group need not exist yet.
 
-        The call happens on the engine's own thread, before responses are sent. The watcher must not call the engine: it
-        passes the event on. Exceptions are logged.
+        The engine calls `watcher` on its own thread, before it sends responses. The watcher must not call the engine;
+        it may only pass the event on. Exceptions of the watcher are logged.
 
         Returns:
             A function that removes the watcher.

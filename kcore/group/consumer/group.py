@@ -35,7 +35,7 @@ MEMBER_EPOCHS_SINCE: Final = 9
 
 
 class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
-    """A group of the new protocol. During a migration, some members may use the classic one.
+    """A group of the new protocol. During a migration, some members may use the classic protocol.
 
     See `EpochGroup` for the arguments and the other attributes.
 
@@ -105,14 +105,19 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
         return REACHED
 
     def session_timeout_ms(self, member: ConsumerMember) -> int:
-        """Returns a member's session timeout: of the member itself if it is classic, else of the group's settings."""
+        """Returns a member's session timeout in ms: that of a classic member's JoinGroup, else that of the group's
+        settings.
+        """
         classic = member.metadata.classic
         if classic is not None:
             return classic.session_timeout_ms
         return self.shard.consumer.settings(self.group_id).session_timeout_ms
 
     def topics_seen(self, group_epoch: int) -> None:
-        """Registers that a decision checked the topics; `group_epoch` is the epoch after that decision. Soft state."""
+        """Registers that a decision has checked the group's topics.
+
+        `group_epoch` is the epoch after that decision. The registration is soft state.
+        """
         self.refresh_at_ms = self.shard.now.now_ms + REFRESH_INTERVAL_MS
         self.refresh_epoch = group_epoch
 
@@ -199,7 +204,10 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
         self._changed()
 
     def put_current(self, member: ConsumerMember, current: CurrentAssignment) -> None:
-        """Sets a member's current assignment. Live, it also arms the revocation timer if partitions must be revoked."""
+        """Sets a member's current assignment.
+
+        If the group is live and partitions must be revoked, arms the revocation timer.
+        """
         self.owners.replace(member.current, current)
         self._count(member, -1)
         member.move(current)
@@ -257,8 +265,8 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
     def await_revocation(self, member: ConsumerMember) -> None:
         """Arms a member's revocation timer at each revocation, or cancels it.
 
-        Classic members have none: they must rejoin, and their join timer covers that. A static member that left
-        temporarily has none either: it uses no partitions any more.
+        Classic members have no revocation timer, because they must rejoin before their join timer fires. A static
+        member that left temporarily has no revocation timer, because it uses no partitions.
         """
         if member.rebalance_timer is not None:
             member.rebalance_timer.disarm()
@@ -306,8 +314,10 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
         """Does nothing: in a consumer group, a commit does not extend the session."""
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Checks member id and epoch. An epoch without a member id is a client error, which Kafka reports as its
-        own."""
+        """Checks member id and epoch.
+
+        For an epoch without a member id, the error is UNKNOWN_SERVER_ERROR, as in Kafka.
+        """
         if member_id is None:
             return NO_ERROR if member_epoch < 0 else ErrorCode.UNKNOWN_SERVER_ERROR
         member = self.members.get(member_id)

@@ -49,7 +49,7 @@ def heartbeat(
     Args:
         shard: the shard of the group.
         context: client id and host.
-        request: the request; checks that need no group are done.
+        request: the request, which has passed the checks that need no group.
         visible: returns True for topics that the client may see, for patterns; None: all.
 
     Raises:
@@ -161,8 +161,10 @@ def new_member(group: ConsumerGroup, member_id: str, records: list[Record]) -> M
 
 
 def replacement(group: ConsumerGroup, member_id: str, old: ConsumerMember, records: list[Record]) -> MemberChange:
-    """Returns the change for a member that replaces a static one: it inherits partitions and target, its epochs
-    restart."""
+    """Returns the change for a member that replaces a static member.
+
+    It inherits partitions and target, and its epochs start again.
+    """
     current = CurrentAssignment(0, 0, old.current.state, old.current.assigned, old.current.revoking)
     change = MemberChange(group, member_id, None, current, records, replaced=old)
     change.replace(old)
@@ -172,8 +174,8 @@ def replacement(group: ConsumerGroup, member_id: str, old: ConsumerMember, recor
 def check_epoch(member: ConsumerMember, request: Request) -> None:
     """Refuses a member with a wrong epoch.
 
-    The previous epoch is accepted if the member reports its partitions and all of them are assigned to it: it missed a
-    response.
+    The previous epoch is accepted from a member that missed a response: it must report its partitions, and all of them
+    must be assigned to it.
 
     Raises:
         KafkaError: FENCED_MEMBER_EPOCH.
@@ -195,9 +197,9 @@ def check_epoch(member: ConsumerMember, request: Request) -> None:
 def _metadata(
     group: ConsumerGroup, context: RequestContext, request: Request, before: MemberMetadata | None
 ) -> MemberMetadata:
-    """Returns the member's metadata after the request: fields that are not set keep their value.
+    """Returns the member's metadata after the request; fields that the request does not set keep their value.
 
-    Returns the same object if the request sets none.
+    If the request sets no field, the result is the object `before`.
     """
     names = request.subscribed_topic_names
     timeout_ms = request.rebalance_timeout_ms
@@ -249,7 +251,10 @@ def _response(change: MemberChange, request: Request) -> Response:
 
 
 def _is_full(request: Request) -> bool:
-    """Returns True if the request has all fields: the member is unsure of the coordinator's state."""
+    """Returns True if the request has all fields.
+
+    A member sends all fields if it does not know the coordinator's state.
+    """
     return (
         request.rebalance_timeout_ms != UNCHANGED
         and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)

@@ -34,7 +34,7 @@ def leave(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Outco
 
 
 def member_of(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
-    """Returns the member of a request: a dynamic one by its member id, a static one by its instance id.
+    """Returns the member of a request. Finds a dynamic member by its member id, a static member by its instance id.
 
     Raises:
         KafkaError: UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID if the instance has another member id.
@@ -55,10 +55,10 @@ def member_of(group: ConsumerGroup, member_id: str, instance_id: str | None) -> 
 
 
 def static_leave_records(member: ConsumerMember) -> list[Record]:
-    """Returns the record for a static member that leaves temporarily.
+    """Returns the record of a static member that leaves temporarily.
 
-    It keeps its partitions until it returns or its session ends; the other members see no change. Partitions it was
-    revoking are released: the client is not running.
+    The member keeps its partitions until it returns or its session ends; the other members see no change. The
+    partitions that it was revoking are released, because its client is not running.
     """
     current = member.current
     away = CurrentAssignment(

@@ -115,7 +115,8 @@ class MemberMetadata:
 
 
 def own_bytes(member_id: str, metadata: MemberMetadata | None) -> int:
-    """Returns the counted size of a member's metadata without the names of topics, in bytes; None has none."""
+    """Returns the counted size of a member's metadata without the names of topics, in bytes; 0 if `metadata` is None.
+    """
     if metadata is None:
         return 0
     classic = metadata.classic
@@ -228,5 +229,5 @@ class ConsumerMember(GroupMember):
         self.join_timer = self.sync_timer = None
 
     def fire(self) -> Outcome | None:
-        """Removes the member: its session timeout ended."""
+        """Removes the member, because its session timeout has ended."""
         return self.group.expire(self, "its session expired")

@@ -1,7 +1,7 @@
 """The update of one member in a decision: metadata, group epoch, target, and its resulting assignment.
 
-Heartbeats of the new protocol and JoinGroup requests of classic members use it. It does not change the group; it
-creates records.
+Heartbeats of the new protocol and JoinGroup requests of classic members use this module. It creates records, and does
+not change the group.
 """
 
 from __future__ import annotations
@@ -87,7 +87,10 @@ class MemberChange:
 
     @property
     def target(self) -> Target:
-        """The member's target before a new one is computed; a replaced member's target passes on to it."""
+        """The member's target before a new one is computed.
+
+        A member that replaces a static member has the target of that member.
+        """
         return self.group.target_of(self.member_id if self.replaced is None else self.replaced.member_id)
 
     def replace(self, old: ConsumerMember) -> None:
@@ -103,12 +106,12 @@ class MemberChange:
     def set_metadata(
         self, metadata: MemberMetadata, *, visible: Callable[[str], bool] | None, any_regex_counts: bool = False
     ) -> None:
-        """Sets the member's metadata; raises the group epoch if that changes the group's topics.
+        """Sets the member's metadata. Raises the group epoch if the new metadata changes the group's topics.
 
         Args:
             metadata: the new metadata.
             visible: returns True for topics that the client may see; None: all.
-            any_regex_counts: whether an unresolved pattern raises the epoch, too.
+            any_regex_counts: whether a pattern whose topics are not known yet raises the epoch, too.
 
         Raises:
             KafkaError: INVALID_REGULAR_EXPRESSION; UNKNOWN_SERVER_ERROR for more names than a record can hold;
@@ -130,7 +133,8 @@ class MemberChange:
         schedule_resolution(group, metadata.regex if regex_changed else "", self._dropped_regex, visible)
 
     def _check_names(self, metadata: MemberMetadata) -> None:
-        """Refuses names that exceed the record size or the group's limit early: a million names took seconds.
+        """Refuses names that exceed the record size or the group's limit, before other code examines each of a million
+        names.
 
         The record of a classic member has its names and also its embedded subscriptions.
         """
@@ -156,7 +160,8 @@ class MemberChange:
         check_room(group, growth + own_bytes(self.member_id, metadata) - own_bytes(former_id, before))
 
     def _change_regex(self, old: str, new: str) -> tuple[bool, bool]:
-        """Returns whether the pattern changed, and whether its matches are known already."""
+        """Returns a pair: whether the pattern changed, and whether the topics that the new pattern matches are known.
+        """
         if old == new:
             return False, False
         group = self.group
@@ -189,7 +194,7 @@ class MemberChange:
             self.records.append(group_records.legacy_metadata_tombstone(group.group_id))
 
     def _changes_group_topics(self) -> bool:
-        """Returns True if the topics of the whole group change; otherwise their hash stays the same."""
+        """Returns True if the set of topics to which the whole group subscribes changes."""
         if self._dropped_regex:
             return True
         subscriptions = self.group.subscriptions
@@ -204,7 +209,7 @@ class MemberChange:
     # ---- target and assignment
 
     def reconcile(self, reported: Reported | None) -> None:
-        """Computes a new target if one is due, and moves the member one step towards its own.
+        """Computes the targets of all members if new ones are due, and moves this member one step towards its target.
 
         Args:
             reported: the partitions that the member reports; None if it sends no report.

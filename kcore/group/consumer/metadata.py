@@ -1,6 +1,6 @@
 """Topic metadata for groups: existing topics, hashes that detect changes, and the version of the last topic creation.
 
-A group stores one hash of all its subscribed topics. It equals Kafka's hash (KIP-1101), so that a group from a Kafka
+A group stores one hash of all its subscribed topics. This hash equals Kafka's (KIP-1101), so that a group from a Kafka
 broker's log sees no false change.
 """
 
@@ -70,7 +70,8 @@ class TopicMetadata:
         topics: the topics.
         created_version: the version of the last topic creation; older resolutions of patterns have not seen that
             topic.
-        changes: the number of changes of topics so far. Unlike the version, it changes with the decision.
+        changes: the number of changes of topics since the start. Unlike the version, this number grows when a change is
+            decided.
     """
 
     __slots__ = ("_created", "_hashes", "_order", "_racks", "changes", "created_version", "topics", "version")
@@ -121,7 +122,10 @@ class TopicMetadata:
         return group_hash([hashes[name] for name in existing])
 
     def in_order(self, names: AbstractSet[str]) -> list[str]:
-        """Returns the names in their order. For many existing topics it takes a time linear in their number."""
+        """Returns the names in the order of the hash.
+
+        For many existing topics, the time is linear in the number of topics.
+        """
         if len(names) < MANY_NAMES:
             return sorted(names)
         ordered = [name for name in self._all_in_order() if name in names]

@@ -43,7 +43,7 @@ def reconcile(
     """Returns the member's assignment after a heartbeat.
 
     Args:
-        current: its assignment before.
+        current: the member's assignment before the heartbeat.
         target_epoch: the assignment epoch.
         target: its target in that epoch.
         owners: the owners of partitions.
@@ -53,7 +53,7 @@ def reconcile(
         changed: whether this heartbeat changed its subscription.
 
     Returns:
-        The same object if nothing changes.
+        The new assignment; `current` itself if nothing changes.
 
     Raises:
         KafkaError: FENCED_MEMBER_EPOCH; see `Step.FENCE`.

@@ -1,6 +1,7 @@
 """The records of consumer groups, as pure functions: types 3 to 8 and 16 of `__consumer_offsets`.
 
-The records of a join and of the steps after it share the objects in memory; `reference_records` defines their contents.
+The records of a join and of the later steps refer to the objects in memory. `reference_records` defines the contents of
+the records.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def member_metadata_tombstone(group_id: str, member_id: str) -> Record:
 
 
 def legacy_metadata_tombstone(group_id: str) -> Record:
-    """Returns the record that deletes the topics as Kafka 4.0 wrote them (type 4)."""
+    """Returns the record that deletes the list of topics which Kafka 4.0 wrote (type 4)."""
     return Record(ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
 
 

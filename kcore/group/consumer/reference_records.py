@@ -1,6 +1,6 @@
 """Records of consumer groups, made as key and value objects.
 
-The compiled records of `kcore_ext.group.consumer_records` are the same records; both lead to the same log and groups.
+The compiled records of `kcore_ext.group.consumer_records` encode and replay to the same results as these records.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Patterns to which members subscribe: compiled by RE2, resolved in slices, all patterns of a group together.
+"""Patterns to which members subscribe: RE2 compiles them, and a job resolves all patterns of a group in slices.
 
 RE2 matches in time linear in the text, so that a client's pattern cannot block a node. The matches of a pattern are
 stored in a record. Members get the topics in the record, even if others would match now.

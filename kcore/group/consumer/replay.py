@@ -202,7 +202,7 @@ def replay_regex(
     key: ConsumerGroupRegularExpressionKey,
     value: ConsumerGroupRegularExpressionValue | None,
 ) -> None:
-    """Applies type 16: the topics that a pattern matched, or its deletion."""
+    """Applies type 16: the topics that a pattern matched, or the deletion of the pattern."""
     group = _existing_group(shard, key.group_id) if value is None else _group(shard, key.group_id)
     if group is not None:
         resolved = None

@@ -46,7 +46,7 @@ class Background(Protocol):
     """
 
     def __call__(self, compute: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Runs `compute` on any thread; then `done(result)` or `done(exception)` on the engine's thread."""
+        """Runs `compute` on any thread. Then calls `done` with its result or exception, on the engine's thread."""
         ...
 
 
@@ -72,13 +72,14 @@ class ConsumerSettings(NamedTuple):
 
 
 class KeptTopics(NamedTuple):
-    """The topics of a set of subscriptions, with the topic metadata of the time they were built.
+    """The topics of a set of subscriptions, as the topic metadata had them when this object was built.
 
     Attributes:
         names: the names in the subscriptions, each once.
         infos: the topic of each name, None if it did not exist.
         topics: the existing topics, in the form that the assignor takes.
-        changes: `TopicMetadata.changes`; while it is the same, no topic has changed. -1: a topic may have changed.
+        changes: `TopicMetadata.changes` at that time; while the two numbers are equal, no topic has changed. -1: a
+            topic may have changed.
     """
 
     names: tuple[str, ...]
@@ -93,7 +94,7 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
     Args:
         config: the node's settings.
         topics: the cluster's topics.
-        version: see `TopicMetadata`.
+        version: returns the current version of the metadata; see `TopicMetadata`.
         settings: groups' own settings; None: there are none.
         enabled: returns True if the new protocol is enabled (`group.version`).
         pipeline: reports when changes are durable, for watchers.
@@ -108,7 +109,7 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
         enabled: whether members of the new protocol are served.
         assignors: by name, the default first.
         background: computes targets of large groups; None: they are computed in slices.
-        inline_members: see `INLINE_MEMBERS`.
+        inline_members: the number of members up to which a target is computed in the decision; see `INLINE_MEMBERS`.
     """
 
     __slots__ = (
@@ -180,7 +181,10 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
         return cached
 
     def matches(self, topics: frozenset[str]) -> frozenset[str]:
-        """Returns the matches of a pattern; the groups with equal matches share one object if there are many."""
+        """Returns a set equal to `topics`, the matches of a pattern.
+
+        Groups with equal matches share one object if it has many topics.
+        """
         return topics if len(topics) <= MAX_KEPT_NAMES else self._long_set(topics)[0]
 
     def _long_set(self, names: frozenset[str]) -> tuple[frozenset[str], tuple[str, ...]]:
@@ -194,7 +198,7 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
         return cached
 
     def in_order(self, names: frozenset[str]) -> tuple[str, ...]:
-        """Returns the names in order, for the assignor; equal sets give one object."""
+        """Returns the names in order, for the assignor. Equal sets get the same tuple object."""
         if len(names) > MAX_KEPT_NAMES:
             return self._long_set(names)[1]
         cached = self._sorted.get(names)
@@ -220,7 +224,7 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
                 return topics
 
     def topics_in_slices(self, subscriptions: tuple[tuple[str | bytes, ...], ...]) -> Generator[None, None, Topics]:
-        """Returns what `topics` returns; yields after every `NAMES_PER_SLICE` names of a long subscription."""
+        """Returns the result of `topics`; yields after every `NAMES_PER_SLICE` names of a long subscription."""
         by_name = self.metadata.topics.by_name
         cached = self._topics.get(subscriptions)
         if cached is None and self._long_topics is not None and self._long_topics[0] == subscriptions:
@@ -261,9 +265,10 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
         return built
 
     def known_topics(self, names: frozenset[str]) -> Topics | None:
-        """Returns the existing topics among `names`, if `topics` has built them and no topic has changed since.
+        """Returns the existing topics among `names`, if `topics` has cached them and no topic has changed since; else
+        None.
 
-        Only many topics are kept in this way. Returns None otherwise.
+        Only long lists of topics are cached.
         """
         if len(names) <= MAX_KEPT_NAMES or self._long_topics is None:
             return None

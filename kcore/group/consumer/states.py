@@ -62,9 +62,9 @@ class EpochState(NamedTuple):
 
     Attributes:
         state: the member's state.
-        at_target: whether its epoch is the target's.
-        holds: whether it may still use partitions that it must revoke: in UNREVOKED the pending ones, in UNKNOWN
-            any. A heartbeat without a report of owned partitions confirms nothing.
+        at_target: whether the member epoch equals the epoch of the target.
+        holds: whether the member may still use partitions that it must revoke. In UNREVOKED these are the pending ones,
+            in UNKNOWN any partition. A heartbeat without a report of owned partitions confirms no revocation.
         changed: whether this heartbeat changed its subscription.
     """
 

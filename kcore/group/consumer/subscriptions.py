@@ -1,6 +1,6 @@
 """The subscriptions of all members of a group: names, patterns and their matches, requested assignors.
 
-They are counted, so that the cost of a change depends on the changed member, not on the size of the group.
+The module counts subscribers, so that the cost of a change depends on the changed member, not on the size of the group.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Subscriptions:
         assignors: number of members that request an assignor.
         classic_members: number of members that use the classic protocol.
         classic_protocols: number of classic members that support a protocol.
-        sets: the different sets of names of the members.
+        sets: the different sets of topic names to which members subscribe.
     """
 
     __slots__ = (
@@ -140,7 +140,7 @@ class Subscriptions:
                     _count(self.classic_protocols, name, step)
 
     def resolve(self, regex: str, resolved: ResolvedRegex | None) -> None:
-        """Sets the matches of a pattern; None removes it."""
+        """Sets the topics that a pattern matches; None removes the pattern."""
         before = self.resolved.pop(regex, None)
         if resolved is not None:
             self.resolved[regex] = resolved

@@ -1,7 +1,7 @@
 """Target assignments, computed by the assignor that most members request.
 
 A target is due when the group epoch is newer than the assignment epoch and the assignment interval has passed
-(KIP-1263). The next heartbeat of any member computes it: immediately for most groups; for large ones in slices or in
+(KIP-1263). The next heartbeat of any member computes the target. For large groups, the computation runs in slices or in
 the background, so that no heartbeat waits for it. Until then the old target applies.
 """
 
@@ -108,7 +108,7 @@ def preferred_assignor(group: ConsumerGroup, before: MemberMetadata | None, afte
 
 
 def _record_bytes(target: Target) -> int:
-    """Returns an upper bound of the size of a member's target in the log."""
+    """Returns an upper bound of the size of a member's target in the log, in bytes."""
     partitions = sum(map(len, target.values()))
     return group_records.MAX_TARGET_RECORD_BYTES + TOPIC_BYTES * len(target) + PARTITION_BYTES * partitions
 
@@ -126,7 +126,7 @@ class KnownMembers(NamedTuple):
 
 
 def _in_slices(group: ConsumerGroup) -> Iterator[Outcome | None]:
-    """Computes and writes the target of a group with many topics, after the decision that found it due."""
+    """Computes and writes the target of a group with many topics, after the decision that found the target due."""
     try:
         job = AssignmentJob(group)
     except Exception as error:
@@ -225,15 +225,16 @@ class AssignmentJob:
 
     @property
     def known_members(self) -> KnownMembers | None:
-        """The members in order once this target applies.
+        """The members in the order of joining, for the next computation after this target applies.
 
-        None if the next computation must collect the members again.
+        The value is None if the next computation must collect the members again.
         """
         return KnownMembers(self._members, self._subscriptions) if self._joins and not self._members[-1].owned else None
 
     def most_bytes(self, count: int) -> int:
-        """Returns an upper bound of the size of `count` targets in the log, if they contain all partitions of all
-        topics."""
+        """Returns an upper bound of the size of `count` targets in the log, in bytes, as if they had all partitions of
+        all topics.
+        """
         a_member = group_records.MAX_TARGET_RECORD_BYTES + TOPIC_BYTES * len(self._topics)
         return count * a_member + PARTITION_BYTES * self._topics.total_partitions
 
@@ -356,7 +357,10 @@ class AssignmentJob:
         yield from self._write(assignment)
 
     def _computed(self, result: Any) -> None:
-        """Handles the result of the computation; after an exception, the next heartbeat retries."""
+        """Writes the target that was computed.
+
+        If the result is an exception, the next heartbeat computes the target again.
+        """
         group = self.group
         if isinstance(result, BaseException):
             logger.error(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Awaited(Enum):
-    """The action of a member that a timer awaits; the value is the log text if the member does not act."""
+    """The action of a member for which a timer waits. The value is the log text if the member does not act."""
 
     REVOCATION = "it did not revoke its partitions in time"
     JOIN = "it did not rejoin in time"
@@ -25,7 +25,7 @@ class MemberTimer(ShardTimer):
 
     Attributes:
         member: the member.
-        awaited: the awaited action.
+        awaited: the action for which the timer waits.
         member_epoch: the epoch of the member when the timer was armed; in another epoch a revocation timer has no
             effect.
         timer: the scheduled timer.

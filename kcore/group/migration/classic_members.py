@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def heartbeat(group: ConsumerGroup, request: HeartbeatRequest) -> HeartbeatResponse:
-    """Decides a Heartbeat: restarts the session, and requests a rejoin if it is necessary."""
+    """Decides a Heartbeat: restarts the member's session, and requests that the member rejoin if necessary."""
     try:
         member = _classic_member(group, request.member_id, request.group_instance_id)
     except KafkaError as error:

@@ -34,8 +34,8 @@ TOMBSTONE_BYTES: Final = 30
 def downgrade_after(group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> list[Record] | None:
     """Returns the records that convert the group when members leave; None if it remains a consumer group.
 
-    It remains one if its classic form would exceed the size of a decision. Otherwise the last consumer member could not
-    leave, and would own its partitions for ever.
+    The group remains a consumer group if the record of the classic group would exceed the size of a decision. If this
+    function refused the leave instead, the last consumer member would own its partitions for ever.
     """
     if not _only_classic_remain(group, leaving, joining=0):
         return None
@@ -48,10 +48,10 @@ def downgrade_after(group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> 
 
 
 def downgrade_by_replacement(change: MemberChange) -> list[Record] | None:
-    """Returns the records that convert a group whose last consumer member is replaced by a classic one; None if it
-    stays.
+    """Returns the records that convert a group if a classic member replaces its last consumer member; None if the group
+    remains a consumer group.
 
-    The member returns under its instance id. The other members see no change, unless a new target was due.
+    The replacing member has the same instance id. The other members see no change, unless a new target was due.
     """
     group, old = change.group, change.replaced
     if old is None or old.is_classic or not _only_classic_remain(group, [old], joining=1):
@@ -96,7 +96,7 @@ def _with_classic_group(
         generation_id: the group epoch.
         remaining: the members, all classic, by id.
         leader_id: the leader.
-        targets: for a member that inherits the target of another one, that other member's id.
+        targets: the id of the member whose target a member inherits, by the id of the inheriting member.
         rebalance: whether a join phase begins at once.
     """
     protocol = _choose_protocol(remaining)

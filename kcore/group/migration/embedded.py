@@ -24,13 +24,14 @@ def read_subscription(metadata: bytes, max_elements: int | None = None) -> Subsc
         max_elements: the largest number of topics and partitions; None: any.
 
     Raises:
-        DecodeError: the bytes are not a subscription, or it has too many elements.
+        DecodeError: the bytes are not a subscription, or the subscription has too many elements.
     """
     return Subscription.decode_versioned(metadata, max_elements)[0]
 
 
 def read_assignment(assignment: bytes, topics: TopicImage) -> tuple[Target, bool]:
-    """Decodes a classic member's assignment: partitions by topic id, and True if it has user data of the assignor.
+    """Decodes a classic member's assignment. Returns the partitions by topic id, and True if the assignment has user
+    data.
 
     Topics that no longer exist are omitted. Zero bytes are an empty assignment.
 

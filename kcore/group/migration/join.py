@@ -1,6 +1,6 @@
 """JoinGroup on a consumer group: decided like a full heartbeat, and completed at once.
 
-Every classic member is a follower: the coordinator assigns, and SyncGroup returns the result.
+Every classic member is a follower: the coordinator computes the assignment, and SyncGroup returns it.
 """
 
 from __future__ import annotations

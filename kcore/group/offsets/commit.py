@@ -1,4 +1,4 @@
-"""Steps that OffsetCommit and TxnOffsetCommit share: the checks before the group, and the offset records.
+"""Steps that OffsetCommit and TxnOffsetCommit share: the checks that need no group, and the offset records.
 
 Both APIs return one error code per partition and nothing else. The first checks refuse topics and partitions that do
 not exist or that the client may not READ. If the group then refuses the commit, all remaining partitions get its error.
@@ -45,7 +45,7 @@ refused.
 
 
 def plan_commit(request: Any, topics: TopicImage, readable: TopicPermissions | None, by_id: bool) -> CommitPlan:
-    """Does the checks that need no group: topic ids, READ permission, existence of topics and partitions.
+    """Checks topic ids, READ permissions, and the existence of topics and partitions. These checks need no group.
 
     Args:
         request: OffsetCommit or TxnOffsetCommit.
@@ -102,10 +102,10 @@ class ResponseTypes(NamedTuple):
 
     Attributes:
         topic: the class of a topic of the response.
-        by_id: whether it has a topic id.
+        by_id: whether a topic of the response has a topic id.
         partition: the class of a partition of the response.
         response: the class of the response.
-        accepted: successful entries by partition. Responses share them: they must not be changed.
+        accepted: successful entries by partition number. Responses share these objects, so they must not be changed.
     """
 
     topic: type[Any]
@@ -130,7 +130,7 @@ def refuse(types: ResponseTypes, commit: Any, code: int) -> Any:
 
     Args:
         types: the API's classes.
-        commit: the plan, whose own refusals keep their codes, or the request if there is no plan yet.
+        commit: the plan, or the request if there is no plan yet. Partitions that the plan refuses keep their codes.
         code: the code of all other partitions.
     """
     if not isinstance(commit, CommitPlan):
@@ -166,7 +166,7 @@ def accept(
         machine: the shard's state, for the time and the settings.
         plan: the commit.
         with_topic_ids: whether the topics' ids are stored with the offsets.
-        retention_time_ms: retention time of the offsets; -1: that of the group (KIP-211).
+        retention_time_ms: retention time of the offsets; -1: the retention time of the group (KIP-211).
     """
     group_id = plan.request.group_id
     now_ms = machine.now.wall_ms

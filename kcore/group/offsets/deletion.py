@@ -20,15 +20,15 @@ TOPICS_PER_STEP: Final = 16
 
 
 def on_topic_deleted(shards: Shards[GroupShard], topic: str, topic_id: bytes) -> None:
-    """Starts the removal on every loaded shard. It runs between requests; a crash may end it early.
+    """Starts the removal on every loaded shard. The removal runs between requests, and a crash may end it early.
 
-    Topics that are deleted before the removal starts on a shard are removed together: it visits each group once for all
-    of them.
+    If several topics are deleted before the removal starts on a shard, the removal visits each group once for all of
+    them.
 
     Args:
         shards: the group shards.
         topic: the deleted topic's name.
-        topic_id: its id, 16 bytes: offsets of a later topic with the same name stay.
+        topic_id: its id, 16 bytes. Offsets of a later topic with the same name stay.
     """
     for shard in shards:
         # Shards without groups are skipped, because each slice would take a turn of the event loop.
@@ -81,7 +81,7 @@ def _affected(shard: GroupShard, group_id: str, ids: dict[str, list[bytes]]) -> 
 def _remove(shard: GroupShard, work: WorkSlice, group_id: str, topic: str, topic_id: bytes) -> Iterator[Outcome | None]:
     """Removes a group's offsets of one topic; yields the decisions of full slices.
 
-    Each partition is examined once: commits during a pause belong to a later topic with the same name.
+    The removal examines each partition once, because commits during a pause belong to a later topic with the same name.
     """
     offsets = shard.offsets
     partitions = dict.fromkeys(offsets.topics(group_id).get(topic, NO_PARTITIONS))

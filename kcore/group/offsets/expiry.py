@@ -31,7 +31,8 @@ MINUTE_MS = 60_000
 class ExpirationTimer(ShardTimer):
     """The timer `expire-group-metadata`: starts a run every `offsets.retention.check.interval.ms`.
 
-    It refers to its shard, not to the state in it: a timer that outlives a load must not keep the old state alive.
+    The timer refers to its shard, not to the state in the shard: a timer that outlives a load must not keep the old
+    state in memory.
     """
 
     __slots__ = ()
@@ -43,7 +44,7 @@ class ExpirationTimer(ShardTimer):
 
 
 def run(shard: GroupShard) -> Iterator[Outcome | None]:
-    """Runs one expiration over all groups and schedules the next; yields the decisions of `expire`."""
+    """Runs one expiration over all groups and schedules the next run; yields the decisions of `expire`."""
     # Not in `finally`: a run that stops because its shard was reloaded must not arm a timer.
     try:
         yield from expire(shard)
@@ -63,7 +64,7 @@ def is_expired(offset: OffsetAndMetadata, base_ms: int | None, now_ms: int, rete
 
     Args:
         offset: the offset; its own expiration time (OffsetCommit v2-4) has precedence.
-        base_ms: start of the retention time, milliseconds since the epoch; None: its commit.
+        base_ms: start of the retention time, milliseconds since the epoch; None: the commit time of the offset.
         now_ms: milliseconds since the epoch.
         retention_ms: `offsets.retention.minutes`.
     """
@@ -121,6 +122,6 @@ def _expire_group(shard: GroupShard, group_id: str, work: WorkSlice) -> Iterator
 
 
 def _is_over(offsets: OffsetStore, group: Group, decided: int) -> bool:
-    """Returns True if the group has no members and no offsets besides the `decided` ones that are being removed."""
+    """Returns True if the group has no members and no offsets except the `decided` ones, whose removal is decided."""
     group_id = group.group_id
     return group.is_empty() and not offsets.group_has_pending(group_id) and offsets.count(group_id) == decided

@@ -42,17 +42,18 @@ def expire_timestamp(retention_time_ms: int, now_ms: int) -> int:
 
 
 def tombstone(group_id: str, topic: str, partition: int) -> Record:
-    """Returns the record that removes an offset, materialised and pending."""
+    """Returns the record that removes the materialised and the pending offsets of a partition."""
     return Record(CommitKey(group_id, topic, partition), None)
 
 
 def tombstones_of_group(store: OffsetStore, group_id: str, max_bytes: int) -> tuple[list[Record], bool]:
-    """Returns records that remove offsets of a group (DeleteGroups): materialised ones, then merely pending ones.
+    """Returns records that remove offsets of a group (DeleteGroups): first materialised offsets, then offsets that are
+    only pending.
 
     Args:
         store: the offsets.
         group_id: the group.
-        max_bytes: size of the records in the log, exceeded by at most one record.
+        max_bytes: size of the records in the log. The result exceeds it by at most one record.
 
     Returns:
         The records, and True if they remove all offsets of the group.

@@ -23,7 +23,7 @@ class GroupVerifier(Protocol):
     def verify_group(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, add: bool
     ) -> ErrorCode | Pending:
-        """Verifies that a transaction contains a partition, or adds it.
+        """Verifies that a transaction contains a partition, or adds the partition to the transaction.
 
         Args:
             transactional_id: the producer's transactional id.
@@ -31,7 +31,7 @@ class GroupVerifier(Protocol):
             producer_epoch: its epoch.
             topic: the internal topic of the group's shard.
             partition: the shard.
-            add: whether to add the partition to the transaction; False: verify only.
+            add: True to add the partition to the transaction if it is missing; False to verify only.
 
         Returns:
             The code that AddPartitionsToTxn returns for the partition: NONE or an error (PRODUCER_FENCED for another

@@ -1,4 +1,4 @@
-"""A bounded part of long work on offsets: limits the entries that it checks and the records that it decides."""
+"""A slice of long work on offsets, with limits on the checked entries and on the decided records."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ This package is the membership: heartbeats, epochs, the target assignment, and t
 the share coordinator holds (`partitions`). The state itself belongs to `kcore.share`, and the delivery of records to
 `kcore.broker.share`; the group reaches the state through a `Persister`.
 
-A partition may have several members, so that no member waits for another: a heartbeat takes its member to the target in
-one step. The target contains only partitions whose state is *initialized*. The first heartbeat of a group starts the
+Several members may have the same partition, so no member waits for another: a heartbeat takes its member to the target
+in one step. The target contains only partitions whose state is *initialized*. The first heartbeat of a group starts the
 initialization (`initialization`) and gets no partitions; a later heartbeat finds it complete and assigns them.
 
 `heartbeat` decides heartbeats, `target` computes targets, `offsets` and `deletion` serve the admin APIs. `replay` is

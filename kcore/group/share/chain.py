@@ -31,7 +31,7 @@ class Chained(Pending):
         self._steps = list(steps)
 
     def advance(self, result: Any) -> None:
-        """Takes the result of a step; then runs the next step, or completes the request."""
+        """Runs the next step with the result of the step before, or completes the request."""
         if isinstance(result, self.api.response_type) or not self._steps:
             self.complete(result)
             return

@@ -1,4 +1,5 @@
-"""Deletion of share-partition state: with the group, with offsets of a topic, and with a deleted topic."""
+"""Deletion of share-partition states: of a deleted group, of topics in DeleteShareGroupOffsets, and of deleted topics.
+"""
 
 from __future__ import annotations
 
@@ -63,9 +64,10 @@ def failures(response: DeleteShareGroupStateResponse) -> dict[bytes, tuple[int, 
 
 
 def begin_deletion(group: ShareGroup) -> Outcome | None:
-    """Decides the first step of the deletion of an empty group; None if it has no state to delete.
+    """Decides the first step of the deletion of an empty group; returns None if the group has no state to delete.
 
-    Initializing and initialized topics move to the deleting list, and the deletion of those already on it is repeated.
+    Initializing and initialized topics move to the deleting list. The deletion of topics that are already on this list
+    is repeated.
     """
     state, by_id = group.state_partitions, group.shard.topics.by_id
     partitions: dict[bytes, set[int]] = {}

@@ -52,20 +52,20 @@ class LocalEndOffsets:
         self._local = local
 
     def look_up(self, topic: str, indexes: Sequence[int]) -> EndOffsets | Pending:
-        """Returns the end offsets of some partitions of a topic, or a `Pending` of them."""
+        """Returns the end offsets of some partitions of a topic, or a `Pending` for them."""
         return {index: self._local(topic, index) for index in indexes}
 
 
 class SharedEndOffsets(LocalEndOffsets):
-    """The end offsets of partitions of the cluster; those of partitions on other nodes are requested from their
-    leaders.
+    """The end offsets of partitions of the cluster. For partitions on other nodes, it requests the end offsets from
+    their leaders.
 
     The request is OffsetForLeaderEpoch, because a node needs no permission beyond CLUSTER_ACTION for it.
 
     Args:
         local: as in `LocalEndOffsets`.
         cluster: the leaders of partitions.
-        peers: sends requests to them.
+        peers: sends requests to the leaders.
     """
 
     __slots__ = ("_cluster", "_peers")
@@ -76,7 +76,10 @@ class SharedEndOffsets(LocalEndOffsets):
         self._peers = peers
 
     def look_up(self, topic: str, indexes: Sequence[int]) -> EndOffsets | Pending:
-        """Implements `LocalEndOffsets.look_up`; a partition whose leader does not respond has no end offset."""
+        """Returns the end offsets of some partitions of a topic, or a `Pending` for them.
+
+        A partition whose leader does not respond has no end offset.
+        """
         own: list[int] = []
         remote: dict[int, list[OffsetForLeaderPartition]] = {}
         for index in indexes:

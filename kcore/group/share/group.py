@@ -37,15 +37,17 @@ class ShareGroup(EpochGroup[ShareMember, Target]):
 
     Attributes:
         names: number of members that subscribe to a topic.
-        sets: the different sets of names of the members.
+        sets: the different sets of topic names to which members subscribe.
         state_partitions: the share partitions with state.
-        initializing_since_ms: monotonic time of the last change of these lists. After the retry interval the
-            initializing partitions are requested again.
-        topics_checked: whether the hash of the topics was compared since they last changed. Soft state.
+        initializing_since_ms: monotonic time in ms of the last change of these partitions. After the retry interval,
+            the initialization of unconfirmed partitions is requested again.
+        topics_checked: whether the hash of the topics was compared since a topic last changed. Soft state.
         checked_epoch: the group epoch after that comparison; a comparison whose write failed is repeated.
-        quiet_until_ms: until this monotonic time no heartbeat of an unchanged member finds work. Soft state.
+        quiet_until_ms: the monotonic time in ms until which the heartbeat of an unchanged member finds no work. Soft
+            state.
         last_target: the assignor's last result and input, as long as they equal the targets and members. Soft state.
-        next_target: an assignment epoch, and `last_target` once the record of that epoch is replayed.
+        next_target: an assignment epoch, and the value that `last_target` gets when the record of that epoch is
+            replayed.
     """
 
     __slots__ = (
@@ -257,7 +259,7 @@ class ShareGroup(EpochGroup[ShareMember, Target]):
         """Does nothing: no commit is accepted."""
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Returns NONE for a client that is not a member (it finds no offset), else GROUP_ID_NOT_FOUND."""
+        """Returns NONE for a client that is not a member, which then finds no offset; else GROUP_ID_NOT_FOUND."""
         return NO_ERROR if member_id is None and member_epoch < 0 else ErrorCode.GROUP_ID_NOT_FOUND
 
     def validate_offset_delete(self) -> ErrorCode:

@@ -80,7 +80,8 @@ def heartbeat(shard: GroupShard, context: RequestContext, stage: Stage) -> Respo
     Args:
         shard: the shard of the group.
         context: client id and host.
-        stage: the request, and the parts of its decision that may be done; checks that need no group are done.
+        stage: the request, which has passed the checks that need no group, and the parts of the decision that this
+            stage may do.
 
     Raises:
         KafkaError: the request is refused; nothing is written, and no timer is renewed.
@@ -147,10 +148,10 @@ def _find_group(shard: GroupShard, request: Request) -> ShareGroup:
 
 
 def _find_member(group: ShareGroup, request: Request) -> ShareMember | None:
-    """Returns the member of a request, None for a new one.
+    """Returns the member of a request, None for a new member.
 
-    The previous epoch is accepted: the member missed a response. Partitions have no exclusive owners, so that the
-    member need not report any.
+    The previous epoch is accepted from a member that missed a response. The member need not report its partitions,
+    because partitions of a share group have no exclusive owners.
 
     Raises:
         KafkaError: UNKNOWN_MEMBER_ID; FENCED_MEMBER_EPOCH.
@@ -223,12 +224,12 @@ def _update(change: Change, stage: Stage) -> Response | Outcome:
 
 
 def _next_epoch(change: Change, names: set[str], bump: bool, records: list[Record]) -> int:
-    """Compares the group's topics; returns the group epoch after the decision.
+    """Compares the hash of the group's topics, and returns the group epoch after the decision.
 
     Args:
         change: the member's change.
-        names: the topics of the whole group after it.
-        bump: whether the epoch rises in any case.
+        names: the topics of the whole group after the change.
+        bump: True to raise the epoch even if the hash is the same.
         records: the decision's records.
     """
     group = change.group
@@ -242,7 +243,8 @@ def _next_epoch(change: Change, names: set[str], bump: bool, records: list[Recor
 
 
 def _reconcile(change: Change, group_epoch: int, records: list[Record], assigns: bool) -> CurrentAssignment:
-    """Returns the member's assignment after the decision; computes a new target first if one is due and `assigns`.
+    """Returns the member's assignment after the decision. If a new target is due and `assigns` is True, computes it
+    first.
 
     Raises:
         KafkaError: UNKNOWN_SERVER_ERROR if the assignor failed.

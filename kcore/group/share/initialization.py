@@ -85,7 +85,10 @@ def start(group: ShareGroup, names: Iterable[str], state_epoch: int, records: li
 
 @lru_cache(maxsize=64)
 def _all_of(partitions: int) -> frozenset[int]:
-    """Returns the numbers of all partitions of a topic. Most topics of a group have the same number."""
+    """Returns the numbers of all partitions of a topic.
+
+    The result is cached, because most topics of a group have the same number of partitions.
+    """
     return frozenset(range(partitions))
 
 
@@ -126,9 +129,9 @@ def _queue(group_id: str, topics: StateTopics, state_epoch: int, shard: GroupSha
 def _request(shard: GroupShard, group_id: str, topics: StateTopics, state_epoch: int) -> Iterator[Outcome | None]:
     """Sends the request, outside of any decision.
 
-    If it fails, it is not repeated after the shard was loaded again. The load may have removed the record that caused
-    the request, and the group may then reach the same epoch again. A late repetition would then pass the check of the
-    state epoch, and discard acknowledgements that followed a newer request.
+    If the request fails, it is not repeated after the shard was loaded again. The load may have removed the record that
+    caused the request, and the group may then reach the same epoch again. A late repetition would then pass the check
+    of the state epoch, and discard acknowledgements that followed a newer request.
     """
     persister = shard.share.persister
     if persister is not None:

@@ -1,4 +1,4 @@
-"""The end of a membership in a share group: by a leave, or by the end of the session."""
+"""Removal of members of share groups, which have left or whose session has ended."""
 
 from __future__ import annotations
 

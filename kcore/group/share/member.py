@@ -98,5 +98,5 @@ class ShareMember(GroupMember):
         return reply
 
     def fire(self) -> Outcome | None:
-        """Removes the member: its session timeout ended."""
+        """Removes the member, because its session timeout has ended."""
         return self.group.expire(self, "its session expired")

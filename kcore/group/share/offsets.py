@@ -65,9 +65,10 @@ class Alteration(NamedTuple):
 
     Attributes:
         group_id: the group.
-        topics: the existing partitions by topic id; a topic without any is possible.
+        topics: the existing partitions by topic id; a topic may have no partitions.
         offsets: the start offsets by (topic id, partition).
-        responses: the response as far as it is decided: partitions without an error wait for the share coordinator.
+        responses: the unfinished response. Its partitions without an error wait for the result of the share
+            coordinator.
     """
 
     group_id: str
@@ -172,7 +173,7 @@ def look_up_altered(
     group_id: str,
     requested_topics: Sequence[AlterShareGroupOffsetsRequestTopic],
 ) -> Generator[int, None, Alteration]:
-    """Looks up the partitions of a request, in steps. Unknown partitions get an error; the others are to be altered."""
+    """Looks up the partitions of a request, in steps. Unknown partitions get an error; the result has the others."""
     found = Alteration(group_id, {}, {}, [])
     indexes: dict[bytes, set[int]] = {}  # a request may name a topic many times
     names: dict[bytes, str] = {}
@@ -211,7 +212,8 @@ def _altered(index: int, is_known: bool) -> AlterShareGroupOffsetsResponsePartit
 
 
 def begin_alter(shard: GroupShard, alteration: Alteration) -> Outcome:
-    """Decides the first step: the existing partitions become initializing, in a group that may be new.
+    """Decides the first step: adds the existing partitions to the initializing list. Creates the group if it does not
+    exist.
 
     Topics that were deleted since they were looked up are left out.
 
@@ -276,7 +278,7 @@ def read_initialized(altered: Altered) -> Generator[int, None, Initialized]:
 
 
 def finish_alter(shard: GroupShard, initialized: Initialized) -> Outcome | AlterShareGroupOffsetsResponse:
-    """Decides the second step: the partitions that the share coordinator initialized are recorded as such."""
+    """Decides the second step: records the partitions that the share coordinator has initialized."""
     group = shard.groups.get(initialized.group_id)
     if not isinstance(group, ShareGroup):
         return initialized.response

@@ -53,7 +53,8 @@ class ShareGroupServices(SettingsCache[ShareSettings]):
         end_offsets: looks up the ends of partitions, for lags; None: no end is known.
 
     Raises:
-        ConfigError: settings contradict each other, there is not exactly one assignor, or it cannot be loaded.
+        ConfigError: settings contradict each other, there is not exactly one assignor, or the assignor cannot be
+            loaded.
 
     Attributes:
         config: the node's settings.
@@ -61,9 +62,9 @@ class ShareGroupServices(SettingsCache[ShareSettings]):
         assignor_name: the name of the assignor.
         assignor: the assignor.
         persister: the durable state of share partitions; set once the node has one.
-        end_offsets: see the argument.
-        on_left: called when a member has left its group: group, member, True if it was the last member. It only
-            schedules work, because it is called during a decision.
+        end_offsets: looks up the ends of partitions, for lags.
+        on_left: called when a member has left its group, with the group id, the member id, and True if it was the last
+            member. The function may only schedule work, because it is called during a decision.
     """
 
     __slots__ = (

@@ -35,7 +35,7 @@ def in_slices(
     names: int,
     finish: Callable[[Any], Any],
 ) -> Any:
-    """Runs work whose cost depends on the number of names in a request: at once for few names, else in slices.
+    """Runs work whose cost depends on the number of names in a request: at once if there are few names, else in slices.
 
     Args:
         slices: runs the slices; None: all work is done at once.

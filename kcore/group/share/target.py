@@ -22,12 +22,12 @@ logger = limited_logger(__name__)
 
 
 class LastTarget(NamedTuple):
-    """The assignor's last result and its input. With them the next join need not examine every member.
+    """The assignor's last result and its input. The next join uses them instead of examining every member.
 
     Attributes:
         assignment: the result.
         members: the assignor's view of all members, in the order of joining.
-        subscriptions: their different subscriptions.
+        subscriptions: the distinct subscriptions of the members.
     """
 
     assignment: GroupAssignment
@@ -44,8 +44,8 @@ def compute(group: ShareGroup, member_id: str, metadata: MemberMetadata) -> tupl
         metadata: its new metadata.
 
     Returns:
-        The targets that differ from the group's, or that are missing there; and the group's `last_target` once these
-        are applied.
+        A pair: the targets that differ from the group's targets or are missing there, and the value of the group's
+        `last_target` once these targets apply.
 
     Raises:
         KafkaError: UNKNOWN_SERVER_ERROR if the assignor failed; the group keeps its target, and the next heartbeat
@@ -96,7 +96,7 @@ def prepare(group: ShareGroup) -> None:
 def _all_members(
     group: ShareGroup, member_id: str, metadata: MemberMetadata
 ) -> tuple[list[AssignorMember], tuple[tuple[str, ...], ...]]:
-    """Returns the members after the decision with their targets, and their different subscriptions."""
+    """Returns a pair: the members after the decision with their targets, and their distinct subscriptions."""
     in_order = group.shard.consumer.in_order
     subscriptions = {name: member.metadata.names for name, member in group.members.items()}
     subscriptions[member_id] = metadata.names
@@ -110,7 +110,7 @@ def _all_members(
 def _joined(
     group: ShareGroup, member_id: str, metadata: MemberMetadata
 ) -> tuple[list[AssignorMember], tuple[tuple[str, ...], ...]]:
-    """Returns the members of the last target and a new one, and their different subscriptions."""
+    """Returns a pair: the members of the last target and the new member, and their distinct subscriptions."""
     last = group.last_target
     assert last is not None
     names = group.shard.consumer.in_order(metadata.names)
@@ -128,7 +128,7 @@ def _assignable(group: ShareGroup, topics: Topics) -> dict[bytes, frozenset[int]
 
 
 def records_of(group: ShareGroup, changed: dict[str, Target], group_epoch: int) -> list[Record]:
-    """Returns the records of changed targets, and of the epoch that they belong to."""
+    """Returns the records of changed targets, and the record of the epoch of these targets."""
     records = [share_records.target_assignment(group.group_id, name, target) for name, target in changed.items()]
     records.append(share_records.assignment_epoch(group.group_id, group_epoch, group.shard.now.wall_ms))
     return records

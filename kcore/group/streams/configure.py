@@ -1,7 +1,7 @@
 """The configuration of a topology: the partition counts of its internal topics, the number of tasks, and faults.
 
-Faults of the topics (`TopicFault`) become statuses of heartbeats, and the topology is then not ready: no task is
-assigned. Faults of the topology itself are errors.
+A fault of the topics (`TopicFault`) becomes a status of heartbeats. The topology is then not ready, and no task is
+assigned. A fault of the topology itself is an error.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class InternalTopic(NamedTuple):
     Attributes:
         name: its name.
         partitions: its decided partition count.
-        replication_factor: the requested one; 0 for the broker's default.
+        replication_factor: the requested number of replicas; 0 for the broker's default.
         settings: its own settings.
     """
 
@@ -95,7 +95,7 @@ class ConfiguredSubtopology(NamedTuple):
 
 
 class ConfiguredTopology(NamedTuple):
-    """A topology with the counts that follow from the existing topics. In memory only.
+    """A topology with the partition counts that follow from the existing topics. It exists only in memory.
 
     Attributes:
         epoch: the topology's epoch.
@@ -147,7 +147,7 @@ def configure_in_steps(topology: Topology, topics: TopicImage) -> Generator[int,
 
 
 def shortened(text: str) -> str:
-    """Cuts a text for a client, which may contain long names, so that it can be encoded."""
+    """Shortens a text for a client so that it can be encoded; names in the text may be long."""
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}..."
 
 
@@ -205,7 +205,9 @@ class _Configuration:
         return None if topic is None else topic.partitions
 
     def _count(self, name: str) -> int | None:
-        """Returns the partition count of a topic: the existing one takes precedence over the decided one."""
+        """Returns the partition count of a topic: the count of the existing topic, else the decided count; None if
+        neither exists.
+        """
         existing = self._existing(name)
         return self._decided.get(name) if existing is None else existing
 
@@ -223,8 +225,8 @@ class _Configuration:
     # ---- repartition topics
 
     def _repartition_counts(self) -> dict[str, int]:
-        """Returns the count of each repartition topic: the fixed one, else the largest known count of its writer's
-        inputs.
+        """Returns the partition count of each repartition topic: the count that the topology fixes, else the largest
+        count of the inputs of the subtopology that writes to it.
 
         Kafka visits all sinks repeatedly until every count is known. The heap visits the sinks in the same order, but
         each sink only once, when the count of an input of its subtopology is known.
@@ -292,7 +294,9 @@ class _Configuration:
                     self._enforce(names, fixed, flexible)
 
     def _enforce(self, names: set[str], fixed: set[str], flexible: set[str]) -> None:
-        """Gives the repartition topics of a co-partition group one count: that of the group's other topics, if any."""
+        """Gives all repartition topics of a co-partition group the same count: that of the group's other topics, if it
+        has others.
+        """
         repartition = {name: self._known_count(name) for name in names if name in fixed or name in flexible}
         others = {name: self._known_count(name) for name in names if name not in repartition}
         if others:
@@ -338,7 +342,10 @@ class _Configuration:
         return ConfiguredSubtopology(tasks, bool(part.state_changelog_topics), inputs, internal)
 
     def _missing(self, parts: Mapping[str, ConfiguredSubtopology]) -> dict[str, InternalTopic]:
-        """Returns the internal topics that do not exist; an existing one must have the decided count."""
+        """Returns the internal topics that do not exist.
+
+        Raises an error if an existing topic does not have the decided count.
+        """
         missing: dict[str, InternalTopic] = {}
         internal = {name: topic for _, part in sorted(parts.items()) for name, topic in part.internal.items()}
         for name, topic in internal.items():

@@ -76,7 +76,9 @@ def _convert(
 
 
 def _topology(topology: StoredTopology, configured: ConfiguredTopology | None) -> Generator[int, None, Topology]:
-    """Returns the topology with the decided partition counts if it is ready, else as the members sent it."""
+    """Returns the topology of the response: with the decided partition counts if it is ready, else as the members sent
+    it.
+    """
     counts: dict[str, int] = {}
     names: Callable[[Iterable[str]], Iterable[str]] = tuple
     if configured is not None and configured.is_ready and configured.subtopologies:

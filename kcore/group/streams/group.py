@@ -40,7 +40,7 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
 
     Attributes:
         validated_epoch: the topology epoch for which the topology was ready, or `NOT_VALIDATED`.
-        assignment_configs: the settings of the assignment as of that epoch.
+        assignment_configs: the assignment settings as of the group epoch.
         topology: the topology, None before the first member.
         processes: the processes that have each task.
         reconciled: number of members in state STABLE, by member epoch.
@@ -49,8 +49,8 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
         endpoint_epoch: counts changes of endpoints' partitions. Soft state.
         target_job: whether a target is being written in slices. Soft state.
         shutdown_member: the member that requested the shutdown of the application, or None. Soft state.
-        rest_epoch: the group epoch if heartbeats find no work and no status for their responses, else `NEVER`. Soft
-            state.
+        rest_epoch: the group epoch while heartbeats find no work for the group and no status for their responses; else
+            `NEVER`. Soft state.
         rest_settings: the settings for which `rest_epoch` is valid.
     """
 
@@ -111,7 +111,7 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
     # ---- changes by records; only replay calls these
 
     def put_epoch(self, epoch: int, metadata_hash: int, validated_epoch: int, configs: AssignmentConfigs) -> None:
-        """Sets the group epoch, and the values that are compared to decide about the next one."""
+        """Sets the group epoch, and the values of that epoch whose change leads to the next epoch."""
         self.set_epoch(epoch, metadata_hash)
         self.validated_epoch = validated_epoch
         self.assignment_configs = configs
@@ -170,7 +170,10 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
         self._changed()
 
     def put_current(self, member: StreamsMember, current: CurrentAssignment) -> None:
-        """Sets a member's current assignment. Live, it also arms the revocation timer if tasks must be revoked."""
+        """Sets a member's current assignment.
+
+        If the group is live and tasks must be revoked, arms the revocation timer.
+        """
         process_id = member.metadata.process_id
         self.processes.replace(member.current, process_id, current, process_id)
         self._count(member, -1)
@@ -196,7 +199,7 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
         self.rest_epoch = NEVER
 
     def request_shutdown(self, member_id: str) -> None:
-        """Remembers the first member that requested the shutdown of the application."""
+        """Stores the first member that requested the shutdown of the application."""
         if self.shutdown_member is None:
             self.shutdown_member = member_id
         self.rest_epoch = NEVER
@@ -249,7 +252,10 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
         transactional: bool,
         topics: Iterable[PlannedTopic] = (),
     ) -> ErrorCode:
-        """Returns NONE if the commit is allowed. An older epoch is valid for tasks that the member had in it."""
+        """Returns NONE if the commit is allowed.
+
+        An older epoch is valid for tasks that the member already had in that epoch.
+        """
         if generation_id < 0 and not self.members:
             return NO_ERROR
         if transactional and generation_id < 0 and not member_id and group_instance_id is None:

@@ -63,10 +63,11 @@ class Stage(NamedTuple):
 
     Attributes:
         request: the request.
-        prepared: its topology, prepared before the decision.
+        prepared: the topology of the request, prepared before the decision.
         assigns: True if the decision may compute a target that is due.
-        moves: True if the member may move to a target that this decision computes.
-        repeats: True if an earlier stage has let the member join, so that a full group does not refuse it.
+        moves: True if this decision may move the member to a target that it computes.
+        repeats: True if an earlier stage has let the member join; the group then does not refuse it, even if it is
+            full.
     """
 
     request: Request
@@ -82,7 +83,8 @@ def heartbeat(shard: GroupShard, context: RequestContext, stage: Stage) -> Decis
     Args:
         shard: the shard of the group.
         context: client id and host.
-        stage: the request, and the parts of its decision that may be done; checks that need no group are done.
+        stage: the request, which has passed the checks that need no group, and the parts of the decision that this
+            stage may do.
 
     Raises:
         KafkaError: the request is refused; nothing is written, and no timer is renewed.
@@ -153,7 +155,7 @@ def check_size(group: StreamsGroup) -> None:
 
 
 def report_of(request: Request) -> Report | None:
-    """Returns the tasks that a member reports; None unless all three lists are present."""
+    """Returns the tasks that a member reports; None if one of the three lists is missing."""
     if request.active_tasks is None or request.standby_tasks is None or request.warmup_tasks is None:
         return None
     return Report(request.active_tasks, request.standby_tasks, request.warmup_tasks)

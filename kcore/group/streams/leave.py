@@ -1,4 +1,4 @@
-"""Removes members that leave or whose timer fired."""
+"""Removal of members of streams groups, which leave or whose timer has fired."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class MemberMetadata(NamedTuple):
         topology_epoch: the epoch of the topology that it runs.
         process_id: the process that it belongs to.
         endpoint: host and port of its interactive queries, or None.
-        client_tags: (key, value), ordered by key.
+        client_tags: pairs of key and value, ordered by key.
     """
 
     instance_id: str | None = None
@@ -152,5 +152,5 @@ class StreamsMember(GroupMember):
             self.revocation_timer = None
 
     def fire(self) -> Outcome | None:
-        """Removes the member: its session timeout ended."""
+        """Removes the member, because its session timeout has ended."""
         return self.group.expire(self, "its session expired")

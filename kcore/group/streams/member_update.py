@@ -1,6 +1,6 @@
 """The steps of a heartbeat: metadata, topology, group epoch, target, and the resulting tasks of the member.
 
-They do not change the durable state of the group, but create records.
+These steps create records, and do not change the durable state of the group.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class MemberChange:
         """Refuses metadata of the member, or a new topology, that exceeds `kcore.max.group.metadata.bytes`.
 
         Args:
-            before: the member's metadata until now; that of a new member is empty.
+            before: the member's metadata before the decision; empty for a new member.
 
         Raises:
             KafkaError: GROUP_MAX_SIZE_REACHED.
@@ -179,14 +179,16 @@ class MemberChange:
             start_initial_delay(group.shard, group.group_id, self.settings.initial_rebalance_delay_ms)
 
     def _configured(self, metadata_hash: int) -> ConfiguredTopology:
-        """Configures the topology, or returns the prepared configuration if no topic has changed since then."""
+        """Configures the topology, or returns the prepared configuration if no topic has changed since the preparation.
+        """
         prepared = self.prepared
         if prepared is not None and prepared.configured is not None and prepared.metadata_hash == metadata_hash:
             return prepared.configured
         return configure(self.topology, self.group.shard.topics)
 
     def reconcile(self, report: Report | None, assigns: bool = True, moves: bool = True) -> None:
-        """Computes a new target if one is due and `assigns`, and moves the member one step towards its own.
+        """Computes the targets of all members if new ones are due and `assigns` is True, and moves this member one step
+        towards its target.
 
         Args:
             report: the tasks that the member reports; None if it sends no report.

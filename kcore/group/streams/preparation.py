@@ -27,8 +27,8 @@ class PreparedTopology(NamedTuple):
     Attributes:
         topology: the topology.
         metadata_hash: hash of its topics before it was configured.
-        configured: its configuration, which is valid while the topics have that hash; None if the topology has an
-            error, which the decision finds again.
+        configured: the configured topology, which is valid while the topics have that hash. None if the topology has an
+            error; the decision then finds the error again.
     """
 
     topology: Topology
@@ -44,7 +44,7 @@ def prepare(requested: RequestedTopology, metadata: TopicMetadata) -> Generator[
         metadata: the cluster's topics and their hashes.
 
     Returns:
-        The prepared topology; None if it has an error, which the decision finds again.
+        The prepared topology; None if the topology has an error. The decision then finds the error again.
     """
     try:
         topology = yield from from_request_in_steps(requested)

@@ -21,12 +21,15 @@ class TaskProcesses:
         self._copies: Holders = {}  # standby and warm-up tasks, for which the rules are equal
 
     def blocks_active(self, task: tuple[str, int], process_id: str) -> bool:
-        """Returns True while `process_id` cannot get the task as active: it is active anywhere, or the process has a
-        copy."""
+        """Returns True while the process cannot get the task as active, because the task is active anywhere or the
+        process has a copy of it.
+        """
         return task in self._active or process_id in self._copies.get(task, NO_PROCESSES)
 
     def blocks_copy(self, task: tuple[str, int], process_id: str) -> bool:
-        """Returns True while `process_id` cannot get the task as standby or warm-up: it has the task in any role."""
+        """Returns True while the process cannot get the task as standby or warm-up, because it has the task in any
+        role.
+        """
         return process_id in self._active.get(task, NO_PROCESSES) or process_id in self._copies.get(task, NO_PROCESSES)
 
     def replace(

@@ -50,7 +50,7 @@ def reconcile(
     """Returns the member's assignment after a heartbeat.
 
     Args:
-        current: its assignment before.
+        current: the member's assignment before the heartbeat.
         target_epoch: the assignment epoch.
         target: its target in that epoch.
         process_id: its process.
@@ -58,7 +58,7 @@ def reconcile(
         report: the tasks that the member reports; None if it sends no report.
 
     Returns:
-        The same object if nothing changes.
+        The new assignment; `current` itself if nothing changes.
 
     Raises:
         KafkaError: FENCED_MEMBER_EPOCH; see `Step.FENCE`.
@@ -131,8 +131,10 @@ def _split(has: Partitions, wants: Partitions) -> tuple[Partitions, Partitions]:
 def _granted(
     kept: Partitions, wants: Partitions, epoch: int, process_id: str, blocked: Callable[[tuple[str, int], str], bool]
 ) -> tuple[Partitions, bool]:
-    """Returns the tasks of one role: those that the member keeps and the free ones of its target. The second result is
-    True if other tasks of its target are not released yet."""
+    """Adds the free tasks of a target to the kept tasks of one role.
+
+    Returns a pair: the resulting tasks, and True if other tasks of the target are not released yet.
+    """
     merged = dict(kept)
     waits = False
     for part, numbers in wants.items():

@@ -173,7 +173,10 @@ def replay_topology(
     key: StreamsGroupTopologyKey,
     value: StreamsGroupTopologyValue | Topology | None,
 ) -> None:
-    """Applies type 23: the group's topology, or its deletion. Live, the decision has made the topology."""
+    """Applies type 23: the group's topology, or its deletion.
+
+    In a live replay, `value` is the `Topology` of the decision.
+    """
     if value is not None:
         topology = value if isinstance(value, Topology) else Topology(value)
         find_or_create(shard, key.group_id, StreamsGroup).put_topology(topology)

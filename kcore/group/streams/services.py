@@ -51,10 +51,10 @@ class TaskAssignor(Protocol):
 
 
 class TopicCreator(Protocol):
-    """The interface of a creator of applications' internal topics. It remembers failures for a while."""
+    """The interface of a creator of applications' internal topics. The creator remembers failures for some time."""
 
     def name_fault(self, name: str) -> str | None:
-        """Returns the reason for which a topology may not have a topic of this name; None if it may."""
+        """Returns the reason for which a topology may not have a topic of this name; None if the name is allowed."""
         ...
 
     def create(self, context: RequestContext, topics: Iterable[InternalTopic], remember_ms: int) -> None:

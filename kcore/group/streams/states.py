@@ -62,9 +62,9 @@ class EpochState(NamedTuple):
 
     Attributes:
         state: the member's state.
-        at_target: whether its epoch is the target's.
-        holds: whether it may still run tasks that it must revoke: in UNREVOKED the pending ones, in UNKNOWN any. A
-            heartbeat without task lists confirms nothing.
+        at_target: whether the member epoch equals the epoch of the target.
+        holds: whether the member may still run tasks that it must revoke. In UNREVOKED these are the pending ones, in
+            UNKNOWN any task. A heartbeat without task lists confirms no revocation.
     """
 
     state: MemberState

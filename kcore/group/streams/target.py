@@ -56,7 +56,8 @@ IN_ASSIGNMENT_INTERVAL = TopicFault(
 def update(change: MemberChange) -> tuple[int, Tasks]:
     """Returns the target epoch and the target that apply to a member in this decision.
 
-    If a new target is due, computes it and adds it to the decision's records. If it must wait, adds a status.
+    If a new target is due, computes it and adds it to the decision's records. If the target must wait, adds a status to
+    the response.
 
     Raises:
         KafkaError: UNKNOWN_SERVER_ERROR if the assignor failed; the group keeps its target, and the next heartbeat
@@ -89,7 +90,9 @@ def update(change: MemberChange) -> tuple[int, Tasks]:
 
 
 def after_initial_delay(shard: GroupShard, group_id: str) -> Outcome | None:
-    """Decides the end of the initial rebalance delay: the target of all members, with the last epoch's settings."""
+    """Decides the end of the initial rebalance delay: computes the targets of all members, with the settings of the
+    last epoch.
+    """
     from kcore.group.streams.group import StreamsGroup  # noqa: PLC0415  # the group imports the timers
 
     group = shard.groups.get(group_id)
@@ -191,7 +194,7 @@ def _compute_in_slices(group: StreamsGroup) -> None:
 
 
 def _computed(group: StreamsGroup) -> Iterator[Outcome | None]:
-    """Computes and writes a target in slices, after the decision that found it due.
+    """Computes and writes a target in slices, after the decision that found the target due.
 
     Members that join, leave or change meanwhile raise the group epoch, so that the next target includes the change.
     """

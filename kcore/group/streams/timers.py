@@ -48,8 +48,8 @@ class RevocationTimer(ShardTimer):
 class InitialDelay(ShardTimer):
     """The initial rebalance delay of a group: members that join during the delay get their tasks together.
 
-    The shard holds it, because the group may not exist when the delay begins. After a load there is no delay: the
-    next heartbeat computes the target, as in Kafka.
+    The shard holds the delay, because the group may not exist when the delay begins. After a load there is no delay:
+    the next heartbeat computes the target, as in Kafka.
 
     Attributes:
         group_id: the group.

@@ -143,7 +143,8 @@ def from_request_in_steps(topology: RequestedTopology) -> Generator[int, None, T
 
 
 def is_same(requested: RequestedTopology, topology: Topology) -> bool:
-    """Returns True if a request's topology equals the group's. Every join needs this, so it creates no `Topology`.
+    """Returns True if a request's topology equals the group's. Every join calls this function, so it creates no
+    `Topology`.
 
     Raises:
         KafkaError: as `refuse_impossible`.
