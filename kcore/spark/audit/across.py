@@ -2,12 +2,14 @@
 
 Observations of share groups have numbers below -1 in place of a producer id; `share_groups` compares them.
 
-The observations of a producer arrive in the order of `SORTED`: its transactional ids first, then, for each partition,
-its decisions and the rows written there, by time. Only unexplained observations of the current producer are kept.
+The observations of a producer arrive in the order of `SORTED`: first its transactional ids, then, for each partition,
+the decisions and the rows of that partition by time. The comparison keeps only the unmatched observations of the
+current producer in memory.
 
 A marker is written after its decision and before the completion of its transaction, so decisions and markers alternate
-in each partition. Brokers' clocks may differ. A decision without a marker is therefore reported only if its partition
-has fewer markers than decisions of that outcome; for markers without a decision the reverse holds.
+in each partition. Brokers' clocks may differ. Therefore, a decision without a marker is reported only if its partition
+has fewer markers than decisions of that outcome. A marker without a decision is reported only if there are more markers
+than decisions.
 """
 
 from __future__ import annotations
@@ -185,7 +187,7 @@ class _Producer:
     def _unmatched_findings(
         self, topic_partition: PartitionTuple, missing: list[Observation], extra: list[Observation]
     ) -> Iterator[Finding]:
-        """Yields findings on unmatched decisions and markers; keeps in `missing` the decisions without a marker."""
+        """Yields findings on unmatched decisions and markers."""
         where = f"{topic_partition[0]}-{topic_partition[1]}"
         unmatched = []
         for decision in missing:
@@ -247,7 +249,7 @@ class _Producer:
         return logs.decisions_since_ms <= marker.timestamp_ms <= until_ms
 
     def _is_behind(self, topic_partition: PartitionTuple, since_ms: int) -> bool:
-        """Returns True if a log continues after a time, or if that time is past the grace period."""
+        """Returns True if a log continues after `since_ms`, or if the grace period after `since_ms` has passed."""
         span = self._logs.spans.get(topic_partition)
         late = self._logs.now_ms - since_ms > self._logs.grace_ms
         return late or (span is not None and span.newest_ms > since_ms)

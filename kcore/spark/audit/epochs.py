@@ -1,7 +1,7 @@
 """Checks of the epochs of consumer, share and streams groups (KIP-848, KIP-932, KIP-1071).
 
-Epochs only grow. The coordinator computes a target assignment for a group epoch, and members follow it. The assignment
-epoch and the member epochs therefore never exceed the group epoch.
+Epochs only grow. The coordinator computes a target assignment for a group epoch, and members move to that assignment.
+Therefore, the assignment epoch and the member epochs never exceed the group epoch.
 """
 
 from __future__ import annotations

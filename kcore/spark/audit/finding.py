@@ -91,7 +91,7 @@ def finding(
 
 
 class Observation(NamedTuple):
-    """An observation that is valid in its own log and must agree with the logs of other partitions.
+    """An observation in one log that the audit compares with observations in the logs of other partitions.
 
     Attributes:
         kind: `id` (the final state of a transactional id), `decision` (the decision of a transaction for one of its

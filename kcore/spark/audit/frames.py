@@ -29,7 +29,7 @@ ROWS_PER_BATCH = 5_000
 
 
 def results_of_logs(logs: EventLogs, parts: Sequence[Part]) -> DataFrame:
-    """Returns the findings within each partition of some logs, and observations to compare across them (`RESULTS_DDL`).
+    """Returns the findings within each partition, and the observations to compare across partitions (`RESULTS_DDL`).
 
     Args:
         logs: the logs.
@@ -54,7 +54,8 @@ def results_of_partitions(
 
     Args:
         events: the columns of the data source `kcore`, with `includeBatches` and, to report damage, `includeFaults`.
-        cleaned_to: the offsets up to which compaction has run, as far as known.
+        cleaned_to: (topic, partition) -> the offset up to which compaction has run; partitions with an unknown offset
+            are missing.
         tasks: the number of tasks; None: `spark.sql.shuffle.partitions`.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
@@ -125,7 +126,7 @@ def frame_of(spark: SparkSession, findings: Iterable[Finding]) -> DataFrame:
 def results_of_part(source: Source, part: Part, hides_control: bool = False) -> Iterator[Finding | Observation]:
     """Audits one partition in the process that reads it; yields findings and observations.
 
-    If the source hides transaction markers, any gap may be one, so no gap is reported.
+    If the source hides transaction markers, any gap may be a marker, so no gap is reported.
     """
     from kcore.spark.audit.log_order import of_part  # noqa: PLC0415
     from kcore.spark.audit.partition import examine  # noqa: PLC0415

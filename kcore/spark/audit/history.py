@@ -1,16 +1,16 @@
 """Tracks which parts of a log are complete, to distinguish faults from the effects of compaction.
 
 Compaction removes a record only if a newer record of its key lies below the cleaner's offset. A record that is still
-present below that offset was therefore valid from its own offset up to the next present record of its key.
-*Two present records can always be compared*: two members that own a partition, two successive epochs of a key.
-*A missing record proves something only beyond the cleaner's offset*, and only in a log that still has its front.
+present below that offset was therefore valid from its own offset up to the next present record of its key. *Two present
+records can always be compared*: two members that own a partition, two successive epochs of a key. *A missing record is
+evidence only beyond the cleaner's offset*, and only in a log that still has its first records.
 
-Tombstones follow the same rule: a removed tombstone took all earlier records of its key along. Compaction removes
-records of aborted transactions regardless of their keys. No transaction below the cleaner's offset is open, because
-compaction does not pass the last stable offset.
+The rule also holds for tombstones: compaction removes a tombstone only together with all earlier records of its key.
+Compaction removes records of aborted transactions regardless of their keys. No transaction below the cleaner's offset
+is open, because compaction does not pass the last stable offset.
 
-Damage differs: records after a damaged batch are not compared with records before it. The checks drop their state, as
-if the log began there.
+Damage needs another rule: records after a damaged batch are not compared with records before it. The checks drop their
+state, as if the log began after the damage.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_KEYS = 100_000
 
 
 class History:
-    """The possible gaps of one log. It gets each row before the checks do.
+    """The completeness of one log. `History` gets each row before the checks do.
 
     Args:
         topic: the topic of the partition.
@@ -35,7 +35,7 @@ class History:
     Attributes:
         next_offset: the offset after the last row, -1 before the first row.
         first_offset: the offset of the first row, -1 before it.
-        solid_from: the offset from which nothing is missing; None while unknown.
+        solid_from: the offset from which no record is missing; None while unknown.
         solid_ms: the timestamp at `solid_from`.
         damaged: True if damage caused a loss.
     """
@@ -66,7 +66,7 @@ class History:
 
     @property
     def is_whole(self) -> bool:
-        """True if the log is complete from offset 0 to here: a key that was not seen did not exist."""
+        """True if the log is complete from offset 0 to the last row. A key without a record then did not exist."""
         return self.solid_from == 0 and not self.damaged
 
     def saw(self, row: EventRow) -> tuple[int, int] | None:
@@ -89,7 +89,10 @@ class History:
         return missing
 
     def lost(self) -> None:
-        """Records damage: later rows do not follow from earlier ones. The damage explains a gap after it."""
+        """Records damage of the log.
+
+        Later rows are not compared with earlier ones, and a gap right after the damage is explained.
+        """
         self.damaged = True
         self.solid_from = None
         self.next_offset = -1
@@ -106,7 +109,8 @@ class History:
         return max(expected, bound), offset - 1
 
     def _watch(self, row: EventRow) -> None:
-        """Infers the bound of compaction: below it each key occurs once, and every record has a key."""
+        """Infers the bound of compaction from a row: below the bound, each key occurs once, and every record has a key.
+        """
         if self._bound is not None or row.control or row.batch_only:
             return
         if row.key is None:

@@ -160,5 +160,5 @@ KINDS: Final[dict[str, Kind]] = {
 
 
 def rank(severity: str) -> int:
-    """Returns the order of a severity: 0 for the worst."""
+    """Returns the rank of a severity: 0 for the worst, higher for less severe ones."""
     return SEVERITIES.index(severity)

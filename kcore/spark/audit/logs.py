@@ -20,7 +20,7 @@ class LogSpan(NamedTuple):
     """The completeness of one log.
 
     Attributes:
-        since_ms: the time from which nothing is missing. Older rows of other logs may refer to an earlier log of the
+        since_ms: the time from which no record is missing. Older rows of other logs may refer to an earlier log of the
             same name.
         newest_ms: its newest timestamp.
         damaged: True if damage caused a loss.
@@ -36,13 +36,13 @@ class Logs(NamedTuple):
 
     Attributes:
         spans: completeness by topic and partition.
-        now_ms: the time at their ends; a transaction that exceeds its timeout at this time hangs.
+        now_ms: the time at the ends of the logs. A transaction that exceeds its timeout at this time hangs.
         grace_ms: the tolerance for delays.
         decisions_since_ms: the time from which every transaction decision is known; None: no decision is known.
         decisions_until_ms: the newest timestamp of `__transaction_state`; -1 without it.
         group_partitions: the number of partitions of `__consumer_offsets`; 0 if some are missing, compacted or damaged,
             so that a group may be unknown.
-        knows_ids: True if every transactional id that exists at the end is known.
+        knows_ids: True if the logs show every transactional id that exists at their end.
     """
 
     spans: Mapping[PartitionTuple, LogSpan]

@@ -1,8 +1,8 @@
 """Reports committed offsets that decreased.
 
-A decrease is legal: a client may commit any offset. Offset resets happen while the group has no members, because the
-coordinator refuses a commit without a member otherwise. Decreases are therefore reported only for groups with
-members.
+A decrease is legal, because a client may commit any offset. An administrator resets offsets while the group has no
+members, because the coordinator otherwise refuses commits of clients that are not members. Therefore, decreases are
+reported only for groups with members.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class OffsetsDecreased(Check):
 
     Args:
         log: the log.
-        groups: the state replayed alongside: earlier offsets and the members of each group.
+        groups: the replayed state before the checked record: committed offsets, and the members of each group.
     """
 
     __slots__ = ("_groups", "_pending")
@@ -45,7 +45,7 @@ class OffsetsDecreased(Check):
         self._pending.clear()
 
     def replaced(self, groups: GroupShard) -> None:
-        """Replaces the replayed state, which restarts from empty after damage."""
+        """Replaces the replayed state. After damage, the new state is empty."""
         self._groups = groups
 
     def _see(self, row: EventRow, key: Any, value: Any) -> None:
@@ -60,7 +60,10 @@ class OffsetsDecreased(Check):
             self._compare((key.group, key.topic, key.partition), before, offset, row.offset, row.timestamp_ms)
 
     def marker(self, row: EventRow, commit: bool) -> None:
-        """Compares the offsets of a committed transaction by the positions of their own records, not of the marker."""
+        """Compares the offsets of a committed transaction.
+
+        The order of offsets is that of their records, not of the marker.
+        """
         partitions = self._pending.pop(row.producer_id, None)
         if not commit or not partitions:
             return
@@ -89,6 +92,6 @@ class OffsetsDecreased(Check):
 
 
 def _same_topic(before: OffsetAndMetadata, after: Any) -> bool:
-    """Returns True unless the topic ids differ: a topic that was recreated is another topic."""
+    """Returns True unless the topic ids differ. A topic that was deleted and created again has another id."""
     topic_id = getattr(after, "topic_id", None)
     return topic_id is None or before.belongs_to(bytes(topic_id))

@@ -58,7 +58,7 @@ class PartitionAudit:
     """The audit of one partition.
 
     Args:
-        topic: its topic, an internal one or a user's.
+        topic: its topic, internal or not.
         partition: its number.
         cleaned_to: the offset up to which compaction has run, if known.
     """
@@ -228,5 +228,5 @@ def examine(
 
 
 def audit(topic: str, partition: int, rows: Iterable[Row], *, cleaned_to: int | None = None) -> list[Finding]:
-    """Returns the findings of one partition without the observations that `examine` yields too."""
+    """Returns only the findings of one partition, without the observations that `examine` also yields."""
     return [result for result in examine(topic, partition, rows, cleaned_to=cleaned_to) if isinstance(result, Finding)]

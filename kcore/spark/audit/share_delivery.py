@@ -1,7 +1,8 @@
 """Checks of the delivery state of share partitions (KIP-932): start offsets, delivery counts, state batches.
 
-The state is replayed alongside with the engine's own machine, and each record is compared with the state before it. An
-initialization begins a new history: AlterShareGroupOffsets may move the start offset back.
+The engine's own state machine replays the log, and each record is compared with the state before it. After an
+initialization, the state is not compared with earlier state, because AlterShareGroupOffsets may move the start offset
+back.
 """
 
 from __future__ import annotations

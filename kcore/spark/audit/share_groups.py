@@ -1,8 +1,8 @@
 """Share groups across logs (KIP-932): compares the share partitions that groups list with the existing states.
 
-A group lists a share partition before the share coordinator creates its state, and until the state is deleted. So no
-coordinator will ever delete a state that no group lists. A partition that stays on the initializing list is not
-assigned to members.
+A group lists a share partition before the share coordinator creates its state, and until the state is deleted. So a
+state that no group lists will never be deleted. A partition that stays on the initializing list is not assigned to
+members.
 """
 
 from __future__ import annotations

@@ -65,8 +65,8 @@ class StreamsTasks(Check):
     def end(self) -> None:
         """Reports the topologies of removed groups.
 
-        A topology of a group without any epoch record is not reported: compaction removes old epochs, and the newest
-        one may be after the end of the log.
+        The topology of a group without any epoch record is not reported: compaction removes old epoch records, and the
+        newest one may be after the end of the log.
         """
         for group_id in sorted(self._removed & self._topologies.keys()):
             sentence = f"The topology of group {group_id} remains, but the group was removed."

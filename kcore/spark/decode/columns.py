@@ -1,8 +1,8 @@
 """Decodes records to typed columns: a struct for each record type, over Arrow batches.
 
-Decoding drops no row and never fails: an undecodable record becomes a row with the reason (`status`, `detail`) next
-to its bytes. The compiled extension does the work where it is installed (`decode.compiled`), pure Python elsewhere
-(`decode.pure`). Both give the same rows.
+Decoding drops no row and never fails: an undecodable record becomes a row with the reason (`status`, `detail`) next to
+its bytes. If the compiled extension is installed, it decodes the records (`decode.compiled`); otherwise pure Python
+does (`decode.pure`). Both return the same rows.
 """
 
 from __future__ import annotations
@@ -102,8 +102,9 @@ def decode(events: DataFrame, types: Iterable[str] | None = None) -> DataFrame:
     Args:
         events: at least key, value, topic, partition, offset and timestamp: the data source `kcore`, or Spark's own
             `kafka`. With the columns `control` and `batch_only`, rows that are not records get a status of their own.
-        types: names of the record types that get columns; None: all. Rows of other types keep all other columns. Each
-            type adds its columns to every row, even where they are null: name only the types that you need.
+        types: names of the record types that get columns; None: all. Rows of other types keep all other columns. The
+            columns of a type exist in every row, and are null for rows of other types. So name only the types that you
+            need.
 
     Raises:
         KcoreError: a name is not a record type.

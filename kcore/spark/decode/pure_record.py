@@ -1,8 +1,8 @@
 """Decodes records of internal topics in pure Python: replaces the compiled codec on executors without a build.
 
-It reads the schemas of `kcore.protocol.records`. Errors for malformed bytes have exactly the texts of the compiled
-codec. For each class and version it builds one function, `read(data, at, end) -> (value, at)`; a struct's value is a
-dict by field name. Consecutive fixed-size numbers are read at once.
+The schemas are those of `kcore.protocol.records`. Errors for malformed bytes have the texts of the compiled codec. For
+each class and version it builds one function, `read(data, at, end) -> (value, at)`; a struct's value is a dict by field
+name. Consecutive fixed-size numbers are read at once.
 """
 
 from __future__ import annotations
@@ -108,7 +108,10 @@ def _uvarint(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def _length_reader(compact: bool, size: int, nullable: bool) -> Callable[[bytes, int, int], tuple[int, int]]:
-    """Returns a reader of a length or count: `size` bytes, or compact; -1 for null if allowed."""
+    """Returns a reader of a length or count, which has `size` bytes or is a varint (`compact`).
+
+    The reader returns -1 for null if `nullable` is True.
+    """
 
     def read(data: bytes, at: int, end: int) -> tuple[int, int]:
         if compact:
@@ -309,7 +312,10 @@ class _Run:
         self._format = struct.Struct(self._format.format + _FORMATS[spec.kind].format[1:])
 
     def read(self, data: bytes, at: int, end: int, fields: Fields) -> int:
-        """Reads all numbers into a struct; one by one if bytes are missing, to find the position of the error."""
+        """Reads all numbers into a struct.
+
+        If bytes are missing, reads them one by one, to find the position of the error.
+        """
         size = self._format.size
         if end - at < size:
             for name, read in self._singles:

@@ -82,7 +82,7 @@ def rows_of(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
     """Yields the rows of one whole batch whose CRC is correct.
 
     Raises:
-        BatchError: its records are damaged nevertheless; the rows before the damage were yielded.
+        BatchError: the records are damaged although the CRC is correct; the rows before the damage were yielded.
     """
     return _BACKEND(topic, partition, batch)
 
@@ -94,7 +94,7 @@ class Gatherer(Protocol):
         """Adds the rows of one whole batch whose CRC is correct, with offsets from `first` to before `stop`.
 
         Raises:
-            BatchError: its records are damaged nevertheless; the rows before the damage were added.
+            BatchError: the records are damaged although the CRC is correct; the rows before the damage were added.
         """
 
     def __len__(self) -> int:
@@ -200,7 +200,7 @@ def rows_pure(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
 
 
 def _damaged(batch: Any, error: Exception) -> BatchError:
-    """Returns the error for damaged records in a whole batch."""
+    """Returns the error for damaged records in a batch whose CRC is correct."""
     return BatchError("corrupt", str(error), len(batch), int.from_bytes(batch[:8], "big", signed=True))
 
 

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 
 class ClusterSource(FolderSource):
-    """The partitions of a cluster, read from the database by its URL. No node takes part, and none needs to run.
+    """The partitions of a cluster, read from the database at the URL of its store. The nodes of the cluster need not
+    run.
 
-    Each partition ends where it ended when `parts` was called. Partitions are looked up one after the other, so those
-    of a cluster in use end at slightly different times.
+    The end of each partition is its end at the call of `parts`. That call looks partitions up one after the other, so
+    the ends of partitions in use are from slightly different times.
 
     Args:
         url: the URL of the cluster's store.

@@ -48,7 +48,7 @@ class EventRow(NamedTuple):
 
 
 class LogFault(NamedTuple):
-    """An unreadable part of a log. Its surroundings were read.
+    """An unreadable part of a log. The records before and after it were read.
 
     Attributes:
         topic: the topic.

@@ -32,7 +32,7 @@ class MalformedError(ValueError):
     """The error for records that are damaged or cannot be decompressed.
 
     Args:
-        position: in bytes from the start of the batch, or of its decompressed records.
+        position: the number of bytes from the start of the batch, or of its decompressed records.
         reason: the fault.
     """
 
@@ -54,7 +54,10 @@ def _crc32c(data: bytes) -> int:
 
 
 def slow_crc32c(data: bytes) -> int:
-    """Computes CRC-32C byte by byte, at some ten megabytes per second. Used without the package crc32c."""
+    """Computes CRC-32C byte by byte, at about ten megabytes per second.
+
+    It is used if the package crc32c is not installed.
+    """
     table, crc = _table(), 0xFFFFFFFF
     for byte in data:
         crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
@@ -105,7 +108,7 @@ def rows(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
 
 
 def _records(batch: Any, codec: int) -> tuple[bytes, int]:
-    """Returns the uncompressed records, and the base of positions in error messages."""
+    """Returns the uncompressed records, and the number to which error messages add the position in the records."""
     packed = bytes(batch[HEADER_BYTES:])
     if not codec:
         return packed, HEADER_BYTES

@@ -42,8 +42,8 @@ class SegmentPartition(NamedTuple):
         partition: its number.
         paths: its segment files, oldest first.
         checkpoint: the offset in the cleaner's checkpoint file; None without one.
-        missing: (base offset, name of another file of the segment that exists) of missing segments.
-        leftovers: files of segments that a broker was writing or deleting, by name; not read.
+        missing: the missing segments, each as its base offset and the name of an existing other file of the segment.
+        leftovers: the names of files of segments that a broker was writing or deleting; they are not read.
     """
 
     topic: str
@@ -217,7 +217,9 @@ class _Missing:
         self._left = list(part.missing)
 
     def before(self, offset: int | None) -> None:
-        """Reports missing segments below an offset, or all for None, except those before the start of the range."""
+        """Reports the missing segments below an offset (None: all missing segments), except those before the start of
+        the range.
+        """
         while self._left and (offset is None or self._left[0][0] < offset):
             base, name = self._left.pop(0)
             if offset is None or offset > self._start:
@@ -332,7 +334,7 @@ def _report(
 
 
 class _Again:
-    """The batches of a file whose offsets were read before. A run of such batches is one fault."""
+    """The adjacent batches of a file whose offsets were read before. A run of such batches is reported as one fault."""
 
     __slots__ = ("_file", "_first", "_last", "_on_fault", "_part")
 

@@ -33,12 +33,12 @@ class Part(NamedTuple):
         topic: its topic.
         partition: its number.
         start: the first available offset.
-        end: the offset after the last one; None if only reading shows it.
+        end: the offset after the last record; None if the source does not know it without reading the log.
         cleaned_to: the offset up to which compaction has run; None if not known for certain. A broker's checkpoint is
             not certain: the cleaner replaces a log's files one by one and writes the checkpoint afterwards.
         active_offset: the base offset of the newest segment, which is never compacted; None without segments.
         log_start: the start of the log. Earlier records are missing, and compaction did not remove them.
-        asked_from: for an export that began later than its log: its requested start offset; 0: none.
+        asked_from: the requested start offset of an export that began later than its log; 0: no offset was requested.
         leftovers: files with parts of the log that are not read.
     """
 
@@ -54,9 +54,10 @@ class Part(NamedTuple):
 
     @property
     def front(self) -> str | None:
-        """A sentence on a missing front of the log; None if it is complete or expected to be missing.
+        """A sentence that reports missing records at the start of the log; None if none are missing, or if they are
+        expected to be missing.
 
-        Retention deletes the fronts of topics that are not compacted, which is not reported.
+        The deletion of old records by retention, in topics that are not compacted, is not reported.
         """
         if not self.asked_from and not (self.log_start and self.topic in (CONSUMER_OFFSETS, TRANSACTION_STATE)):
             return None
@@ -65,7 +66,7 @@ class Part(NamedTuple):
 
 
 def no_files(part: Part) -> list[Any]:
-    """Returns no files beside a log."""
+    """Returns an empty list: the default of `Source.beside`, for sources without other files."""
     return []
 
 
@@ -100,7 +101,7 @@ class Source(ABC):
 
     Attributes:
         parallel: True if several processes may read it at once.
-        beside: returns the content of a partition's other files, such as its checkpoint, as buffers of pyarrow.
+        beside: returns the content of other files of a partition, such as its checkpoint, as buffers of pyarrow.
     """
 
     parallel = True
@@ -391,7 +392,7 @@ def open_source(path: str | Path) -> Source:
     (`kcore.spark.frames.logs`).
 
     Raises:
-        KcoreError: the folder is none of these. If its subfolders are, the message names them.
+        KcoreError: the folder is not a source. If some of its subfolders are sources, the message names them.
     """
     from kcore.spark.export.manifest import MANIFEST  # noqa: PLC0415
     from kcore.spark.export.storage import local_path  # noqa: PLC0415
@@ -433,7 +434,7 @@ DATA_FILE = "data.mdb"
 
 
 def _log_folders(path: Path) -> list[str]:
-    """Returns the subfolders that are sources themselves: a broker may have several log folders."""
+    """Returns the subfolders that are sources themselves, because a broker may have several log folders."""
     from kcore.spark.export.manifest import MANIFEST  # noqa: PLC0415
 
     return [

@@ -19,7 +19,7 @@ try:
 except ImportError:  # an older Spark; it reads everything in one micro-batch
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """The replacement of the missing base class."""
+        """The base class of Spark's streams with a limit, for versions of Spark that do not have it."""
 
 
 Offsets = dict[str, int]

@@ -47,7 +47,8 @@ class ExportReport(NamedTuple):
         files: the number of written files.
         rows: the number of rows in them.
         faults: the unreadable parts.
-        begun_late: (topic, partition, offset) of partitions whose export began at a later offset in an earlier run.
+        begun_late: (topic, partition, offset) of partitions whose export began at this offset in an earlier run, and
+            not at the requested earlier offset.
     """
 
     files: int
@@ -81,7 +82,7 @@ def export(
         form: one of `manifest.FORMATS`; an export keeps its first format.
         rows_per_file: the maximum number of rows per file.
         on_file: called with each file once it is in the manifest.
-        manifest: the result of `open_export`, for a process that exports repeatedly: avoids reading the manifest
+        manifest: the result of `open_export`, so that a process that exports repeatedly need not read the manifest
             again.
 
     Raises:
@@ -143,7 +144,7 @@ def _is_data(name: str) -> bool:
 
 
 def _place(part: Part, manifest: Manifest, start: int) -> ExportedPartition:
-    """Returns a partition's entry in the manifest, updated for this run."""
+    """Returns a partition's entry in the manifest, after updating it for this run."""
     place = (part.topic, part.partition)
     exported = manifest.partitions.get(place)
     if exported is None:
@@ -263,7 +264,7 @@ class ExportSource(Source):
     Args:
         path: its folder, a path or a URI.
         manifest: its manifest, if known.
-        opened: opens a file by its name in the manifest; None: in the folder.
+        opened: opens a file by its name in the manifest; None: files are opened in the folder.
     """
 
     def __init__(
@@ -306,7 +307,7 @@ class ExportSource(Source):
     def _recorded_faults(self, span: Span) -> deque[tuple[int, str, str]]:
         """Returns the faults recorded at export in a range, by offset.
 
-        Includes faults outside of all rows if the range reaches the first or the last row.
+        If the range reaches the first or the last row, the result includes the faults before or after all rows.
         """
         exported = self._manifest.partitions[span.part[:2]]
         first = exported.files[0].first_offset if exported.files else exported.next_offset
@@ -351,7 +352,10 @@ class ExportSource(Source):
 
 
 def _interspersed(batch: pa.RecordBatch, recorded: deque[tuple[int, str, str]], span: Span) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a batch; reports and removes the recorded faults at their offsets."""
+    """Yields the rows of a batch.
+
+    Reports the recorded faults at the offsets of these rows, and removes them from `recorded`.
+    """
     while recorded and recorded[0][0] <= batch.column("offset")[-1].as_py():
         before = bisect_left(batch.column("offset").to_pylist(), recorded[0][0])
         if before:
@@ -362,7 +366,7 @@ def _interspersed(batch: pa.RecordBatch, recorded: deque[tuple[int, str, str]], 
 
 
 def _lines(file: Any) -> Iterable[bytes]:
-    """Returns an iterator over the lines of a pyarrow file, which is not iterable itself."""
+    """Returns an iterator over the lines of a pyarrow file, because the file object itself is not iterable."""
     return io.BufferedReader(file)
 
 
@@ -431,7 +435,7 @@ def _file_faults(storage: Storage, sizes: Mapping[str, int], file: ExportedFile)
 
 
 def _held(storage: Storage, name: str) -> tuple[int, int, int]:
-    """Returns the number of rows of an unchanged file, and the first and last offset."""
+    """Returns the number of rows of a file of the export, and the first and last offset."""
     if name.endswith(".jsonl"):
         with storage.open(name) as file:
             offsets = [int(parse_json(line)["offset"]) for line in _lines(file)]

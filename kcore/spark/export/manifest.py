@@ -84,10 +84,12 @@ class ExportedPartition:
         topic: its topic.
         partition: its number.
         next_offset: the start of the next run.
-        cleaned_to: the offset up to which compaction had run; None if the source of the last run did not know.
+        cleaned_to: the offset up to which compaction had run; None if the source of the last run did not know this
+            offset.
         active_offset: the base offset of the newest segment; None without segments.
         log_start: the start of the log, or of the requested part.
-        asked_from: the requested start if the log began before: earlier rows are not exported; 0: none.
+        asked_from: the requested start offset, if the log began before it: earlier rows are not exported. 0: no offset
+            was requested.
         faults: the unreadable parts, the first `MAX_FAULTS` of them.
         files: its files by offset.
     """
@@ -111,7 +113,10 @@ class ExportedPartition:
             self.faults.append(fault)
 
     def forget_end(self) -> None:
-        """Drops the faults after the last row: they may be half-written parts, which the next run reads again."""
+        """Drops the faults after the last row.
+
+        They may be half-written parts of the log, which the next run reads again.
+        """
         self.faults = [fault for fault in self.faults if fault.offset < self.next_offset]
 
 
@@ -126,7 +131,7 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
 
 
 def _check_types(of: ExportedFile | ExportedFault | ExportedPartition) -> None:
-    """Raises TypeError if a field does not match its annotation: people may edit manifests."""
+    """Raises TypeError if a field does not match its annotation, because people may edit manifests."""
     for declared in fields(of):
         value = getattr(of, declared.name)
         if not isinstance(value, _KINDS[str(declared.type)]):
@@ -148,7 +153,10 @@ class Manifest:
     noted: int = field(default=0, compare=False)
 
     def note(self, folder: str | Path | Storage, part: ExportedPartition) -> None:
-        """Adds the newest file of a partition to the export durably; without a journal, after some more files."""
+        """Adds the newest file of a partition to the export durably.
+
+        On storage without a journal, it writes the manifest only after several files.
+        """
         storage = storage_of(folder)
         if not storage.can_append:
             self.noted += 1
@@ -201,7 +209,7 @@ class Manifest:
         return manifest
 
     def _take_journal(self, storage: Files) -> None:
-        """Applies the journal to the manifest. The manifest may contain its lines already."""
+        """Applies the journal to the manifest. The manifest may already contain the lines of the journal."""
         data = storage.read(JOURNAL) if storage.exists(JOURNAL) else b""
         for line in data[: data.rfind(b"\n") + 1].splitlines():  # an unterminated line was not written completely
             part = _partition(parse_json(line))

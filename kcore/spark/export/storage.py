@@ -23,7 +23,7 @@ OBJECT_STORAGE: Final = ("s3", "gcs", "abfs")
 
 
 class Files(ABC):
-    """The files below a folder, read and written as a whole. Names are relative to it, with `/`.
+    """The files below a folder, read and written as a whole. Names are relative to the folder, with `/`.
 
     Attributes:
         uri: the folder.

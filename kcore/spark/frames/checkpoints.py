@@ -42,7 +42,7 @@ def checkpoints_at(spark: SparkSession, logs: EventLogs, previous: str | Path) -
     """Returns the checkpoints in the output of an earlier run.
 
     Raises:
-        KcoreError: there are none, they are incomplete, or executors cannot read them with these logs.
+        KcoreError: the output has no checkpoints, they are incomplete, or executors cannot read them with these logs.
     """
     local = is_local(spark, previous)
     if local != isinstance(logs, LocalLogs):

@@ -158,7 +158,7 @@ def _replayed(
 
 
 def _check_places(logs: EventLogs, offsets: Mapping[tuple[str, int], int]) -> None:
-    """Raises KcoreError if an offset is given for a missing partition: no state as of that offset can be made."""
+    """Raises KcoreError if an offset is given for a missing partition, because its state cannot be rebuilt."""
     missing = sorted(offsets.keys() - {part[:2] for part in logs.parts()})
     if missing:
         names = ", ".join(f"{topic}-{partition}" for topic, partition in missing)
@@ -183,8 +183,8 @@ def rebuilt_of(
         part: the partition.
         as_of: the moment.
         with_records: True to keep the records that make up the state.
-        hides_control: True if the source lacks transaction markers, so that a gap may be one.
-        from_checkpoint: True to continue from the checkpoint that the source has beside the log.
+        hides_control: True if the source lacks transaction markers, so that a gap may be a marker.
+        from_checkpoint: True to continue from the checkpoint that `source.beside` returns.
     """
     from kcore.spark.events.event import LogFault  # noqa: PLC0415
     from kcore.spark.state.batch_replay import REPLAYED, rebuild_batches  # noqa: PLC0415
@@ -237,7 +237,7 @@ def _files(results: Iterable[Rebuilt], folder: str, checkpoint: bool) -> Iterato
 
 
 def _resumed(source: Source, part: Part) -> Resumed:
-    """Returns the state at the checkpoint of a partition. Raises KcoreError if the log ends before it."""
+    """Returns the state at the checkpoint of a partition. Raises KcoreError if the log ends before the checkpoint."""
     from kcore.spark.state.checkpoint import resume  # noqa: PLC0415
     from kcore.spark.state.table_files import read_checkpoint  # noqa: PLC0415
 

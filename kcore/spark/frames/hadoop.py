@@ -1,6 +1,6 @@
 """Whole files on the file systems of a session: HDFS, S3, Azure and all others that its Hadoop supports.
 
-The driver reads manifests and lists folders with it. Data passes through Spark's readers and writers only.
+The driver reads manifests and lists folders with this module. Only Spark's readers and writers read and write data.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class HadoopFiles(Files):
     """The files below a folder of any file system of Hadoop.
 
     Args:
-        spark: a session with a JVM of its own; Spark Connect has none.
+        spark: a session with a JVM of its own; a session of Spark Connect has none.
         place: a URI, or a path on the session's default file system.
 
     Attributes:

@@ -197,8 +197,8 @@ class RowsSource(Source):
     """Rows of a task's partitions, one partition after another.
 
     Args:
-        pieces: (index of the partition, rows with its columns), by partition and offset. The first row of each
-            partition has the offset -1 and stands for no event.
+        pieces: pairs of the index of a partition and some of its rows, ordered by partition and offset. The first row
+            of each partition has the offset -1 and stands for no event.
     """
 
     def __init__(self, pieces: Iterator[tuple[int, pa.RecordBatch]]) -> None:
@@ -221,7 +221,7 @@ class RowsSource(Source):
         return self._next
 
     def parts(self) -> list[Part]:
-        """Returns nothing: the driver knows the partitions."""
+        """Returns an empty list, because the driver knows the partitions."""
         return []
 
     def read_rows(self, span: Span) -> Iterator[EventRow]:

@@ -1,7 +1,7 @@
 """The event logs of a job: local folders, folders at URIs, and live clusters.
 
-Each runs a function on every partition, in one task per partition and in offset order, and returns a frame of its
-results. The tasks themselves read local folders; Spark's own readers read all other logs.
+`EventLogs.run` runs a function on every partition, in one task per partition and in offset order, and returns a frame
+of the results. The tasks themselves read local folders; Spark's own readers read all other logs.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class EventLogs(ABC):
             parts: the partitions.
             give: the function.
             ddl: the columns of its results.
-            beside: other files that the function needs; None: none.
+            beside: other files that the function needs; None: it needs no other files.
         """
 
 
@@ -187,7 +187,7 @@ class StoredLogs(EventLogs):
 
 @contextmanager
 def _listing_tasks(spark: SparkSession) -> Iterator[None]:
-    """Limits the tasks with which Spark lists files. By default, each file has a task of its own, which costs 12 ms."""
+    """Limits the number of tasks with which Spark lists files. By default, each file has a task, which costs 12 ms."""
     before = str(spark.conf.get(LISTING))
     spark.conf.set(LISTING, str(min(int(before), LISTING_TASKS_PER_CORE * spark.sparkContext.defaultParallelism)))
     try:
@@ -210,14 +210,18 @@ def _local_files(beside: Beside, part: Part) -> list[Any]:
 
 
 def in_tasks(frame: DataFrame, tasks: int, order: tuple[str, ...]) -> DataFrame:
-    """Sends each row to the task that its column `task` names, in an order within tasks."""
+    """Sends each row to the task that its column `task` names, and sorts the rows of each task by the columns `order`.
+    """
     if not hasattr(frame, "repartitionById"):  # before Spark 4.1: a task may get several numbers, or none
         return frame.repartition(max(1, tasks), "task").sortWithinPartitions(*order)
     return frame.repartitionById(max(1, tasks), "task").sortWithinPartitions(*order)
 
 
 def is_local(spark: SparkSession, path: str | Path) -> bool:
-    """Returns True for a path in a local session. A cluster resolves paths on its default file system."""
+    """Returns True for a path on this machine, which requires a local session.
+
+    A Spark cluster resolves paths on its default file system.
+    """
     return not is_uri(path) and str(spark.sparkContext.master).startswith("local")
 
 

@@ -25,8 +25,8 @@ MODES: Final = (OVERWRITE, APPEND, "error")
 class Output:
     """The tables of a job.
 
-    A table of Parquet or Delta is a folder below the output. One of Iceberg is a table of a catalog, below the
-    namespace that the output names, and has no files beside it.
+    A table of Parquet or Delta is a folder below the output. A table of Iceberg is a table of a catalog, below the
+    namespace that the output names; such an output has no other files.
 
     Args:
         spark: a session.
@@ -60,7 +60,10 @@ class Output:
 
     @property
     def folder(self) -> Path | None:
-        """The folder that local tasks may write themselves: for Parquet that replaces earlier output; else None."""
+        """The folder to which local tasks may write Parquet files directly.
+
+        None if the output has another format, is not a local folder, or keeps earlier rows.
+        """
         if not self._local or self.form != PARQUET or self._mode != OVERWRITE:
             return None
         return Path(self._place).absolute()
@@ -92,7 +95,7 @@ class Output:
         return f"{self.files.uri}/{name}"
 
     def write(self, name: str, frame: DataFrame) -> DataFrame:
-        """Writes a table; returns the rows of this run, which later tables may be computed from."""
+        """Writes a table. Returns a frame of the rows of this run, from which later tables may be computed."""
         from pyspark import StorageLevel  # noqa: PLC0415
 
         if self._mode == APPEND:  # the table has rows of other runs

@@ -1,7 +1,7 @@
 """Reads event logs whose files Spark has read: each task gets the files of its partitions as rows, in order.
 
-Executors need no access to the storage of their own, no folder that they share, and no order of Spark's readers. The
-rows pass the same readers as local files do, so the same log gives the same result, with the same faults.
+Executors need neither their own access to the storage nor a shared folder, and Spark's readers may return the files in
+any order. The readers of local files read the rows, so the same log gives the same result, with the same faults.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class StoredLog(NamedTuple):
     """A log in storage.
 
     Attributes:
-        source: opens the source: (function that returns a file's content as a buffer of pyarrow) -> source.
+        source: opens the source; its argument is a function that returns a file's content as a buffer of pyarrow.
         files: partition -> the names of its existing files, in the order in which the source reads them.
     """
 
@@ -73,7 +73,7 @@ def stored_log(files: Files) -> StoredLog:
 def _in_root(path: str, files: Files, sizes: Mapping[str, int]) -> str:
     """Returns a segment's path relative to the root.
 
-    If the root is a partition's own folder, that is the file name.
+    If the root is a partition's own folder, the result is the file name.
     """
     return path if path in sizes else path.rpartition("/")[2]
 
@@ -95,7 +95,9 @@ class _Segments(NamedTuple):
     partitions: tuple[SegmentPartition, ...]
 
     def ends_before(self, place: tuple[str, int], start: int) -> frozenset[str]:
-        """Returns the files of a partition that end before an offset: the next file begins at or before it."""
+        """Returns the files of a partition that end before an offset, because the next file begins at or before this
+        offset.
+        """
         (paths,) = (one.paths for one in self.partitions if one[:2] == place)
         bases = [int(path.rpartition("/")[2].partition(".")[0]) for path in paths]
         return frozenset(path for path, following in zip(paths, bases[1:], strict=False) if following <= start)

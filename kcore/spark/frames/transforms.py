@@ -35,7 +35,8 @@ def coordinator_events(events: DataFrame) -> DataFrame:
 
     Args:
         events: `EVENT_COLUMNS`, and the available columns of `DETAIL_COLUMNS`. Spark's own Kafka source has none of
-            these: read it with `kafka.isolation.level=read_committed`, because it never shows transaction markers.
+            these columns. Read it with `kafka.isolation.level=read_committed`, because it never shows transaction
+            markers.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 

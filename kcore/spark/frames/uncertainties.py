@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def placed_ids_of(state: DataFrame, counts: Mapping[str, int]) -> Iterator[PlacedId]:
-    """Yields ids of a state with their partitions: two of each partition, and a sample of all.
+    """Yields ids of a state with their partitions: two ids of each partition, and a sample of all ids.
 
     Args:
         state: the state.

@@ -81,9 +81,10 @@ def register_views(
 
     Args:
         spark: a session.
-        state: the output of a rebuild: its tables, and `current_offsets`.
-        events: the logs: `log_ends`, and `commits` unless they are a live cluster; together with `state` also `lag`.
-        timeline: the output of a timeline: its tables as `timeline_NAME`, and `owners`.
+        state: the output of a rebuild, for views of its tables, and `current_offsets`.
+        events: the logs, for the views `log_ends`, and `commits` unless the logs are a live cluster; together with
+            `state` also for `lag`.
+        timeline: the output of a timeline, for views of its tables, named `timeline_NAME`, and `owners`.
         prefix: the beginning of all names.
         form: the format of the tables.
 
@@ -135,7 +136,7 @@ def current_offsets(offsets: DataFrame, groups: DataFrame) -> DataFrame:
 
 
 def log_ends(spark: SparkSession, events: LogSource) -> DataFrame:
-    """Returns the offsets between which logs have records, from the index of the source."""
+    """Returns the first offset and the end offset of each log, without reading the logs."""
     rows = [(part.topic, part.partition, part.start, part.end) for part in logs_at(spark, events).parts()]
     return spark.createDataFrame(rows, "topic string, partition int, start_offset bigint, end_offset bigint")
 
@@ -162,8 +163,8 @@ def commits(events: DataFrame) -> DataFrame:
 def owners(moves: DataFrame, rebalances: DataFrame) -> DataFrame:
     """Returns the intervals during which members owned partitions.
 
-    An interval begins when the rebalance that moved the partition was completed or superseded, and ends with the next
-    one that moved it. A partition that a member lost and no member gained is without an owner.
+    An interval begins when the rebalance that moved the partition was completed or superseded. It ends with the next
+    rebalance that moved the partition. A partition that a member lost and no member gained has no owner.
     """
     from pyspark.sql import Window  # noqa: PLC0415
     from pyspark.sql import functions as f  # noqa: PLC0415

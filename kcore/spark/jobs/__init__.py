@@ -1,6 +1,6 @@
 """The jobs, one per module, each with `add_arguments` and `run`; called by `kcore spark` and `submit`.
 
-Only `run` creates a session; it calls functions of a session and of frames.
+Only `run` creates a session. It passes the session to functions, which return or take DataFrames.
 """
 
 from __future__ import annotations
@@ -20,5 +20,5 @@ JOBS: Final = {
 
 
 def job(name: str) -> ModuleType:
-    """Imports a job's module. Imported on demand: listing the jobs does not need their dependencies."""
+    """Imports a job's module on demand, because the list of jobs does not need their dependencies."""
     return import_module(f"{__name__}.{name.replace('-', '_')}")

@@ -42,7 +42,7 @@ LEAST_PARTITIONS = {CONSUMER_OFFSETS: 1}
 
 
 class Moment(NamedTuple):
-    """The moment of a state: offsets by partition, and a time or None."""
+    """The moment of a state: offsets by (topic, partition), and a time in ms since the epoch or None."""
 
     offsets: Mapping[tuple[str, int], int] = {}
     timestamp_ms: int | None = None
@@ -63,8 +63,8 @@ def rebuild(
 ) -> dict[str, int]:
     """Writes the coordinator state that logs contain, as tables.
 
-    It writes `rebuild.json` last: if that file exists, all tables do. Missing partitions have rows in `partitions` and
-    `faults`.
+    It writes `rebuild.json` last: if that file exists, all tables exist. Missing partitions have rows in `partitions`
+    and `faults`.
 
     Args:
         spark: a session.
@@ -204,7 +204,7 @@ def _written_by_spark(
 
 
 def _present(logs: EventLogs) -> dict[str, set[int]]:
-    """Returns internal topic -> its partitions."""
+    """Returns the existing partitions of each internal topic."""
     numbers: dict[str, set[int]] = {}
     for part in logs.parts():
         if part.topic in COORDINATOR_TOPICS:

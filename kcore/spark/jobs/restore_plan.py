@@ -38,12 +38,12 @@ def committed_as_of(
     timestamp_ms: int | None = None,
     groups: Collection[str] = (),
 ) -> tuple[list[CommittedAsOf], dict[int, str]]:
-    """Returns the offsets that groups had committed as of a moment, as far as the log shows.
+    """Returns the offsets that groups had committed as of a moment, as far as the log has their records.
 
-    If compaction has passed the moment, the records that remain are still correct: a newer record before the moment
-    would have removed them. Offsets whose records compaction removed are unknown. Keys that exist at the end of such a
-    log but not at the moment are therefore returned with an unknown offset. If records are missing for another reason,
-    a returned offset may be older than the committed one.
+    If compaction has passed the moment, the remaining records are still correct, because compaction keeps the newest
+    record of a key before the moment unless a newer one exists. Offsets whose records compaction removed are unknown.
+    Keys that exist at the end of such a log but not at the moment are therefore returned with an unknown offset. If
+    records are missing for another reason, a returned offset may be older than the committed one.
 
     Args:
         spark: a session.
@@ -53,7 +53,7 @@ def committed_as_of(
         groups: the groups; empty: all.
 
     Returns:
-        The offsets, and the incomplete partitions of the log with their histories, `COMPACTED` or `DAMAGED`. If an
+        A pair: the offsets, and the history of each incomplete partition of the log, `COMPACTED` or `DAMAGED`. If an
         offset of these partitions was deleted after the moment, the result may lack it. Missing partitions count as
         damaged.
     """
@@ -76,9 +76,10 @@ def committed_as_of(
 def _offsets(
     state: DataFrame, groups: Collection[str], histories: Mapping[int, str] | None = None
 ) -> tuple[dict[Key, CommittedAsOf], dict[int, str], set[PlacedId]]:
-    """Returns offsets, the histories of incomplete partitions, and the partition of each group.
+    """Returns three values: the offsets by key, the histories of incomplete partitions by number, and the groups with
+    their partitions.
 
-    Offsets that exist only in open transactions are None.
+    For a partition whose only offset is in an open transaction, the offset is None.
 
     Args:
         state: the result of `folder_state`.
@@ -117,7 +118,7 @@ def plan_restore(committed: list[CommittedAsOf], node: Node | None, where: str, 
         committed: the offsets from `committed_as_of`.
         node: the target; None: none.
         where: the target's name.
-        include_same: True to commit offsets again that are correct already.
+        include_same: True to commit offsets again that the target already has.
 
     Returns:
         A plan without its source and moment.

@@ -44,7 +44,7 @@ REPORT = "timeline.html"
 class TimelineOptions(NamedTuple):
     """The options of a timeline.
 
-    Attributes without a comment are those of `Bounds` and `HistoryOptions`. `window_ms` is None if the width is derived
+    `Bounds` and `HistoryOptions` describe the attributes without a comment. `window_ms` is None if the width is derived
     from the covered time.
     """
 

@@ -113,7 +113,7 @@ def options_of(options: argparse.Namespace) -> WatchOptions:
 
 
 def prepare(spark: SparkSession, configured: set[str]) -> None:
-    """Replaces expensive defaults of Spark, except for the settings in `given`.
+    """Replaces expensive defaults of Spark, except for the settings in `configured`.
 
     Each micro-batch runs a task per shuffle partition. The first run of a stream fixes their number.
     """
@@ -147,7 +147,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class WatchRun:
-    """The running queries of a stream, which start again after the late start of a Python worker.
+    """The running queries of a stream. If a Python worker starts too late, the queries are started again.
 
     Args:
         watch: the stream. Its queries start with this object and stop at the end of its `with` block.
@@ -168,13 +168,13 @@ class WatchRun:
             query.stop()
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Waits until the queries end, or for a time; returns True if one of them still runs.
+        """Waits until the queries end, at most `timeout_s`. Returns True if a query still runs.
 
         Args:
-            timeout_s: the time, or None for no limit.
+            timeout_s: the time limit in seconds; None: no limit.
 
         Raises:
-            WorkerStartError: a Python worker started too late, `RESTARTS` times after the first.
+            WorkerStartError: a Python worker started too late more than `RESTARTS` times.
             KcoreError: a query failed.
         """
         for _ in range(RESTARTS):
@@ -188,14 +188,14 @@ class WatchRun:
 
 
 def wait(queries: list[StreamingQuery], timeout_s: float | None) -> bool:
-    """Waits until the queries end, or for a time; returns True if one of them still runs.
+    """Waits until the queries end, at most `timeout_s`. Returns True if a query still runs.
 
     Args:
         queries: the queries.
-        timeout_s: the time, or None for no limit.
+        timeout_s: the time limit in seconds; None: no limit.
 
     Raises:
-        WorkerStartError: a query failed because a Python worker started too late. It can be started again.
+        WorkerStartError: a query failed because a Python worker started too late. The query can be started again.
         KcoreError: a query failed.
     """
     from pyspark.errors import StreamingQueryException  # noqa: PLC0415

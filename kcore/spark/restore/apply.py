@@ -46,7 +46,7 @@ FAILED: Final = "failed"
 
 
 class Applied(NamedTuple):
-    """The result of a row."""
+    """The result of one row of a plan."""
 
     row: PlanRow
     result: str
@@ -62,8 +62,8 @@ def apply(plan: Plan, node: Node, *, dry_run: bool = False, partial: bool = Fals
     """Applies a plan.
 
     All rows are checked before the first write. If a row to set no longer matches the target, nothing is written; with
-    `partial`, the other rows are written. A second run changes nothing: it skips correct offsets, except in rows that
-    renew an unchanged offset.
+    `partial`, the other rows are written. A second run skips offsets that the target already has, except in rows that
+    renew an unchanged offset. So it changes no offset.
 
     Args:
         plan: the plan.

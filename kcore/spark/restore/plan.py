@@ -1,8 +1,8 @@
-"""The plan of a restore: lists committed offsets with their changes and reasons. Input of `kcore offsets apply`.
+"""The plan of a restore: committed offsets with their changes and reasons, the input of `kcore offsets apply`.
 
-As JSON, the plan is one object with one row per line. As CSV, its first line is a comment that holds the object
-without the rows. Both have the same content, ordered by group, topic and partition, without a creation time or host:
-the same source, moment and target give the same bytes.
+A JSON plan is one object with one row per line. The first line of a CSV plan is a comment, which has the object without
+the rows. Both formats have the same content, ordered by group, topic and partition. They have no creation time and no
+host, so the same source, moment and target give the same bytes.
 """
 
 from __future__ import annotations
@@ -102,11 +102,11 @@ class Plan:
     Attributes:
         source: the log that it was made from.
         timestamp_ms: the moment, in ms since the epoch; None if offsets define it.
-        offsets: the moment as (topic, partition, offset before which to stop).
-        compacted: partitions of `__consumer_offsets` that lost records since the moment: offsets that were deleted
-            there since may be missing from the plan.
+        offsets: the moment as entries of (topic, partition, offset before which to stop).
+        compacted: partitions of `__consumer_offsets` that compaction has changed since the moment. Offsets that were
+            deleted since the moment may be missing from the plan.
         damaged: partitions that lack records before the moment for other reasons than compaction, or are missing.
-        target: the target that it was checked against; None: none.
+        target: the target that the plan was checked against; None: it was not checked.
         rows: by group, topic and partition.
     """
 
@@ -160,7 +160,7 @@ def is_csv(path: Path) -> bool:
     """Returns True if a file name ends in `.csv`.
 
     Raises:
-        KcoreError: it ends neither in `.json` nor in `.csv`.
+        KcoreError: the name ends neither in `.json` nor in `.csv`.
     """
     if path.suffix not in (".json", ".csv"):
         raise KcoreError(f"{path}: a plan is a .json or a .csv file")

@@ -11,7 +11,7 @@ from kcore.spark.restore.target import HELD_OPEN, NO_LOG, Committed, Log, Target
 
 
 class CommittedAsOf(NamedTuple):
-    """One offset as of the moment, as far as the log shows.
+    """One committed offset as of the moment, as far as the log has its record.
 
     Attributes:
         group: the group.
@@ -21,7 +21,7 @@ class CommittedAsOf(NamedTuple):
         metadata: the metadata committed with it.
         topic_id: the topic's id at the moment, 32 hexadecimal digits; "" if the record has none.
         history: `WHOLE`, `COMPACTED` or `DAMAGED`.
-        pending: True if an open transaction held another offset.
+        pending: True if an open transaction had another offset of the partition.
     """
 
     group: str
@@ -57,7 +57,7 @@ def make_rows(
     Args:
         committed: the committed offsets, one per group, topic and partition.
         target: the target to check against; None: none.
-        include_same: True to commit offsets again that are correct already, which renews their retention.
+        include_same: True to commit offsets again that the target already has, which renews their retention.
     """
     offsets = list(committed)
     rows = [_row(offset, target, include_same) for offset in offsets]
@@ -123,7 +123,7 @@ def _made(
 
 
 def refusal(offset: CommittedAsOf, now: Committed, log: Log | None, target: TargetState) -> str | None:
-    """Returns the reason why an offset must not be restored, None if it may."""
+    """Returns the reason why an offset must not be restored; None if it may be restored."""
     group = target.refused.get(offset.group)
     if group is not None:
         return group
@@ -139,7 +139,7 @@ def refusal(offset: CommittedAsOf, now: Committed, log: Log | None, target: Targ
 
 
 def clip(offset: int, log: Log) -> tuple[int, str | None]:
-    """Limits an offset to a log; returns it with a remark if it changed."""
+    """Limits an offset to the range of a log. Returns the offset, and a remark if the offset changed, else None."""
     if offset < log.start:
         return log.start, f"clipped to the log's start, {log.start}: earlier records were deleted"
     if offset > log.end:

@@ -31,7 +31,7 @@ def open_target(bootstrap: str | None, data: str | None, security: ClientSecurit
         security: TLS and SASL of the cluster; None: neither.
 
     Raises:
-        KcoreError: it cannot be reached or opened.
+        KcoreError: the target cannot be reached or opened.
     """
     import kcore  # noqa: PLC0415
 
@@ -45,7 +45,7 @@ def open_target(bootstrap: str | None, data: str | None, security: ClientSecurit
 
 
 class Committed(NamedTuple):
-    """A committed offset of a target; `pending` is True if an open transaction holds another one."""
+    """A committed offset of a target; `pending` is True if an open transaction has another offset of the partition."""
 
     offset: int | None
     metadata: str = ""

@@ -1,8 +1,8 @@
 """Detects missing partitions of internal topics; their contents are absent from any rebuilt state.
 
-No log contains the partition count of its topic. Two rules give a lower bound. A partition exists only together with
-all those of lower numbers. Every id is in the partition that its hash implies. The lower bound is the smallest
-partition count whose hashes match the partitions of all known ids.
+No log contains the partition count of its topic. Two rules give a lower bound. First, a partition exists only together
+with all partitions of lower numbers. Second, every id is in the partition that its hash implies. The lower bound is the
+smallest partition count whose hashes match the partitions of all known ids.
 """
 
 from __future__ import annotations

@@ -50,12 +50,12 @@ class BatchReplay:
         cleaned_to: the offset up to which compaction has run, if known.
         with_records: True to keep the records that make up the state.
         resumed: the state at a checkpoint, from which the events continue; None: they begin with the log.
-        may_lack: True if offsets may be missing after a checkpoint. False refuses such a gap, because compaction may
-            have removed a tombstone there.
+        may_lack: True if offsets may be missing after the checkpoint. If it is False, such a gap is an error, because
+            compaction may have removed a tombstone there.
 
     Attributes:
         state: the partition's state.
-        live: the records that make up the state, if requested.
+        live: the records that make up the state; None unless `with_records` is True.
 
     Raises:
         KcoreError: the moment is before the checkpoint.

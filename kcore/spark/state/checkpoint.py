@@ -1,4 +1,4 @@
-"""Checkpoints of rebuilt partitions: a later rebuild continues from one instead of from the start of the log.
+"""Checkpoints of rebuilt partitions. A later rebuild continues from a checkpoint instead of the start of the log.
 
 A checkpoint contains the records that make up the state, the producers, and the properties of the log that the tables
 show. Committed offsets, most of a checkpoint, have the columns of the table `offsets`. A checkpoint covers the log up
@@ -150,7 +150,10 @@ def _is_numbered(rows: pa.Table) -> bool:
 
 
 def _with_timestamps(records: pa.Table) -> pa.Table:
-    """Returns records with the column `timestamp` of events. A time that it cannot hold is null, as in events."""
+    """Returns records with the column `timestamp` of events.
+
+    A time outside of the range of this column is null, as in events.
+    """
     times = records.column("timestamp_ms")
     held = pc.and_(pc.greater_equal(times, 0), pc.less_equal(times, LARGEST_MS))
     micros = pc.multiply(pc.if_else(held, times, None), 1000).cast(pa.timestamp("us", "UTC"))
@@ -158,7 +161,7 @@ def _with_timestamps(records: pa.Table) -> pa.Table:
 
 
 def _restore(state: PartitionState, stored: dict[str, Any]) -> None:
-    """Restores what the records do not contain."""
+    """Restores the parts of a state that its records do not contain."""
     for name in _COUNTERS:
         setattr(state, name, stored[name])
     state.faults = [LogFault(state.topic, state.partition, *fault) for fault in stored["faults"]]

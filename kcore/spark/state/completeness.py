@@ -1,15 +1,15 @@
 """Tracks whether a log still contains all records of an earlier state.
 
-Replayed to its end, a compacted log gives the state at its end. Replayed up to an earlier offset (a cut), it may not
-give the state there. Compaction may have removed a key's last record before the cut, because of a newer record after
-it. The state at a cut is correct if compaction had not passed the cut's *last stable offset*. The cut itself is not a
-sufficient bound. A transaction that was open at the cut may have ended before the cleaner ran. The cleaner then removed
-the transaction's offsets, or the offsets that they replaced.
+The replay of a whole compacted log gives the state at its end. A replay up to an earlier offset (a cut) may give
+another state than the log had there. Compaction may have removed a key's last record before the cut, because of a newer
+record after it. The state at a cut is correct if compaction had not passed the cut's *last stable offset*. The cut
+itself is not a sufficient bound. A transaction that was open at the cut may have ended before the cleaner ran. The
+cleaner then removed the transaction's offsets, or the offsets that they replaced.
 
-A kcore data folder records the progress of compaction exactly: it updates that offset and the log in one transaction.
-A broker's checkpoint gives no bound: the cleaner replaces the files one by one and writes the checkpoint last, so
-that a copy may be compacted further. Any log gives an upper bound: compaction keeps one record per key below its
-offset, so it had not passed the second record of a key. The audit uses the same rules (`History`).
+A kcore data folder records the progress of compaction exactly: it updates that offset and the log in one transaction. A
+broker's checkpoint gives no bound: the cleaner replaces the files one by one and writes the checkpoint last, so that a
+copy may be compacted further. Any log gives an upper bound: compaction keeps one record per key below its offset. So it
+has not passed the second record of any key. The audit uses the same rules (`History`).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Completeness:
             active_offset: the base offset of the newest segment, which is never compacted; None if unknown.
             next_offset: the end of the log.
             log_start: the start of the readable log. Compaction did not remove the records before it.
-            hides_control: True if the log is shown without transaction markers, so that a gap may be one.
+            hides_control: True if the reader lacks transaction markers, so that a gap may be a marker.
         """
         limit = next_offset if active_offset is None else active_offset
         bound = limit if self.cleaned_to is None else min(self.cleaned_to, limit)
@@ -103,7 +103,7 @@ class Completeness:
     def holes_to(self) -> int | None:
         """The offset after the last gap before the cut that is attributed to compaction; None for none.
 
-        Below it, the loss of a whole segment would go unnoticed.
+        Below this offset, the loss of a whole segment would not be detected.
         """
         last = max(self.last_gap, self.first_offset if self.gaps else -1)
         return last if last > 0 else None
@@ -112,7 +112,7 @@ class Completeness:
         """Returns True if the state at a cut is correct.
 
         Args:
-            last_stable_offset: the one of the cut.
+            last_stable_offset: the last stable offset of the cut.
             cut: True if the log continues after the cut. The state at the end of a log is correct unless the log lost
                 records.
         """

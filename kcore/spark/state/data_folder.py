@@ -1,7 +1,7 @@
 """Writes a data folder that `kcore serve` can start from, from the records of coordinator state.
 
-The engine creates the folder and its internal topics. The records are appended unchanged to their logs at new
-offsets, because dead records are left out. Users' topics are not created.
+The engine creates the folder and its internal topics. The records are appended unchanged to their logs. Their offsets
+change, because superseded records are left out. Users' topics are not created.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def write_data_folder(folder: str | Path, partitions: Mapping[str, int], rows: I
 
     Args:
         folder: the folder, which must be empty or not exist.
-        partitions: internal topic -> partition count. Groups and ids must be in the partitions that it implies.
-        rows: `LiveRecords.rows` of each partition; rows of a partition are adjacent.
+        partitions: internal topic -> partition count. Groups and ids must be in the partitions that this count implies.
+        rows: the results of `LiveRecords.rows`, one partition after another.
 
     Raises:
         KcoreError: the folder is not empty, or a group or an id is not in the partition that its name implies.

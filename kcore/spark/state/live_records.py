@@ -1,9 +1,9 @@
-"""The records that make up a partition's state: the ones that compaction would keep, at any moment.
+"""The records that make up a partition's state: the records that compaction would keep.
 
-Replayed in order, they give the same state. `data_folder` writes them to a new data folder, `checkpoint` to a
-checkpoint. They are collected during the replay of a log, in its task's memory, which holds at most twice the live
-records, independent of the log's length. Records of committed offsets are not collected: they are encoded again from
-the state, in the versions that the engine writes.
+A replay of these records in order gives the same state. `data_folder` writes them to a new data folder, `checkpoint` to
+a checkpoint. The task that replays a log collects them in memory. It holds at most twice the live records, independent
+of the log's length. Records of committed offsets are not collected: they are encoded again from the state, in the
+versions that the engine writes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LiveRecords:
     """The live records of one partition.
 
     Args:
-        state: the partition's state, which has applied each row before it is collected here.
+        state: the partition's state. A row is applied to this state before it is collected here.
 
     Attributes:
         state: the partition's state.
@@ -168,9 +168,9 @@ class LiveRecords:
                 self._opened[entry.producer_id] = row._replace(offset=entry.txn_first_offset)
 
     def _final_batches(self, newest: Mapping[int, EventRow]) -> Iterator[EventRow]:
-        """Yields an empty batch for each producer whose open transaction's last record is dead.
+        """Yields an empty batch for each producer whose last record in its open transaction was superseded.
 
-        It keeps the time and sequence number of that record.
+        The batch keeps the time and sequence number of that record.
         """
         for entry in self.state.producers.entries():
             row = newest.get(entry.producer_id)
@@ -185,7 +185,9 @@ class LiveRecords:
         return opened is not None and row.offset >= opened.offset
 
     def _producers(self) -> Iterator[EventRow]:
-        """Yields each producer's state except its open transaction: an empty batch and a marker without effect."""
+        """Yields rows that restore each producer's state except its open transaction: an empty batch, and a marker
+        without effect.
+        """
         for entry in self.state.producers.entries():
             row = self._empty_row(entry)
             ended = entry.coordinator_epoch >= 0

@@ -54,11 +54,11 @@ class NoTopics:
     __slots__ = ()
 
     def by_name(self, name: str) -> TopicInfo | None:
-        """Returns None: no topic is known."""
+        """Returns None, because the directory is empty."""
         return None
 
     def by_id(self, topic_id: bytes) -> TopicInfo | None:
-        """Returns None: no topic is known."""
+        """Returns None, because the directory is empty."""
         return None
 
     def all(self) -> Iterable[TopicInfo]:
@@ -79,7 +79,7 @@ def _no_pruning(index: int, before_offset: int) -> None:
 
 
 class _NoMarkers:
-    """A `MarkerWriter` that refuses to write markers: they are in the log."""
+    """A `MarkerWriter` that refuses to write markers, because the replayed log has them."""
 
     __slots__ = ()
 

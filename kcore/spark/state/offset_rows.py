@@ -1,4 +1,4 @@
-"""Rows of the table `offsets`: made from the state of a partition, and loaded into one again."""
+"""Rows of the table `offsets`: made from the state of a partition, and loaded into a state again."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def load_committed(state: PartitionState, structs: Iterable[pa.StructArray], del
     Args:
         state: the partition.
         structs: the offsets, as `committed_of` yields them.
-        deleted: the ids of groups that have offsets only. Other unknown groups become simple groups.
+        deleted: the ids of groups that were deleted, but have offsets. Other unknown groups become simple groups.
     """
     shard = state.groups
 

@@ -52,7 +52,10 @@ class Producers:
 
 
 def marker_of(row: EventRow) -> tuple[bool, int] | None:
-    """Returns (True for commit, coordinator epoch) of a marker; None for other control records."""
+    """Returns a pair for a marker: True for commit, and the coordinator epoch.
+
+    Returns None for other control records.
+    """
     key, value = row.key, row.value
     if key is None or len(key) < 4 or int.from_bytes(key[2:4], "big") not in END_MARKERS:
         return None

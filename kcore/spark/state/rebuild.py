@@ -15,15 +15,15 @@ class AsOf(NamedTuple):
 
     Attributes:
         offset: the offset before which to stop; None: no limit.
-        timestamp_ms: stop before the first record with a later timestamp; None: no limit. Log order decides: records
-            after one with a later timestamp are excluded even if their timestamps are earlier.
+        timestamp_ms: stop before the first record with a later timestamp; None: no limit. All records after it are
+            excluded, even if their timestamps are earlier.
     """
 
     offset: int | None = None
     timestamp_ms: int | None = None
 
     def excludes(self, row: EventRow) -> bool:
-        """Returns True if a row, and with it all later rows, is beyond the moment."""
+        """Returns True if a row is beyond the moment; then all later rows are beyond it, too."""
         return (self.offset is not None and row.offset >= self.offset) or (
             self.timestamp_ms is not None and row.timestamp_ms > self.timestamp_ms
         )
@@ -46,7 +46,7 @@ class Rebuilt(NamedTuple):
     Attributes:
         state: its state.
         cut: True if the log continues after the moment.
-        live: the records that make up the state, if requested.
+        live: the records that make up the state; None if they were not requested.
     """
 
     state: PartitionState
@@ -67,8 +67,8 @@ def rebuild(
 ) -> Rebuilt:
     """Returns the state of one partition as of a moment.
 
-    The log is read to its end nevertheless, because only the end shows whether compaction removed needed records.
-    `rebuild_batches` does the same on record batches, and faster.
+    The log is read to its end, even if the moment is earlier, because only the rest of the log shows if compaction has
+    removed needed records. `rebuild_batches` gives the same result from record batches, and is faster.
 
     Args:
         topic: the internal topic.
@@ -78,7 +78,7 @@ def rebuild(
         cleaned_to: the offset up to which compaction has run, if known.
         active_offset: the base offset of the newest segment, if known.
         log_start: the start of the readable log.
-        hides_control: True if the log is shown without transaction markers.
+        hides_control: True if the reader lacks transaction markers.
     """
     state = PartitionState(topic, partition, cleaned_to)
     completeness = state.completeness

@@ -24,7 +24,7 @@ SHOWN: Final = 50
 
 
 def placed_ids(written: Iterable[WrittenFile], folder: Path) -> Iterator[PlacedId]:
-    """Yields ids of a state with their partitions, a sample of each file of the tables that have ids."""
+    """Yields some ids of a state with their partitions: a sample of each file of the tables that have ids."""
     for one in written:
         if one.table in ID_COLUMNS:
             topic, column = ID_COLUMNS[one.table]
@@ -86,7 +86,7 @@ class DoubtCounts(NamedTuple):
     Attributes:
         lost: partitions that lack parts of their logs.
         compacted: partitions that were compacted since the moment.
-        holes: partitions that may lack a file unnoticed.
+        holes: partitions that may lack a file of their log without another sign of the loss.
         faults: rows of the table `faults`.
         named: rows of the table `faults` about a whole log or file.
     """

@@ -1,4 +1,7 @@
-"""Converts the state of a partition to record batches of its tables: `table_rows` without a dict per offset."""
+"""Converts the state of a partition to record batches of its tables, with the rows of `table_rows`.
+
+It creates no dict per offset.
+"""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def _assignment(
 
 
 def _keyed(group: StreamsGroup) -> KeyedGroup:
-    """Converts the engine's streams group to the form that a replay by key gives."""
+    """Converts the engine's streams group to a `KeyedGroup`, which a replay of its records would give."""
     keyed = KeyedGroups()
     for record in group_records(group):
         keyed.replay(record.key, record.value)
@@ -384,7 +384,10 @@ def transaction_rows(shard: TransactionShard) -> Iterator[TableRow]:
 
 
 def merged(batches: Batches) -> list[Batch]:
-    """Returns state batches with equal neighbours merged: the share coordinator merges them only in later writes."""
+    """Returns state batches after merging adjacent batches with equal state.
+
+    The share coordinator itself merges them only in later writes.
+    """
     merged_batches: list[Batch] = []
     for batch in batches:
         if merged_batches and merged_batches[-1][1] + 1 == batch[0] and merged_batches[-1][2:] == batch[2:]:

@@ -1,4 +1,4 @@
-"""The causes of rebalances, as far as a log shows them; data for the documentation and for colours."""
+"""The causes of rebalances that a log can show, with their meaning and their colour in the report."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Derives rebalances of classic groups from their generations.
 
-The log contains only stable and empty generations. Joins, leaves and timeouts are not written; they are derived by
-comparing a generation with the previous one.
+The log contains only stable and empty generations, and no records of joins, leaves and timeouts. A comparison of a
+generation with the previous one shows these.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def first_generation(group_id: str, now: Generation, whole: bool, inherited: fro
     Args:
         group_id: the group.
         now: the generation.
-        whole: True if the log is complete up to it.
+        whole: True if the log is complete up to the generation.
         inherited: members of the consumer group before a migration, by identity; None without a migration.
     """
     if not now.members and not now.number:
@@ -116,7 +116,7 @@ def first_generation(group_id: str, now: Generation, whole: bool, inherited: fro
 
 
 def next_generation(group_id: str, group: ClassicGroup, now: Generation, whole: bool) -> Rebalance | None:
-    """Returns the rebalance between a group's last record and the next record; None if the two do not differ."""
+    """Returns the rebalance between a group's last record and the next record; None if the records do not differ."""
     was = group.last
     change = Rebalance(group_id, CLASSIC, now.position, now.number, was.number, whole)
     change.joined.extend(now.members.keys() - was.members.keys())

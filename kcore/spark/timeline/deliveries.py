@@ -1,7 +1,7 @@
 """Derives deliveries of share groups (KIP-932) from `__share_group_state`: acknowledged, archived, redelivered records.
 
-The share coordinator records a delivery when it ends: by an acknowledgement, a release, or the end of its lock. So the
-log does not contain the records that are locked at the moment.
+The share coordinator records a delivery when the delivery ends: by an acknowledgement, a release, or the end of the
+lock. So the log does not contain the deliveries whose lock has not ended.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Progress(NamedTuple):
 
     Attributes:
         delivered: ended deliveries.
-        redelivered: those of them that were not the first delivery of their record.
+        redelivered: ended deliveries that were not the first delivery of their record.
         acknowledged: records that were acknowledged.
         archived: records that were rejected, or released too often.
     """
@@ -103,7 +103,7 @@ def progress(before: Batches, after: Batches) -> Progress:
 
 
 def _add(total: Progress, records: int, batch: Batch, old: Batch | None) -> Progress:
-    """Adds records that were in the batch `old`, or in none, and are now in `batch`."""
+    """Adds records to a total. The records were in the batch `old` (None: in no batch) and are now in `batch`."""
     if records <= 0:
         return total
     state, count = batch[2:]

@@ -29,7 +29,7 @@ TASKS: Final = {"active": "active_tasks", "standby": "standby_tasks", "warmup": 
 
 
 class Described(NamedTuple):
-    """The properties of a member that can start an epoch."""
+    """The properties of a member whose change can start an epoch."""
 
     label: Label
     reads: Any
@@ -56,7 +56,7 @@ class Step:
         start: the first of them.
         last_offset: the offset of the last of them.
         joined: members that joined, by identity.
-        left: members that left, by identity: (cause, evidence).
+        left: the cause and the evidence for each member that left, by identity.
         before: the previous partitions of members whose target changed.
         causes: other changes.
         detail: the evidence, for people.
@@ -150,7 +150,7 @@ class EpochGroup:
             part: the part of the group's state in its key class's name: "Metadata", "MemberMetadata", ...
             key: its key.
             value: its value, None for a tombstone.
-            place: its position.
+            position: its position.
             whole: True if the log is complete up to here.
 
         Returns:
@@ -170,7 +170,7 @@ class EpochGroup:
             yield from self._complete_if_stable(position)
 
     def end_step(self, whole: bool) -> Iterator[TimelineEvent]:
-        """Ends a step that needed no new epoch; yields the replacement of static members."""
+        """Ends a step without a new epoch. Yields the replacement of static members in this step."""
         step, self.step = self.step, None
         if step is None or not step.replaced:
             return
@@ -185,7 +185,10 @@ class EpochGroup:
         yield from change.events(self._partition, end, "replaced", "none", len(self.members), [], {})
 
     def end(self, outcome: str, end: LogPosition | None) -> Iterator[TimelineEvent]:
-        """Ends the rebalance in progress with this outcome, or at the end of the log."""
+        """Ends the rebalance in progress with an outcome.
+
+        `end` is the record that ends it; None at the end of the log.
+        """
         change, self.open = self.open, None
         if change is None:
             return

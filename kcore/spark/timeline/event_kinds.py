@@ -1,8 +1,8 @@
 """The events that `history` yields, as rows of documented kinds. Types are Spark's; times are ms since the epoch.
 
-Times are those of the records, taken by the coordinator at the write. `whole` is true if the log is complete up to the
-row, by the rules of `kcore.spark.state.completeness`. If it is false, earlier events may be missing, so that a cause or
-a duration may be wrong.
+Times are the timestamps of the records, which the coordinator sets when it writes them. `whole` is true if the log is
+complete up to the row, by the rules of `kcore.spark.state.completeness`. If `whole` is false, earlier events may be
+missing, so that a cause or a duration may be wrong.
 """
 
 from __future__ import annotations

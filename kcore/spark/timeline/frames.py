@@ -37,7 +37,8 @@ class Bounds(NamedTuple):
         window_ms: the width of a window.
         gap_ms: the minimum length of a gap without commits.
         storm_count: the minimum number of rebalances of one group in a storm.
-        storm_window_ms: the time within which they must begin. Overlapping storms are merged.
+        storm_window_ms: the time in ms within which the rebalances of a storm must begin. Overlapping storms are
+            merged.
         from_ms: events that ended before are ignored; None: no limit.
         to_ms: events that began at this time or later are ignored; None: no limit.
     """
@@ -59,8 +60,8 @@ def timeline_events(
         events: as for `kcore.spark.frames.transforms.coordinator_events`; duplicates of an offset are skipped.
         options: the options.
         logs: properties of the logs beside their rows.
-        tasks: the number of tasks; None: that of a shuffle. More tasks than partitions only add costs, each
-            time the events are read.
+        tasks: the number of tasks; None: Spark's number of shuffle partitions. More tasks than partitions only add
+            costs, each time the events are read.
     """
     properties = logs or LogProperties()
 
@@ -100,7 +101,7 @@ def log_times_of(logs: EventLogs, topics: Sequence[str], window_ms: int) -> Data
 
 
 def _newest(source: Source, part: Part, window_ms: int) -> Iterator[pa.RecordBatch]:
-    """Yields the highest offset of each window of a partition, once for each batch that it is read in."""
+    """Yields the highest offset of each window of a partition, once for each record batch with rows of the window."""
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
 
@@ -147,7 +148,7 @@ def nice_width(span_ms: int, most: int, least_ms: int = 1) -> int:
     Args:
         span_ms: the time that the windows must cover.
         most: the maximum number of windows.
-        least_ms: the width is a multiple of this.
+        least_ms: the width is a multiple of this number.
     """
     round_widths = {*NICE_MS, *(HOUR_MS * hours for hours in (1, 2, 6, 12)), DAY_MS, 7 * DAY_MS}
     multiples = {least_ms * factor for factor in NICE_MS} if least_ms > 1 else set()
@@ -165,8 +166,8 @@ def timeline_tables(
     Args:
         derived: the result of `timeline_events`, which should be persisted because it is read more than once.
         bounds: the parameters.
-        stored: writes a table and returns it as read back, so that later tables do not compute it again. None: tables
-            are not written.
+        stored: writes a table and returns a frame that reads the written table, so that later tables do not compute it
+            again. None: tables are not written.
         ends: the result of `log_ends`, for the lag of share groups; None: the lag is unknown.
     """
     tables: dict[str, DataFrame] = {}

@@ -1,4 +1,4 @@
-"""Signs of life: the time of each partition's last commit, at which its owner was alive."""
+"""The time of each partition's last commit. The owner of the partition was alive at this time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class Signs:
             self._at_ms.pop((topic_id, partition), None)
 
     def newest(self, parts: Iterable[PartitionTuple], since_ms: int) -> int | None:
-        """Returns the time of the newest commit to any of the partitions, None if there is none since `since_ms`.
+        """Returns the time of the newest commit to any of the partitions, in ms since the epoch; None if there is none
+        since `since_ms`.
 
         Args:
             parts: the partitions that one member has owned since `since_ms`, so that it has made their commits.

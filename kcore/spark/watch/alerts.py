@@ -24,9 +24,9 @@ class Limits(NamedTuple):
     """The limits of alerts.
 
     Attributes:
-        gap_ms: the time without a commit of a group with members.
+        gap_ms: the time in ms without a commit after which a group with members gets an alert.
         storm_count: the number of rebalances of one group in a storm.
-        storm_window_ms: the time within which they begin.
+        storm_window_ms: the time in ms within which the rebalances of a storm begin.
         grace_ms: the tolerance beyond a transaction's timeout.
     """
 
@@ -41,7 +41,7 @@ def lag_by_group(offsets: DataFrame, ends: DataFrame, now_ms: int) -> DataFrame:
 
     Args:
         offsets: the table `offsets`.
-        ends: topic, partition and end offset of partitions; the lag in others is unknown and not counted.
+        ends: topic, partition and end offset of partitions. The lag in other partitions is unknown and not counted.
         now_ms: the time of the ends.
     """
     of_partitions = lag_of_offsets(offsets.where("not pending"), ends)

@@ -1,7 +1,7 @@
 """The state, history and audit of a partition, which are stored as bytes between two micro-batches.
 
-The state has the format of a rebuild's checkpoints. The history and the audit are pickled without
-the state machines that they replay. Group shards are restored from the checkpoint, share shards from their states.
+The state has the format of a rebuild's checkpoints. The history and the audit are pickled without their state machines.
+Group shards are restored from the checkpoint, share shards from their states.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class _Pickler(pickle.Pickler):
 
     Group shards are restored from the checkpoint, share shards from their states.
 
-    An audit drops its groups at damage in the log, but a restored audit has the groups of the checkpoint again.
+    After damage in the log, an audit drops its groups. A restored audit has the groups of the checkpoint again.
     """
 
     def persistent_id(self, value: Any) -> str | None:

@@ -1,7 +1,8 @@
 """The storage of the tables that the job `watch` keeps up to date: Parquet, Delta Lake, or Iceberg.
 
-A crash may interrupt a micro-batch, which is then repeated. Every write of a micro-batch therefore replaces the rows of
-an earlier attempt: those of whole partitions, or those of its own number.
+A crash may interrupt a micro-batch, which is then repeated. Therefore, every write of a micro-batch replaces the rows
+of an earlier attempt: in tables of the state, all rows of a partition; in growing tables, the rows with the number of
+the micro-batch.
 """
 
 from __future__ import annotations
@@ -194,7 +195,7 @@ class LakeTables(TableStorage):
 
 
 class DeltaTables(LakeTables):
-    """Tables of Delta Lake in folders below a folder.
+    """Tables of Delta Lake, each in a subfolder of a folder.
 
     Args:
         spark: a session with Delta's package and settings.

@@ -61,8 +61,8 @@ class WatchTables:
     Args:
         spark: a session.
         place: a path or a URI; CATALOG.NAMESPACE for Iceberg.
-        publish: receives the new rows of growing tables with their table's name, after they were written; None:
-            nothing else does.
+        publish: receives the new rows of growing tables and the name of their table, after they were written. None: the
+            rows are only written.
         form: the format of the tables, one of `output.FORMATS`.
 
     Raises:
@@ -118,7 +118,7 @@ class WatchTables:
             self._publish(table, rows)
 
     def _replace(self, watched_rows: DataFrame, parts: Iterable[TablePart]) -> None:
-        """Replaces the rows of partitions in the tables of the state, also where they have no rows any more."""
+        """Replaces the rows of partitions in the tables of the state. Partitions without new rows are emptied."""
         filled = {part for part in parts if part.table not in GROWING}
         empty = possible_parts({(part.topic, part.partition) for part in parts}) - filled
         emptied = {part for part in empty if self._may_have_rows(part)}

@@ -49,7 +49,7 @@ class WatchOptions(NamedTuple):
         with_events: True to write the table of decoded events.
         history: the options of the timeline's events.
         limits: the limits of alerts.
-        publish: a cluster and the topic to which new rows are written, too; None: none.
+        publish: a cluster, and the topic to which new rows are also written; None: they are only written to the tables.
         form: the format of the tables, one of `output.FORMATS`.
         checkpoint: the folder of the stream's checkpoints, a path or a URI; None: `checkpoint` in the output folder.
     """

@@ -1,1 +1,1 @@
-"""A folder for the module path of local Spark workers; its `sitecustomize` shortens their start."""
+"""A folder for the module path of local Spark workers; its `sitecustomize` shortens the start of the workers."""

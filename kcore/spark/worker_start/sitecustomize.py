@@ -1,8 +1,9 @@
-"""Shortens the start of local Spark workers: Python runs this module at its start, before the worker's own.
+"""Shortens the start of local Spark workers: Python runs this module at its start, before the worker's own modules.
 
 Spark puts its pyspark.zip before all other places of the module path. Python compiles modules of an archive again in
 each process, which takes a second of CPU time. Spark waits ten seconds for the worker of a Python source, and a busy
-machine needs more. So the installed package, to which the archive belongs and which is compiled, comes first.
+machine needs more. So this module puts the installed pyspark package, whose modules are compiled already, before the
+archive.
 """
 
 import importlib.machinery
