@@ -33,7 +33,8 @@ class Acl:
 
     Attributes:
         resource_type: "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN" or "USER".
-        resource_name: the name of the resource, a prefix of it, or "*" for all; that of the cluster is "kafka-cluster".
+        resource_name: the name of the resource, a prefix of it, or "*" for all. The name of the cluster is
+            "kafka-cluster".
         principal: the client, for example "User:alice"; "User:*" for all.
         operation: "ALL", "READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "CLUSTER_ACTION",
             "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "IDEMPOTENT_WRITE", "CREATE_TOKENS" or "DESCRIBE_TOKENS".
@@ -113,7 +114,7 @@ def acl_of(resource: Any, row: Any) -> Acl:
 
 
 def creation_of(acl: Acl) -> AclCreation:
-    """Returns an entry as a request creates it. Raises: as `_numbers_of`."""
+    """Converts an entry to its form in a CreateAcls request. Raises the errors of `_numbers_of`."""
     numbers = _numbers_of(acl)
     return AclCreation(
         resource_type=numbers["resource_type"],
@@ -127,7 +128,7 @@ def creation_of(acl: Acl) -> AclCreation:
 
 
 def filter_of(acl: Acl) -> DeleteAclsFilter:
-    """Returns a filter that matches only an entry. Raises: as `_numbers_of`."""
+    """Returns a filter that matches exactly one entry. Raises the errors of `_numbers_of`."""
     numbers = _numbers_of(acl)
     return DeleteAclsFilter(
         resource_type_filter=numbers["resource_type"],

@@ -13,9 +13,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 class TrackedExit:
     """A descriptor in place of `__exit__`, by which an object learns that its `with` block has ended.
 
-    A KeyboardInterrupt may come before the first statement of `__exit__`, where no `try` can catch it. The block itself
-    holds the bound `__exit__` until it ends. Therefore, each look-up returns a new function, and `left` is called when
-    it is released. Other look-ups of `__exit__` during the block do not count.
+    A KeyboardInterrupt may come before the first statement of `__exit__`, where no `try` can catch it. The interpreter
+    holds the bound `__exit__` until the block ends. Therefore, each look-up returns a new function, and `left` is
+    called when this function is released. Other look-ups of `__exit__` during the block have no effect.
 
     Args:
         function: the `__exit__` of the class.

@@ -18,7 +18,7 @@ class BrokerDescription:
 
     Attributes:
         id: its id.
-        host: the host at which clients reach it.
+        host: the host name or address for clients.
         port: its port.
         rack: its rack, or None.
     """
@@ -35,8 +35,7 @@ class ClusterDescription:
 
     Attributes:
         cluster_id: its id; None if its brokers do not report one.
-        controller: the id of the broker that is the controller, or of another one that passes requests on to it; None:
-            unknown.
+        controller: the id of the controller, or of a broker that forwards requests to the controller; None: unknown.
         brokers: the live brokers, by id.
     """
 

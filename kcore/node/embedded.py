@@ -196,7 +196,7 @@ class AsyncEmbeddedNode(AsyncNode):
 
 
 def _abandon_on_error(engine: Engine, make: Callable[[], Any]) -> Any:
-    """Returns `make()`; releases the engine's data folder if it raises."""
+    """Returns `make()`. If the call raises, releases the engine's data folder."""
     try:
         return make()
     except BaseException:

@@ -17,7 +17,7 @@ LOCAL = Broker(0, "localhost", 0)
 
 
 def metadata_request(topics: Iterable[str] | None, create: bool) -> MetadataRequest:
-    """Builds a request for topics; None: all of them."""
+    """Builds a Metadata request for topics; None requests all topics."""
     listed = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
     return MetadataRequest(topics=listed, allow_auto_topic_creation=create)
 
@@ -48,17 +48,17 @@ class EmbeddedBase:
         return None if isinstance(clock, SystemClock) else clock.wall_ms
 
     def known_broker(self, request: Any) -> Broker | None:
-        """Returns None: an engine has no address."""
+        """Returns None, because an engine has no address."""
         return None
 
     def forget(self, request: Any) -> None:
-        """Does nothing: an engine is its own broker."""
+        """Does nothing, because the engine itself serves every request."""
 
     def close_channel(self, channel: str) -> None:
         """Does nothing: an engine has no connections."""
 
     def leader_epoch(self, partition: TopicPartition) -> int:
-        """Returns -1: an engine truncates no log, so positions need no validation."""
+        """Returns -1 (unknown). An engine truncates no log, so positions need no validation."""
         return -1
 
     def _newest(self, request_type: Any, at_most: int | None) -> int:

@@ -48,7 +48,7 @@ class ProducerInterceptor:
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
-        """Gets the result of a record. After an error, the offset is -1, and the partition too if it was not chosen."""
+        """Gets the result of a record. After an error, the offset is -1. The partition is -1 if none was chosen."""
 
 
 class ConsumerInterceptor:

@@ -101,8 +101,8 @@ class LoopThreadDriver:
     def _run_loop(self) -> None:
         """Runs the loop until `close` stops it.
 
-        An authorizer, an assignor or a watcher may raise KeyboardInterrupt or SystemExit, which ends the loop. The loop
-        then runs again, because the threads that call the engine wait for their results.
+        An authorizer, an assignor or a watcher may raise KeyboardInterrupt or SystemExit, which ends the loop. This
+        method then starts the loop again, because the threads that call the engine wait for their results.
         """
         while True:
             try:
@@ -113,7 +113,7 @@ class LoopThreadDriver:
         self.loop.run_until_complete(self._cancel_calls())
 
     async def _cancel_calls(self) -> None:
-        """Cancels the calls of other threads that the loop has not finished: their callers wait for a result."""
+        """Cancels the unfinished calls of other threads, so that their callers do not wait for ever."""
         await asyncio.sleep(0)  # calls that were passed to the loop begin
         calls = asyncio.all_tasks() - {asyncio.current_task()}
         for call in calls:
@@ -168,7 +168,7 @@ class LoopThreadDriver:
         return await self.driver.submit(context, request)
 
     def start(self, context: RequestContext, request: Any) -> Pending | Any:
-        """Refuses the call: only a node without a listener returns pending responses."""
+        """Raises an error, because only a node without a listener returns pending responses."""
         raise KcoreError("start() is not available on a node that listens; call send() in a thread")
 
     def run(self) -> None:

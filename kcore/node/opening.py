@@ -75,9 +75,9 @@ def open(  # callers write `kcore.open(...)`
         config: a `Config`, or settings by Kafka's names.
         clock: the source of time; a `ManualClock` stands still until the caller moves it.
         create: True to create a missing folder.
-        cluster: the URL of a cluster's store, as for `kcore serve --cluster`: this process becomes a node of that
-            cluster. Its settings must have `node.id`, and `listeners` with a fixed port. Path, clock and `create` do
-            not apply. The call waits until the store and the cluster are ready.
+        cluster: the URL of a cluster's store, as for `kcore serve --cluster`. This process then becomes a node of that
+            cluster. Its settings must have `node.id`, and `listeners` with a fixed port. `path`, `clock` and `create`
+            have no effect for a cluster. The call waits until the store and the cluster are ready.
 
     Raises:
         ConfigError: a setting is unknown or not valid.
@@ -119,9 +119,9 @@ def open_async(
         config: a `Config`, or settings by Kafka's names.
         clock: the source of time; a `ManualClock` stands still until the caller moves it.
         create: True to create a missing folder.
-        cluster: the URL of a cluster's store, as for `kcore serve --cluster`: this process becomes a node of that
-            cluster. Its settings must have `node.id`, and `listeners` with a fixed port. Path, clock and `create` do
-            not apply. The call waits until the store and the cluster are ready.
+        cluster: the URL of a cluster's store, as for `kcore serve --cluster`. This process then becomes a node of that
+            cluster. Its settings must have `node.id`, and `listeners` with a fixed port. `path`, `clock` and `create`
+            have no effect for a cluster. The call waits until the store and the cluster are ready.
 
     Raises:
         ConfigError: a setting is unknown or not valid.

@@ -64,11 +64,11 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def to_commit(offset: Any) -> OffsetAndMetadata:
-    """Converts an offset to commit as callers write it.
+    """Converts an offset to commit, which callers may write as a number.
 
     Raises:
-        TypeError: it is neither an int nor an OffsetAndMetadata.
-        ValueError: it is negative.
+        TypeError: the offset is neither an int nor an OffsetAndMetadata.
+        ValueError: the offset is negative.
     """
     return _to_offset("the offset to commit", "an int or an OffsetAndMetadata", offset)
 
@@ -298,7 +298,8 @@ def validation_request(positions: Mapping[TopicPartition, Unvalidated]) -> Offse
 
 
 def listed_offsets(response: Any, total: int) -> dict[TopicPartition, int]:
-    """Reads offsets; -1 if no record has the timestamp or a later one."""
+    """Reads the offset of each partition from a ListOffsets response; -1 if no record has the timestamp or a later one.
+    """
     rows = {
         TopicPartition(topic.name, row.partition_index): row for topic in response.topics for row in topic.partitions
     }
@@ -344,7 +345,7 @@ def build_batch(
         records: the rows.
         compression: the codec.
         producer_id, producer_epoch, base_sequence, transactional: the fields of the batch's header.
-        size_bytes: the sum of `record_size`; 0: not computed yet.
+        size_bytes: the sum of `record_size` of the records; 0: this function computes it.
     """
     size = BATCH_OVERHEAD_BYTES + (size_bytes or sum(record_size(*row[1:]) for row in records))
     builder = BatchBuilder(
@@ -461,7 +462,7 @@ class AcquiredBatch(NamedTuple):
 
     Attributes:
         partition: the partition.
-        data: the batch; empty: the response has no batch with the offsets.
+        data: the encoded batch; empty if the response has no batch with the acquired offsets.
         acquired: the acquired offsets in the range of the batch: disjoint ascending ranges.
     """
 
@@ -475,7 +476,7 @@ class AcquiredBatch(NamedTuple):
         return self.acquired[index].delivery_count if index >= 0 and offset <= self.acquired[index].last else None
 
     def gaps(self, offsets: Iterable[int]) -> list[tuple[int, int]]:
-        """Returns the ranges of acquired offsets that are not in `offsets`, as first and last offset."""
+        """Returns the ranges of acquired offsets that are not in `offsets`, each as its first and last offset."""
         remaining = sorted(offsets, reverse=True)
         gaps: list[tuple[int, int]] = []
         for first, last, _ in self.acquired:

@@ -73,7 +73,7 @@ else:
 
 
 class GroupMetadata(NamedTuple):
-    """A group or a member as the committer of offsets in a transaction.
+    """The identity with which a transaction commits offsets: of a group without members, or of a member.
 
     Attributes:
         group_id: the group.
@@ -184,7 +184,7 @@ class PartitionDescription:
 
     Attributes:
         partition: its number.
-        leader: the node id of its leader; None: it has none.
+        leader: the node id of its leader; None: the partition has no leader.
         replicas: the node ids of its replicas.
         in_sync: the node ids of the replicas that are in sync.
     """
@@ -267,7 +267,7 @@ class MemberDescription:
 
     Attributes:
         member_id: its id.
-        instance_id: its id as a static member; None: it is a dynamic member.
+        instance_id: its group instance id; None for a dynamic member.
         client_id: the client's id.
         host: the client's address.
         epoch: its member epoch; -1 in a classic group.
@@ -369,7 +369,7 @@ class TransactionDescription:
         producer_epoch: the producer's epoch, by which older producers are fenced.
         state: its state, for example "Ongoing".
         timeout: the seconds after which the coordinator aborts the transaction.
-        started: the start of the transaction; None: none has begun.
+        started: the start time of the transaction; None: no transaction is open.
         partitions: the partitions of the transaction.
     """
 
@@ -392,7 +392,8 @@ class ProducerState:
         producer_epoch: the producer's epoch.
         last_sequence: the sequence of the producer's last record.
         last_timestamp_ms: the time of the producer's last write, in milliseconds since the epoch.
-        coordinator_epoch: the epoch of the coordinator that ended the producer's last transaction here; -1: none did.
+        coordinator_epoch: the epoch of the coordinator that ended the producer's last transaction in this partition;
+            -1: no transaction has ended here.
         transaction_start: the first offset of the open transaction; None: no transaction is open here.
     """
 
@@ -410,7 +411,7 @@ OPEN_TRANSACTION_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"}
 
 
 def as_partitions(partitions: Iterable[Partition]) -> list[TopicPartition]:
-    """Converts partitions as callers write them.
+    """Converts partitions, which callers may write as pairs, to `TopicPartition`.
 
     Raises:
         TypeError: an element is not a pair of a topic's name and a partition number.
@@ -419,10 +420,10 @@ def as_partitions(partitions: Iterable[Partition]) -> list[TopicPartition]:
 
 
 def as_partition(partition: Any) -> TopicPartition:
-    """Converts one partition as callers write it.
+    """Converts a partition, which callers may write as a pair, to `TopicPartition`.
 
     Raises:
-        TypeError: it is not a pair of a topic's name and a partition number.
+        TypeError: the argument is not a pair of a topic's name and a partition number.
     """
     match partition:
         case (str(topic), int(number)):
@@ -431,7 +432,7 @@ def as_partition(partition: Any) -> TopicPartition:
 
 
 def to_bytes(value: Any) -> bytes | None:
-    """Converts a record's key or value as callers write it; text is encoded as UTF-8.
+    """Converts a record's key or value to bytes; text is encoded as UTF-8.
 
     Raises:
         TypeError: the value has another type, and needs a serialization by the caller.

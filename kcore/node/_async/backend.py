@@ -48,14 +48,17 @@ def interpreter_ends() -> bool:
 
 
 def guard() -> nullcontext[None]:
-    """Returns a lock for state machines: none is needed, because code between two awaits is not interrupted."""
+    """Returns a context manager in place of a lock for state machines.
+
+    It does nothing, because code between two awaits is not interrupted.
+    """
     return nullcontext()
 
 
 class Event:
     """A flag that tasks wait for.
 
-    It takes less time than `asyncio.Event` with `asyncio.timeout`: most steps of a member, a consumer or a producer
+    This class is faster than `asyncio.Event` with `asyncio.timeout`. Most steps of a member, a consumer or a producer
     wait for a flag with a time limit.
     """
 
@@ -101,11 +104,11 @@ def _complete(future: asyncio.Future[bool], result: bool) -> None:
 
 
 class Stepper:
-    """A runner of a state machine's steps: at their times, and after inputs. It needs no task.
+    """A runner of a state machine's steps, at their times and after inputs of the machine. The runner needs no task.
 
     Args:
         step: makes one step; returns the seconds until the next one, None for no limit, or END after the last one.
-        ended: called once: after the last step, or after a step that raised.
+        ended: called once, after the last step or after a step that raised.
     """
 
     END = -1.0
@@ -257,13 +260,13 @@ async def let_others_run() -> None:
 
 
 def start_request(transport: Any, request: Any, on_done: OnDone, **options: Any) -> None:
-    """Sends a request, and has the event loop call `on_done` with the result.
+    """Sends a request. The event loop calls `on_done` with the result.
 
     Args:
         transport: sends the request; see `AsyncTransport`.
         request: the request.
         on_done: gets the result.
-        options: those of `AsyncTransport.start`.
+        options: the options of `AsyncTransport.start`.
     """
     transport.start(request, on_done, **options)
 

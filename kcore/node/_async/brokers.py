@@ -34,7 +34,7 @@ class AsyncBrokers:
         self._calls = calls
 
     def __getitem__(self, broker_id: int) -> AsyncClusterBroker:
-        """Returns a broker. No request is sent: operations of a broker that is not alive raise their error."""
+        """Returns a broker, without a request. Operations of a broker that is not alive raise an error."""
         return AsyncClusterBroker(self._calls, broker_id)
 
     async def list(self) -> list[BrokerDescription]:
@@ -50,7 +50,7 @@ class AsyncBrokers:
 
         Raises:
             InvalidRequestError, InvalidConfigError: a setting cannot be changed at run time, or its value is not valid.
-                Then no setting is changed. Unknown settings are stored, as those of plugins.
+                Then no setting is changed. Unknown settings are stored, because a plugin may use them.
         """
         await change_config(self._calls, BROKER, ALL_BROKERS, config)
 
@@ -73,8 +73,8 @@ class AsyncClusterBroker:
         """Returns the effective settings, by Kafka's names; sensitive values are None.
 
         Args:
-            own: True for the settings that were set for this broker, at run time or at its start, without those of all
-                brokers and without defaults.
+            own: True for the settings that were set for this broker, at run time or at its start. Settings of all
+                brokers and defaults are then left out.
 
         Raises:
             BrokerNotAvailableError: no live broker has this id.
@@ -87,7 +87,7 @@ class AsyncClusterBroker:
         Raises:
             BrokerNotAvailableError: no live broker has this id.
             InvalidRequestError, InvalidConfigError: a setting cannot be changed at run time, or its value is not valid.
-                Then no setting is changed. Unknown settings are stored, as those of plugins.
+                Then no setting is changed. Unknown settings are stored, because a plugin may use them.
         """
         await change_config(self._calls, BROKER, str(self.id), config, await self._address())
 
@@ -100,7 +100,7 @@ class AsyncClusterBroker:
         return await config_of(self._calls, LOGGER, str(self.id), False, await self._address())
 
     async def set_loggers(self, levels: Mapping[str, str | None]) -> None:
-        """Changes the levels of loggers until the broker ends; None restores that of the parent logger.
+        """Changes the levels of loggers until the broker ends; None restores the level of the parent logger.
 
         Raises:
             BrokerNotAvailableError: no live broker has this id.
@@ -124,7 +124,7 @@ class AsyncClusterBroker:
         return await self._calls.call(DescribeLogDirsRequest(topics=None), read, broker=await self._address())
 
     async def _address(self) -> Broker | None:
-        """Returns the broker to which requests about itself are sent; None: the engine of an embedded node."""
+        """Returns the address to which requests about this broker are sent; None: the engine of an embedded node."""
         for broker in (await described_cluster(self._calls)).brokers:
             if broker.id == self.id:
                 return None if self._calls.local else Broker(broker.id, broker.host, broker.port)

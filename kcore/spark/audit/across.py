@@ -187,7 +187,10 @@ class _Producer:
     def _unmatched_findings(
         self, topic_partition: PartitionTuple, missing: list[Observation], extra: list[Observation]
     ) -> Iterator[Finding]:
-        """Yields findings on unmatched decisions and markers."""
+        """Yields findings on unmatched decisions and markers.
+
+        Afterwards, `missing` has the decisions reported as unmarked.
+        """
         where = f"{topic_partition[0]}-{topic_partition[1]}"
         unmatched = []
         for decision in missing:

@@ -91,7 +91,10 @@ class ProducerEpochs(Check):
         )  # fmt: skip
 
     def _fenced(self, row: EventRow, producer: _Producer, current: Evidence, group_id: str | None) -> None:
-        """Reports a write by an older epoch, unless such a write was reported since the last write of a newer epoch."""
+        """Reports a write by an older epoch.
+
+        Repeated data writes of this epoch are reported once, until a newer epoch writes.
+        """
         kind, written = "fenced-write", "data"
         if row.control:
             kind, written = "fenced-marker", "a marker"

@@ -218,9 +218,9 @@ def in_tasks(frame: DataFrame, tasks: int, order: tuple[str, ...]) -> DataFrame:
 
 
 def is_local(spark: SparkSession, path: str | Path) -> bool:
-    """Returns True for a path on this machine, which requires a local session.
+    """Returns True if the session resolves a path on this machine.
 
-    A Spark cluster resolves paths on its default file system.
+    A session on a Spark cluster resolves paths on the cluster's default file system.
     """
     return not is_uri(path) and str(spark.sparkContext.master).startswith("local")
 
