@@ -76,8 +76,8 @@ def open(  # callers write `kcore.open(...)`
         clock: the source of time; a `ManualClock` stands still until the caller moves it.
         create: True to create a missing folder.
         cluster: the URL of a cluster's store, as for `kcore serve --cluster`. This process then becomes a node of that
-            cluster. Its settings must have `node.id`, and `listeners` with a fixed port. `path`, `clock` and `create`
-            have no effect for a cluster. The call waits until the store and the cluster are ready.
+            cluster. Its settings must have `node.id`, and `listeners` with a fixed port. `path` and `clock` must not be
+            passed then, and `create` has no effect. The call waits until the store and the cluster are ready.
 
     Raises:
         ConfigError: a setting is unknown or not valid.
@@ -120,8 +120,8 @@ def open_async(
         clock: the source of time; a `ManualClock` stands still until the caller moves it.
         create: True to create a missing folder.
         cluster: the URL of a cluster's store, as for `kcore serve --cluster`. This process then becomes a node of that
-            cluster. Its settings must have `node.id`, and `listeners` with a fixed port. `path`, `clock` and `create`
-            have no effect for a cluster. The call waits until the store and the cluster are ready.
+            cluster. Its settings must have `node.id`, and `listeners` with a fixed port. `path` and `clock` must not be
+            passed then, and `create` has no effect. The call waits until the store and the cluster are ready.
 
     Raises:
         ConfigError: a setting is unknown or not valid.

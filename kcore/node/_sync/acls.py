@@ -30,17 +30,17 @@ class Acls:
         host: str | None = None,
         pattern_type: str | None = None,
     ) -> list[Acl]:
-        """Returns the entries that have all passed values, sorted. Without arguments, it returns all entries.
+        """Returns the entries that have the values of all arguments, sorted. Without arguments, returns all entries.
 
         Args:
             resource_type: the type of the resource.
             resource_name: the resource's name in the entry.
-            principal: the client.
+            principal: the client, for example "User:alice".
             operation: the operation.
             permission: "ALLOW" or "DENY".
             host: the client's address.
             pattern_type: "LITERAL" or "PREFIXED". "MATCH" returns the entries that apply to the resource with
-                `resource_name`: also those of "*" and of prefixes of the name.
+                `resource_name`, including entries for "*" and for prefixes of the name.
 
         Raises:
             ConfigError: a name does not exist.

@@ -35,7 +35,7 @@ class Brokers:
         self._calls = calls
 
     def __getitem__(self, broker_id: int) -> ClusterBroker:
-        """Returns a broker. No request is sent: operations of a broker that is not alive raise their error."""
+        """Returns a broker, without a request. Operations of a broker that is not alive raise an error."""
         return ClusterBroker(self._calls, broker_id)
 
     def list(self) -> list[BrokerDescription]:
@@ -51,7 +51,7 @@ class Brokers:
 
         Raises:
             InvalidRequestError, InvalidConfigError: a setting cannot be changed at run time, or its value is not valid.
-                Then no setting is changed. Unknown settings are stored, as those of plugins.
+                Then no setting is changed. Unknown settings are stored, because a plugin may use them.
         """
         change_config(self._calls, BROKER, ALL_BROKERS, config)
 
@@ -74,8 +74,8 @@ class ClusterBroker:
         """Returns the effective settings, by Kafka's names; sensitive values are None.
 
         Args:
-            own: True for the settings that were set for this broker, at run time or at its start, without those of all
-                brokers and without defaults.
+            own: True for the settings that were set for this broker, at run time or at its start. Settings of all
+                brokers and defaults are then left out.
 
         Raises:
             BrokerNotAvailableError: no live broker has this id.
@@ -88,7 +88,7 @@ class ClusterBroker:
         Raises:
             BrokerNotAvailableError: no live broker has this id.
             InvalidRequestError, InvalidConfigError: a setting cannot be changed at run time, or its value is not valid.
-                Then no setting is changed. Unknown settings are stored, as those of plugins.
+                Then no setting is changed. Unknown settings are stored, because a plugin may use them.
         """
         change_config(self._calls, BROKER, str(self.id), config, self._address())
 
@@ -101,7 +101,7 @@ class ClusterBroker:
         return config_of(self._calls, LOGGER, str(self.id), False, self._address())
 
     def set_loggers(self, levels: Mapping[str, str | None]) -> None:
-        """Changes the levels of loggers until the broker ends; None restores that of the parent logger.
+        """Changes the levels of loggers until the broker ends; None restores the level of the parent logger.
 
         Raises:
             BrokerNotAvailableError: no live broker has this id.
@@ -125,7 +125,7 @@ class ClusterBroker:
         return self._calls.call(DescribeLogDirsRequest(topics=None), read, broker=self._address())
 
     def _address(self) -> Broker | None:
-        """Returns the broker to which requests about itself are sent; None: the engine of an embedded node."""
+        """Returns the address to which requests about this broker are sent; None: the engine of an embedded node."""
         for broker in (described_cluster(self._calls)).brokers:
             if broker.id == self.id:
                 return None if self._calls.local else Broker(broker.id, broker.host, broker.port)

@@ -1,5 +1,5 @@
 # Made by tools/generate_sync.py from _async/callers.py: change that file, then run the program.
-"""Checks that refuse a call which would wait for its own caller, and concurrent calls of one operation."""
+"""Checks of callers: they refuse a call that would wait for its own caller, and concurrent calls of one operation."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class CallbackCallers:
             logger.exception("client: the callback of a commit failed")
 
     def require_outside(self, target: str, owner: object = None, *, closing: bool = False) -> bool:
-        """Refuses to close an object from a callback: the close would wait for the end of the callback.
+        """Refuses to close an object from a callback, because the close would wait for the end of the callback.
 
         Args:
             target: the object, for the error.

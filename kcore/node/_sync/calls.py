@@ -106,7 +106,10 @@ class Calls:
 
     @property
     def forked(self) -> bool:
-        """True in a forked child: the threads do not exist, and a lock that one of them held is never released."""
+        """True in a forked child.
+
+        The threads of the parent do not exist there, and a lock that such a thread held is never released.
+        """
         return bool(self._refusal)
 
     @property
@@ -130,7 +133,7 @@ class Calls:
             self.require_open()
 
     def now_ms(self) -> int:
-        """Returns the time of new records in ms since the epoch: on an engine, by the engine's clock."""
+        """Returns the timestamp for new records in ms since the epoch; the clock of an embedded engine gives it."""
         clock_ms = self.transport.clock_ms
         return time.time_ns() // 1_000_000 if clock_ms is None else clock_ms()
 
@@ -149,7 +152,7 @@ class Calls:
         """Adds an object that the node's close closes, too.
 
         Raises:
-            EngineClosedError, ConnectionClosedError: the node is closed; the object may not start.
+            EngineClosedError, ConnectionClosedError: the node is closed, so the object must not start.
         """
         self.resources[resource] = None
         if self._closed:  # checked last: `close` may have run meanwhile
@@ -157,7 +160,8 @@ class Calls:
             self.require_open()
 
     def next_partition(self, topic: str, partitions: int) -> int:
-        """Returns the partition of the next record without a key: the partitions of a topic take turns on a node.
+        """Returns the partition of the next record without a key. Each call for a topic returns its next partition in
+        turn.
 
         Args:
             topic: the topic.
@@ -171,8 +175,8 @@ class Calls:
     def close(self) -> None:
         """Closes open members, consumers and producers, the newest first, then the transport.
 
-        New ones cannot start any more. A second caller waits until the first one has closed everything: members need
-        the transport to leave their groups.
+        New members, consumers and producers cannot start any more. A second caller waits until the first caller has
+        closed all objects, because members need the transport to leave their groups.
 
         Raises:
             ReentrantCallError: a listener or callback of a member calls it.
@@ -211,8 +215,8 @@ class Calls:
         Args:
             request: the request.
             read: converts the response, or raises its error.
-            at_most: the newest version to use.
-            broker: the broker; None: the broker that the request concerns.
+            at_most: the highest version of the request to use; None: no limit.
+            broker: the broker to send to; None: the broker that the request concerns.
             channel: see `Cluster.send`.
             repeat: False for a request that must not be sent twice.
 
@@ -308,7 +312,7 @@ class Calls:
         """Sends the first request of a connection to a cluster.
 
         Args:
-            wait_s: the time for which it is repeated while no broker is ready.
+            wait_s: the time in seconds for which the request is repeated while no broker is ready.
 
         Raises:
             ConnectionClosedError, TimeoutError: no broker is ready.

@@ -70,8 +70,8 @@ SESSION_ERRORS = frozenset(
 class Consumer:
     """A member of a group that reads the records of its partitions: `for record in group.consume(["jobs"])`.
 
-    A record counts as processed when the next one is requested. Partitions move only while the consumer waits for
-    records. So a record that is being processed has no second owner, unless the member is fenced.
+    A record counts as processed when the program requests the next one. Partitions move only while the consumer waits
+    for records. So no other member gets a record that is being processed, unless this member is fenced.
 
     One task or thread at a time polls the consumer. Others may commit, pause, seek and close it meanwhile.
 
@@ -82,7 +82,7 @@ class Consumer:
         member: the member, not started yet.
         positions: the positions that the member commits.
         read_settings: the isolation, the reset policy and the limits.
-        interceptors: get the records before the program, and the offsets of successful commits.
+        interceptors: called with records before the program gets them, and with the offsets of successful commits.
     """
 
     member: Member
@@ -207,7 +207,7 @@ class Consumer:
     # ---- records
 
     def poll(self, timeout: float = 0.0, max_records: int | None = None) -> list[Record]:
-        """Returns records. The records of the previous call then count as processed.
+        """Returns the next records. The records that the previous call returned now count as processed.
 
         Args:
             timeout: the time in seconds to wait for a record.
@@ -217,7 +217,7 @@ class Consumer:
             Records of one or more partitions, in order within each; empty if none arrived in time.
 
         Raises:
-            OffsetOutOfRangeError: with reset "none": a partition does not have the position.
+            OffsetOutOfRangeError: reset is "none", and a partition does not have the consumer's position.
             KafkaError: the coordinator or a broker refused the consumer.
             MemberClosedError: the consumer is closed.
             ConcurrentCallError: another task or thread polls the consumer.
@@ -315,7 +315,7 @@ class Consumer:
         return key, state
 
     def position(self, partition: Partition) -> int | None:
-        """Returns the offset of the next record; None: it is not looked up yet.
+        """Returns the offset of the next record; None if the consumer has not looked it up yet.
 
         Raises:
             KeyError: the partition is not assigned to the consumer.
@@ -333,10 +333,10 @@ class Consumer:
         Args:
             partition: an assigned partition.
             offset: the offset of the next record. The leader first validates an `OffsetAndMetadata` with a leader
-                epoch. If its log does not have the record before the offset, the position moves to the first offset at
-                which the logs differ. With reset "none", the next poll raises `LogTruncationError` instead. A datetime
-                stands for the first record at or after it, or for the end of the partition if there is no such record.
-                The next poll looks its offset up.
+                epoch. If the leader's log does not have the record before the offset, the position moves to the first
+                offset at which the logs differ. With reset "none", the next poll raises `LogTruncationError` instead. A
+                datetime stands for the first record at or after it, or for the end of the partition if there is no such
+                record. The next poll looks up the offset of this record.
 
         Raises:
             KeyError: the partition is not assigned to the consumer.
@@ -357,7 +357,7 @@ class Consumer:
         """Continues at the first record of partitions, which the next poll looks up.
 
         Args:
-            partitions: assigned partitions; none: all of them.
+            partitions: assigned partitions; without arguments, all assigned partitions.
 
         Raises:
             KeyError: a partition is not assigned to the consumer.
@@ -368,7 +368,7 @@ class Consumer:
         """Continues after the last record of partitions, which the next poll looks up.
 
         Args:
-            partitions: assigned partitions; none: all of them.
+            partitions: assigned partitions; without arguments, all assigned partitions.
 
         Raises:
             KeyError: a partition is not assigned to the consumer.
@@ -429,7 +429,7 @@ class Consumer:
     def group_metadata(self) -> GroupMetadata:
         """Group id, member id, epoch and instance id, with which a transaction commits offsets.
 
-        They belong to the membership of the last poll; see `Member.group_metadata`.
+        The values belong to the membership of the last poll; see `Member.group_metadata`.
 
         Raises:
             CommitFailedError: the consumer has not joined the group yet.
@@ -532,7 +532,10 @@ class Consumer:
             self._arrived.set()
 
     def _close_sessions(self) -> None:
-        """Frees the fetch sessions of the brokers. Each broker responds within a second, or frees its session later."""
+        """Requests that the brokers free the fetch sessions.
+
+        A broker that does not respond within a second frees its session later.
+        """
         for broker, session in self._sessions.items():
             request = session.close_request(MAX_BYTES)
             if request is None:

@@ -10,7 +10,7 @@ from kcore_ext.client.accumulator import DeliveryBase
 
 
 class Delivery(DeliveryBase):
-    """The result of one record: `producer.append` returns it at once, `result` waits for it."""
+    """The result of one appended record, which arrives later. `producer.append` returns this object at once."""
 
     __slots__ = ()
 
@@ -24,7 +24,7 @@ class Delivery(DeliveryBase):
         """Waits until the record is stored, and returns its partition and offset.
 
         Args:
-            timeout: the time limit of this wait in seconds; None: the producer's timeout ends it.
+            timeout: the time limit of this wait in seconds; None: the wait ends at the producer's timeout.
 
         Raises:
             KafkaError: the server refused the record's batch.

@@ -103,7 +103,7 @@ class Groups:
             group_ids: the groups.
 
         Returns:
-            Group id -> its description, or the error for which it cannot be described.
+            Group id -> the group's description, or the error if it cannot be described.
         """
         described: dict[str, GroupDescription | KafkaError] = {}
         remaining = dict.fromkeys(group_ids)
@@ -156,7 +156,7 @@ class Groups:
 
 
 def _temporary(described: GroupDescription | KafkaError) -> KafkaError | None:
-    """Returns the error of a coordinator that may describe the group later, or None."""
+    """Returns the error if it is temporary, so that a later request may succeed; else None."""
     return described if isinstance(described, KafkaError) and described.code in REPEATED else None
 
 
@@ -214,7 +214,7 @@ class Group:
 
         Raises:
             UnknownMemberIdError: the group has active members, and only they may commit.
-            KafkaError: all offsets were refused, for one reason.
+            KafkaError: all offsets were refused, with the same error.
             PartitionErrors: some offsets were refused; the others are committed.
             ValueError: an offset is negative.
         """
@@ -240,8 +240,8 @@ class Group:
 
         Args:
             partitions: the partitions; None: all that the group has committed.
-            stable: True to wait for open transactions that commit offsets of the group. Without `partitions`, this
-                includes only partitions with a committed offset. So name a partition if its first offset may be in a
+            stable: True to wait for open transactions that commit offsets of the group. Without `partitions`, the call
+                waits only for partitions with a committed offset. So name a partition if its first offset may be in a
                 transaction.
         """
         listed = None if partitions is None else as_partitions(partitions)
@@ -277,10 +277,10 @@ class Group:
     def lag(self) -> PartitionDict[int]:
         """Returns the number of records that the group has not processed, for each partition.
 
-        The lag is the distance of the committed offset from the end of the log. A share group has no committed offsets:
-        its coordinator reports the number of records that are neither acknowledged nor archived. Partitions without
-        a committed offset, or that no member of the share group has fetched, are left out. Partitions of deleted topics
-        and partitions without a leader are left out, too.
+        The lag is the difference between the end of the log and the committed offset. A share group has no committed
+        offsets: its coordinator reports the number of records that are neither acknowledged nor archived. Partitions
+        without a committed offset are left out, and partitions that no member of the share group has fetched.
+        Partitions of deleted topics and partitions without a leader are left out, too.
         """
         committed = self.committed()
         if not committed:
@@ -302,7 +302,7 @@ class Group:
             return PartitionDict()
 
     def pending_offsets(self, partitions: Iterable[Partition]) -> set[TopicPartition]:
-        """Returns those of the partitions that have a pending offset, which an open transaction will commit."""
+        """Returns the partitions that have a pending offset, which an open transaction may commit."""
         request = offset_fetch_request(self.id, as_partitions(partitions), stable=True)
         return self._calls.call(request, pending_offsets, at_most=versions.FETCH_OFFSETS)
 
@@ -353,18 +353,18 @@ class Group:
             protocol: "consumer" (KIP-848: the broker assigns) or "classic" (a member assigns).
             assignors: classic: names of `kcore.assignors`, or custom assignors, in the order of preference; None:
                 "range" and "cooperative-sticky".
-            server_assignor: consumer: the broker's assignor; None: its default.
+            server_assignor: consumer: the name of the broker's assignor; None: the broker's default.
             instance_id: makes the member static: it keeps its partitions when it restarts in time.
             rack: the member's rack.
             session_timeout: classic: the group removes a member without a heartbeat for this many seconds; None: 45.
                 A consumer group has the setting consumer.session.timeout.ms for this.
-            heartbeat_interval: classic: seconds between heartbeats; None: 3. A consumer group has its setting
-                consumer.heartbeat.interval.ms instead.
+            heartbeat_interval: classic: seconds between heartbeats; None: 3. A consumer group has the setting
+                consumer.heartbeat.interval.ms for this.
             rebalance_timeout: the longest time in seconds for handling a rebalance, and between two polls.
             metadata_max_age: the seconds after which topics are looked up again.
             leave_on_close: False keeps the membership until its timeout; None: only dynamic members leave the group.
             on_assigned: called with an `Assigned` event; may be a function.
-            on_revoked: called with a `Revoked` event; the member gives the partitions up when it returns.
+            on_revoked: called with a `Revoked` event. When the call returns, the member gives the partitions up.
             on_lost: called with a `Lost` event; None: `on_revoked` gets it.
 
         Raises:

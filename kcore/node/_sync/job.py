@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ShareLink:
-    """The share session with one broker. Its lock is held during each request."""
+    """The share session with one broker. The worker holds `lock` during each request of the session."""
 
     def __init__(self, broker: Broker, session: ShareSession) -> None:
         self.broker = broker
@@ -115,7 +115,7 @@ class Job:
         """Reports the job as done. The acknowledgement is durable when this returns.
 
         Raises:
-            InvalidRecordStateError: the lock has expired: the group may deliver the job again.
+            InvalidRecordStateError: the lock has expired, so the group may deliver the job again.
             KafkaError, ConnectionClosedError, TimeoutError: the acknowledgement is refused or lost.
         """
         self._queue._acknowledge(self, Acknowledgement.ACCEPT)

@@ -59,13 +59,13 @@ class Member:
 
     A commit, also in a transaction, belongs to the membership at the last event that the program's loop or listener
     got. For a consumer, this is the membership at its last poll. The commit raises CommitFailedError if the member was
-    removed from the group since then, or gave the partition up. This is so even if it has joined again in the
-    background. For a member without listeners and loop, reading `assignment` has the effect of an event.
+    removed from the group since then, or gave the partition up, even if the member has joined again in the background.
+    For a member without listeners and loop, reading `assignment` has the effect of an event.
 
-    An error of the member in the background, for example of a listener, is logged at once. It is then raised once: by
-    the next call of `start`, `commit`, `events`, `poll` or `wait`, or at the end of the `with` block. If the
-    coordinator has refused the member permanently (state "Fatal"), each of these calls raises the error. Then close the
-    member and join with a new one.
+    An error of the member in the background, for example of a listener, is logged at once. Then the next call of
+    `start`, `commit`, `events`, `poll` or `wait`, or the end of the `with` block, raises it once. If the coordinator
+    has refused the member permanently (state "Fatal"), each of these calls raises the error. Then close the member and
+    join with a new one.
     """
 
     def __init__(
@@ -145,8 +145,9 @@ class Member:
     def group_metadata(self) -> GroupMetadata:
         """Group id, member id, epoch and instance id, with which a transaction commits offsets.
 
-        They belong to the membership of the last poll or event that the program got. Read them together with the
-        positions; if the member is removed from the group afterwards, the coordinator refuses them.
+        The values belong to the membership of the last poll or event that the program got. Read them together with the
+        positions. If the member is removed from the group afterwards, the coordinator refuses a commit with these
+        values.
 
         Raises:
             CommitFailedError: the member was not in the group at the last poll or event.
@@ -208,7 +209,7 @@ class Member:
             raise
 
     def _begin(self) -> None:
-        """Starts to join, unless that was done before."""
+        """Starts to join the group, unless the member was started before."""
         if self._started:
             return
         self._calls.add_resource(self)
@@ -311,7 +312,7 @@ class Member:
         """Commits offsets with the member's epoch: a member that was fenced cannot commit.
 
         Commits reach the coordinator in the order of the calls. No request is sent if the member was removed from the
-        group, or gave up one of the partitions, since the last event or poll. This is so even if it has joined again.
+        group, or gave up one of the partitions, since the last event or poll, even if the member has joined again.
 
         Args:
             offsets: partition -> the offset of the next record to read, or an `OffsetAndMetadata`.
@@ -321,7 +322,7 @@ class Member:
         Raises:
             CommitFailedError: the member has left the group, was fenced, or has given a partition up.
             KcoreError: the member was not started.
-            RebalanceInProgressError: the group rebalances; commit again after it, in the new epoch.
+            RebalanceInProgressError: the group rebalances; commit again after the rebalance, in the new epoch.
             KafkaError, PartitionErrors: the coordinator refused offsets.
             TimeoutError: no coordinator acknowledged the commit in time.
             TypeError, ValueError: a key is not a partition, or an offset is no number or negative.
@@ -464,7 +465,7 @@ class Member:
         return pause_s
 
     def _ended(self) -> None:
-        """Ends all waits, because the machine is closed or a step failed."""
+        """Ends all waits, because the state machine is closed or a step failed."""
         with self._guard:
             if not self._machine.closed:
                 self._machine.abandon()
@@ -489,7 +490,7 @@ class Member:
         self._wake_waits()
 
     def _log_error(self, error: BaseException) -> None:
-        """Logs an error unless it repeats the last one. It may take long until an operation raises it."""
+        """Logs an error, unless it repeats the last one, because it may take long until an operation raises the error."""
         failure = f"{type(error).__name__}: {error}"
         if failure == self._logged:
             return
@@ -535,11 +536,13 @@ class Member:
 
     @property
     def _informs_of_losses(self) -> bool:
-        """True if the user's code gets `Lost` events, or if the member is still joining and has no partitions."""
+        """True if the user's code gets `Lost` events, or if the member has not joined yet and has no partitions to
+        lose.
+        """
         return self._listeners[Lost] is not None or not self._joined.is_set()
 
     def _handle(self, event: MemberEvent) -> None:
-        """Has the user's code handle an event."""
+        """Passes an event to the user's listeners or to the user's loop."""
         failure: Exception | None = None
         interrupt: BaseException | None = None
         if self._internal is not None:

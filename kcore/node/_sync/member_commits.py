@@ -20,7 +20,7 @@ from kcore.node.types import GroupMetadata, Offsets, Partition, as_partition, as
 class MemberCommits:
     """The commits of a member.
 
-    They belong to the membership that the user's code has seen last. The member's present membership may be newer,
+    Commits belong to the membership that the user's code has seen last. The member's present membership may be newer,
     because the member can lose its partitions and join again in the background.
 
     Args:
@@ -126,7 +126,10 @@ class MemberCommits:
         return commit, done
 
     def _send_at_once(self, commit: Commit, at_ms: int) -> bool:
-        """Sends a commit that need not wait for an earlier commit. The time of the next step does not change."""
+        """Sends a commit that need not wait for an earlier commit.
+
+        The time of the machine's next step does not change.
+        """
         try:
             with self._guard:
                 requests = self._machine.take_commit(commit, at_ms)

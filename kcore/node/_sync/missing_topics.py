@@ -20,7 +20,7 @@ class Subscription:
     Args:
         calls: the node's requests.
         topics: the names.
-        subscriber: names the member and its group in a warning.
+        subscriber: the text that names the member and its group in a warning.
     """
 
     def __init__(self, calls: Calls, topics: Iterable[str], subscriber: str) -> None:
@@ -30,7 +30,7 @@ class Subscription:
 
     @property
     def wait_s(self) -> float | None:
-        """The time until the next lookup; None: no lookup is due."""
+        """The time until the next lookup, in seconds; None: no lookup is needed."""
         due_s = self._check.due_s
         return None if due_s is None else max(0.0, due_s - monotonic())
 

@@ -131,8 +131,8 @@ class Node:
             group: the share group, the same for all workers of the queue.
             auto_accept: True to accept a job when the next one is requested; False if the program acknowledges
                 each job itself.
-            max_jobs: the largest number of jobs that one request fetches. The locks of jobs begin when the worker
-                fetches them.
+            max_jobs: the largest number of jobs that one request fetches. The lock of a job begins when the worker
+                fetches the job.
             rack: the worker's rack.
         """
         from kcore.node._sync.queue import Queue  # noqa: PLC0415 - only workers need it
@@ -156,7 +156,7 @@ class Node:
             transactional_id: the id of the producer, the same in every run of it.
             timeout: the time in seconds after which the coordinator aborts the transaction.
             compression: "none", "gzip", "snappy", "lz4" or "zstd".
-            interceptors: get each record before it is buffered, and the result of its append.
+            interceptors: called with each record before it is buffered, and with the result of its append.
 
         Raises:
             ProducerFencedError: another producer of the id has fenced this one. Entering the block, each operation and
@@ -184,19 +184,19 @@ class Node:
         create_topics: bool = False,
         interceptors: Iterable[ProducerInterceptor] = (),
     ) -> Producer:
-        """Returns a producer, which batches records and stores each of them once. It is meant for many records.
+        """Returns a producer, which sends many records in batches and stores each record once.
 
         Args:
             linger: the seconds for which a batch waits for more records. With 0, a batch grows while the previous
                 batch is being stored.
             batch_bytes: the size at which a batch is sent at once.
-            buffer_bytes: the size of all batches at which `append` waits.
+            buffer_bytes: the total size of all batches from which on `append` waits.
             compression: "none", "gzip", "snappy", "lz4" or "zstd".
             timeout: the time limit of a record in seconds, with all retries.
             acks: "all" waits for all in-sync replicas; 1 waits only for the leader, and a repetition may store a
                 record twice.
-            create_topics: True to let the server create missing topics, if it is configured to.
-            interceptors: get each record before it is appended, and its result.
+            create_topics: True to let the server create missing topics, if its settings allow that.
+            interceptors: called with each record before it is appended, and with its result.
 
         Raises:
             ConfigError: an argument is not valid.

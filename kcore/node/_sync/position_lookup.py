@@ -25,11 +25,11 @@ MEMBERSHIP_CHANGED = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_
 
 
 class PositionLookup:
-    """The lookup and validation of a consumer's positions, which run beside its fetches: neither waits for the other.
+    """The lookup and validation of a consumer's positions. They run concurrently with fetches of other partitions.
 
     Args:
         calls: the node's requests.
-        machine: the consumer's member.
+        machine: the state machine of the consumer's member.
         positions: the positions.
         read_settings: the isolation and the reset policy.
         guard: the lock of the positions.
@@ -72,7 +72,10 @@ class PositionLookup:
             self._spawn(self._run, missing)
 
     def _spawn(self, function: Callable[..., Any], versions_before: dict[TopicPartition, int], *args: Any) -> None:
-        """Runs a function of this class beside the caller. The function ends the lookup of the partitions."""
+        """Runs a function of this class in the background.
+
+        At the end of the function, the lookup of the partitions ends.
+        """
         try:
             spawn(function, versions_before, *args)
         except BaseException:
@@ -144,7 +147,10 @@ class PositionLookup:
         return self.by_leader(uncommitted)
 
     def _fetch_committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns committed offsets; a member of a consumer group sends its epoch, so a fenced member gets none."""
+        """Returns committed offsets.
+
+        A member of a consumer group sends its epoch, so that a fenced member gets an error.
+        """
         machine = self._machine
         coordinator = machine.coordinator
         if coordinator is None:
@@ -168,7 +174,10 @@ class PositionLookup:
             raise
 
     def _list_offsets(self, versions_before: dict[TopicPartition, int], broker: Broker) -> None:
-        """Sets positions to the start or the end of their logs. Partitions with an error pause."""
+        """Sets positions to the start or the end of their logs.
+
+        Partitions with an error are looked up again after a pause.
+        """
         try:
             rows = self._log_offsets(list(versions_before), broker)
             repeated = []
@@ -220,7 +229,7 @@ class PositionLookup:
     # ---- leaders
 
     def by_leader(self, partitions: list[TopicPartition]) -> list[tuple[Broker, list[TopicPartition]]]:
-        """Groups partitions by their leaders. Partitions without a leader pause, and do not delay the others."""
+        """Groups partitions by their leaders. Partitions without a leader are looked up again after a pause."""
         remaining = partitions
         pauses = False
         while remaining:
@@ -264,7 +273,9 @@ class PositionLookup:
             raise
 
     def _validate(self, broker: Broker, moved: dict[TopicPartition, Unvalidated]) -> None:
-        """Requests the ends of epochs from a new leader; moves positions that its log does not have (KIP-320)."""
+        """Requests the ends of epochs from a new leader, and moves the positions that are not in the leader's log
+        (KIP-320).
+        """
         remaining = dict(moved)
         try:
             response = self._calls.transport.send(validation_request(moved), broker=broker)
@@ -279,7 +290,9 @@ class PositionLookup:
             self._changed()
 
     def _read_validation(self, response: Any, remaining: dict[TopicPartition, Unvalidated]) -> None:
-        """Applies the leader's response, and removes the positions that it decides from `remaining`."""
+        """Applies the leader's response, and removes the positions that the response validates or moves from
+        `remaining`.
+        """
         divergent: dict[TopicPartition, int | None] = {}
         for topic in response.topics:
             for row in topic.partitions:

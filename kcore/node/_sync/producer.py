@@ -78,12 +78,12 @@ class Producer:
         calls: the node's requests.
         linger_s: the time for which a batch waits for more records.
         batch_bytes: the size at which a batch is sent at once.
-        buffer_bytes: the size of all batches at which `append` waits.
+        buffer_bytes: the total size of all batches from which on `append` waits.
         compression: the codec.
         timeout_s: the time limit of a record, from its batch's creation on.
         acks: -1 for all in-sync replicas; 1 for the leader alone, without protection against repeated records.
-        create_topics: True to let the server create missing topics, if it is configured to.
-        interceptors: get each record before it is appended, and its result.
+        create_topics: True to let the server create missing topics, if its settings allow that.
+        interceptors: called with each record before it is appended, and with its result.
     """
 
     def __init__(
@@ -166,7 +166,8 @@ class Producer:
             value: the value; text is encoded as UTF-8; None is a tombstone.
             key: the key; records with equal keys go to the same partition.
             headers: names and values.
-            partition: the partition; None: the key selects it; without a key, one partition until a batch is full.
+            partition: the partition; None: the key selects it. Records without a key go to one partition until a batch
+                is full.
             timestamp_ms: the record's timestamp in milliseconds since the epoch; None: now.
 
         Raises:
@@ -182,7 +183,9 @@ class Producer:
         return delivery  # type: ignore[no-any-return]
 
     def _append_intercepted(self, record: ProducerRecord) -> Delivery:
-        """Appends the record that the interceptors return, and keeps its delivery for them."""
+        """Appends the record that the interceptors return, and stores its `Delivery`, so that the interceptors get the
+        result.
+        """
         record = intercept([each.on_send for each in self._interceptors], record)
         try:
             delivery = self._append(
@@ -256,7 +259,7 @@ class Producer:
         self._wakeup.set()
 
     def look_up(self, topic: str) -> None:
-        """Looks a topic up, so that the first `append` need not.
+        """Looks a topic up, so that the first `append` to it does not wait for the lookup.
 
         Raises:
             UnknownTopicOrPartitionError: the topic does not exist, and the server does not create it.
@@ -364,7 +367,10 @@ class Producer:
         self._id = self._calls.call(request, read, at_most=versions.INIT_PRODUCER_ID)
 
     def _send_ready(self) -> float | None:
-        """Sends the batches that are due. Returns the seconds until the next batch is due; None: no time is set."""
+        """Sends the batches that are due.
+
+        Returns the seconds until the next batch is due; None if no batch waits for a time.
+        """
         now_s = monotonic()
         self._expire(now_s, None)
         ready: list[TopicPartition] = []
@@ -392,7 +398,7 @@ class Producer:
         return pause_s
 
     def _due_s(self, queue: PartitionQueue, batch: ProducerBatch) -> float | None:
-        """Returns the time at which a batch is sent; None: after the response to an earlier batch."""
+        """Returns the time at which a batch is sent, in seconds; None: after the response to an earlier batch."""
         full = batch.size >= self._batch_bytes or batch is not queue.batches[-1] or self._flushing > 0
         if full or batch.attempts:
             return queue.not_before_s
@@ -428,7 +434,7 @@ class Producer:
             )
 
     def _expire(self, now_s: float, error: Exception | None) -> None:
-        """Fails batches whose time limit has passed, unless a response to them is awaited."""
+        """Fails batches whose time limit has passed, except batches whose response has not arrived yet."""
         for partition, queue in list(self._accumulator.queues.items()):
             while queue.batches:
                 batch = queue.batches[0]
@@ -483,7 +489,7 @@ class Producer:
         return batch.build(*batch.sequence) if self._acks == ACKS_ALL else batch.build(*NO_PRODUCER, -1)
 
     def _receive(self, sent: SentBatches, response: Any, error: BaseException | None) -> None:
-        """Keeps the result of a request for the send loop; another thread may call it."""
+        """Stores the result of a request for the send loop. Another thread may call this method."""
         self._responses.append((sent, response, error))
         self._wakeup.set()
 
@@ -572,7 +578,7 @@ class Producer:
             self._fail(queue, batch, failure)
 
     def _fail(self, queue: PartitionQueue, batch: ProducerBatch, error: Exception) -> None:
-        """Completes a batch with an error; the batches after it may need a new sequence."""
+        """Completes a batch with an error. The next batches of the partition may need a new sequence."""
         self._complete(queue, batch, error)
         self._renew_after(order.note_failed(queue, batch))
 

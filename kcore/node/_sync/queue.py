@@ -165,7 +165,10 @@ class Queue:
         self._calls.transport.close_channel(self._channel)
 
     def _close_session(self, link: ShareLink) -> None:
-        """Ends a share session. An error means that the broker has ended it already, or cannot be reached."""
+        """Ends a share session.
+
+        Ignores errors, because the broker has then ended the session already, or cannot be reached.
+        """
         request = link.session.close()
         try:
             response = self._calls.transport.send(
@@ -223,7 +226,7 @@ class Queue:
             timeout: the time in seconds to wait for a job; None: no limit.
 
         Returns:
-            The job; None: none arrived in time, or the queue is closed.
+            The job; None if no job arrived in time, or if the queue is closed.
 
         Raises:
             KafkaError: the group or a broker refused the worker.
@@ -285,7 +288,7 @@ class Queue:
             session.add(fetched.share_partition, first, Acknowledgement.GAP, last)
 
     def _accept_held(self) -> None:
-        """Forgets completed jobs; with `auto_accept`, the next request to the broker accepts the others."""
+        """Removes completed jobs. With `auto_accept`, the next request to the broker accepts the other jobs."""
         if self._auto_accept:
             lost = 0
             for job in self._held:
@@ -423,7 +426,7 @@ class Queue:
         return groups
 
     def _choose(self) -> ShareLink | None:
-        """Chooses a broker: first a broker with pending acknowledgements, otherwise each in turn."""
+        """Chooses the next broker: a broker with pending acknowledgements, or else each broker in turn."""
         for link in list(self._links.values()):
             if link.session.pending:
                 if link.broker in self._assigned:
@@ -474,7 +477,7 @@ class Queue:
         return fetched, errors
 
     def _log_lost(self, jobs: int, reason: object) -> None:
-        """Logs that the broker may not have stored the acceptance of jobs that the program has processed."""
+        """Logs that the acceptance of processed jobs may be lost, so that the group may deliver these jobs again."""
         if jobs:
             logger.warning(
                 "client: no broker acknowledged %d finished jobs of worker %s; the group may deliver them again: %s",

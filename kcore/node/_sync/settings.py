@@ -32,8 +32,8 @@ def config_of(
         calls: the node's requests.
         resource_type: the type of the resource.
         name: its name.
-        own: True to leave out the settings of other sources.
-        broker: the broker that has them; None: any broker.
+        own: True to leave out settings from other sources, such as defaults.
+        broker: the broker that has the settings; None: any broker.
     """
 
     def read(response: Any) -> dict[str, str | None]:
@@ -60,7 +60,7 @@ def change_config(
         resource_type: the type of the resource.
         name: its name.
         config: setting -> value.
-        broker: the broker that has them; None: any broker.
+        broker: the broker that has the settings; None: any broker.
 
     Raises:
         TypeError: `config` is not a mapping of strings.

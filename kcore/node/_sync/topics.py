@@ -66,7 +66,7 @@ class Topics:
         self._calls = calls
 
     def __getitem__(self, name: str) -> Topic:
-        """Returns a topic. No request is sent: operations of a topic that does not exist raise their error."""
+        """Returns a topic, without a request. Operations of a topic that does not exist raise an error."""
         return Topic(self._calls, name)
 
     def __contains__(self, name: str) -> bool:
@@ -165,7 +165,8 @@ class Topics:
 
         Args:
             partitions: the partitions. The result leaves out partitions that do not exist or have no leader.
-            isolation: "read_committed": the end of the records that no open transaction holds back.
+            isolation: "read_committed": the last stable offset, which is at most the start of the first open
+                transaction; "read_uncommitted": the high watermark.
         """
         return self._offsets(partitions, LATEST, isolation)
 
@@ -372,8 +373,8 @@ class Topic:
 
         Args:
             records: values, or pairs of key and value.
-            partition: the partition of all records; None: by key. The records without a key go to one partition; the
-                next call, also of `append`, takes the next partition in turn.
+            partition: the partition of all records; None: the key of a record selects its partition. All records
+                without a key go to one partition; the next call, also of `append`, uses the next partition in turn.
             compression: "none", "gzip", "snappy", "lz4" or "zstd".
 
         Raises:
@@ -471,13 +472,13 @@ class Topic:
     def read_batches(self, partition: int, offset: int, *, max_bytes: int = FETCH_BYTES) -> bytes:
         """Returns encoded record batches of a partition, with markers of transactions and aborted records.
 
-        For programs that copy or examine a log. The first batch contains `offset`, and may begin before it. The last
-        batch may be cut off.
+        This method is for programs that copy or examine a log. The first batch contains `offset`, and may begin before
+        it. The last batch may be incomplete.
 
         Args:
             partition: the partition.
             offset: the offset from which to read.
-            max_bytes: the size to return; the first batch may exceed it.
+            max_bytes: the maximum size of the result in bytes; the first batch may exceed it.
 
         Raises:
             OffsetOutOfRangeError: the partition does not have the offset.
@@ -501,15 +502,17 @@ class Topic:
         """Returns the offset after the last record of each partition.
 
         Args:
-            isolation: "read_committed": the end of the records that no open transaction holds back.
+            isolation: "read_committed": the last stable offset, which is at most the start of the first open
+                transaction; "read_uncommitted": the high watermark.
         """
         return self._offsets(LATEST, isolation)
 
     def offsets_at(self, when: datetime | float) -> dict[int, int | None]:
-        """Returns the offset of the first record at or after a time, for each partition; None: there is no such record.
+        """Returns the offset of the first record at or after a time, for each partition; None for partitions without
+        such a record.
 
         Args:
-            when: the time, or seconds since the epoch.
+            when: the time, as a datetime or in seconds since the epoch.
         """
         offsets = self._offsets(max(0, to_ms(when)), "read_uncommitted")
         return {partition: offset if offset >= 0 else None for partition, offset in offsets.items()}

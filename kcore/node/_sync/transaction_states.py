@@ -108,13 +108,14 @@ class Transactions:
     def hanging(self, partitions: Iterable[Partition], *, idle: float = IDLE_S) -> Sequence[ProducerState]:
         """Returns the producers with hanging transactions: open transactions that no coordinator will end.
 
-        Such a transaction holds `read_committed` readers back until `abort` ends it (KIP-664). The search reports the
-        open transactions of ids that its user may not describe, too. So run it as a user that may describe all ids.
+        Such a transaction holds `read_committed` readers back until `abort` ends it (KIP-664). The search cannot see
+        the coordinators' state of ids that its user may not describe, and reports their open transactions as hanging.
+        So run it as a user that may describe all ids.
 
         Args:
             partitions: the partitions to search.
-            idle: only transactions whose producer has not written for this many seconds. The time should not be
-                shorter than the server's transaction.max.timeout.ms.
+            idle: only transactions whose producer has not written for this many seconds. Use at least the time of the
+                server's transaction.max.timeout.ms.
 
         Raises:
             UnknownTopicOrPartitionError: a partition does not exist.
@@ -135,7 +136,9 @@ class Transactions:
         return [each for each in hanging if each in still_open]
 
     def _coordinated(self, producer_ids: Iterable[int]) -> dict[tuple[int, TopicPartition], str]:
-        """Returns the open transactions of producers that a coordinator will end, with their transactional ids."""
+        """Returns the open transactions of producers that a coordinator knows and will end: (producer id, partition) ->
+        transactional id.
+        """
         listed = self.list(producer_ids=sorted({*producer_ids}))
         coordinated: dict[tuple[int, TopicPartition], str] = {}
         for transactional_id, state in (self.describe([row.transactional_id for row in listed])).items():
@@ -162,7 +165,8 @@ class Transactions:
     def abort(self, producer: ProducerState, *, force: bool = False) -> None:
         """Writes an abort marker for a producer's open transaction into one partition, without the coordinator.
 
-        Use it for a hanging transaction, which no coordinator has any more: it would hold readers back permanently.
+        Use it for a hanging transaction, which no coordinator has any more, and which would hold readers back
+        permanently.
 
         Args:
             producer: an element of the result of `hanging` or `producers`.

@@ -68,7 +68,8 @@ class TransactionalProducer:
         timeout_s: the time after which the coordinator aborts an open transaction.
 
     Attributes:
-        turns: the transactions that wait for this producer; the first one has it.
+        turns: the queue of transactions of this producer. The first transaction in the queue uses the producer, the
+            others wait.
         unfinished: True from the first request of a transaction until the response that ends it.
     """
 
@@ -89,10 +90,10 @@ class TransactionalProducer:
     def prepare(self) -> None:
         """Requests a producer id and epoch, unless this producer has valid ones.
 
-        After an interrupt the coordinator may still have the previous transaction open. A new epoch aborts it.
-        Otherwise the next transaction would continue it, and commit its records. If the interrupt came while a new
-        epoch was being requested, the coordinator may refuse the epoch of this producer. Then a new one is requested
-        without it, as after a restart of the program.
+        After an interrupt the coordinator may still have the previous transaction open. A new epoch aborts that
+        transaction. Otherwise the next transaction would continue it, and commit its records. If the interrupt came
+        while a new epoch was being requested, the coordinator may refuse the epoch of this producer. Then a new epoch
+        is requested without the old one, as after a restart of the program.
 
         Raises:
             ProducerFencedError: another producer of the transactional id has fenced this one.
@@ -148,7 +149,7 @@ class TransactionalProducer:
             raise
 
     def _abort_interrupted(self) -> None:
-        """Aborts an interrupted transaction of version 1, in which a new epoch would fence this producer itself."""
+        """Aborts an interrupted transaction of version 1, because a new epoch would fence this producer itself."""
         try:
             self.end(False)
         except KafkaError as error:
@@ -158,7 +159,7 @@ class TransactionalProducer:
     def _fence(self, error: KafkaError) -> ProducerFencedError:
         """Returns the error for a refused epoch.
 
-        The producer is fenced for good, unless an InitProducerId of its own may have raised the epoch.
+        The producer is fenced permanently, unless its own InitProducerId may have raised the epoch.
         """
         if self._doubtful:
             self._initialized = False
@@ -170,7 +171,9 @@ class TransactionalProducer:
         )
 
     def require_free(self) -> None:
-        """Raises KcoreError if the caller itself has an open transaction of this id, for whose end it would wait."""
+        """Raises KcoreError if the caller itself has an open transaction of this id: it would wait for its own
+        transaction.
+        """
         if self.turns.is_open_for(caller()):
             raise KcoreError(
                 f"a transaction of {self.transactional_id!r} is open in this block; a transactional id has one "
@@ -187,7 +190,7 @@ class TransactionalProducer:
             raise
 
     def add_partitions(self, partitions: list[TopicPartition]) -> None:
-        """Adds partitions to the transaction; only version 1 of the protocol needs it."""
+        """Adds partitions to the transaction. Only version 1 of the protocol needs this request."""
         topics = [
             AddPartitionsToTxnTopic(name=name, partitions=numbers) for name, numbers in by_topic(partitions).items()
         ]
@@ -221,8 +224,8 @@ class TransactionalProducer:
         """Appends a batch to a partition. A repetition has the same sequence, so that it is stored once.
 
         Returns:
-            The offset of the first record, and the time of the append in ms if the topic's records have that
-            timestamp. Both are -1 if the response does not contain them.
+            A pair: the offset of the first record, and the timestamp of the append in ms. The timestamp is -1 unless
+            the topic has append times, and both are -1 if the response does not contain them.
         """
         sequence = self.sequences.get(partition, 0)
         batch = build_batch(

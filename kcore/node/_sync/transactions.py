@@ -55,8 +55,8 @@ def metadata_of(
     """Returns the group metadata with which offsets of the partitions are committed.
 
     Raises:
-        CommitFailedError: the member must not commit them. It is not in its group, or since its last poll or event it
-            was removed from the group or has given a partition up.
+        CommitFailedError: the member must not commit these offsets. It is not in its group, or it was removed from the
+            group or gave a partition up since its last poll or event.
         TypeError: `group` has another type.
     """
     if isinstance(group, str):
@@ -178,7 +178,8 @@ class Transaction:
         partition: int | None = None,
         timestamp: datetime | float | None = None,
     ) -> None:
-        """Buffers a record. It is sent at the commit of the transaction or before, and visible after the commit.
+        """Buffers a record. The record is sent before or at the commit of the transaction, and visible after the
+        commit.
 
         Args:
             topic: the topic.
@@ -186,7 +187,7 @@ class Transaction:
             key: the key.
             headers: names and values.
             partition: the partition; None: the key selects it; records without a key go to each partition in turn.
-            timestamp: the time of the record, or seconds since the epoch; None: now.
+            timestamp: the time of the record, as a datetime or in seconds since the epoch; None: now.
 
         Raises:
             ProducerFencedError: another producer of the transactional id has fenced this one.
@@ -309,7 +310,7 @@ class Transaction:
         """Commits offsets of a group with the transaction (KIP-447).
 
         Offsets of a consumer or member are refused without a request if the member was removed from its group, or gave
-        up one of the partitions, since its last poll or event. This is so even if it has joined again meanwhile.
+        up one of the partitions, since its last poll or event, even if it has joined again meanwhile.
 
         Args:
             group: the consumer or member that read the records, or its `group_metadata` at that time; the coordinator
@@ -317,7 +318,7 @@ class Transaction:
             offsets: partition -> the offset of the next record to read, for example `consumer.positions()`.
 
         Raises:
-            CommitFailedError: the member has left the group, or was fenced: begin again at the committed offsets.
+            CommitFailedError: the member has left the group, or was fenced. Continue at the committed offsets.
             FencedInstanceIdError: another member has the instance id.
             ProducerFencedError: another producer of the transactional id has fenced this one.
             KafkaError, PartitionErrors: the coordinator refused offsets.

@@ -1,8 +1,8 @@
 # Made by tools/generate_sync.py from _async/transport.py: change that file, then run the program.
 """The interface between the client API and its two transports: an embedded engine, and a cluster over TCP.
 
-The transport over TCP is `Cluster` on an event loop. For threads it is `kcore.client.aio.threads.Cluster`, which
-runs an `Cluster` on a separate loop. So both API styles share the code of connections.
+The transport over TCP is `Cluster` for event loops, and `kcore.client.aio.threads.Cluster` for threads, which runs
+an `Cluster` on a separate loop. So both API styles share the code of connections.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Transport(Protocol):
         ...
 
     def forget(self, request: Any) -> None:
-        """Forgets the broker of a request."""
+        """Removes the cached broker of a request, so that the next request looks it up again."""
         ...
 
     def close_channel(self, channel: str) -> None:
@@ -132,11 +132,11 @@ class EmbeddedTransport(EmbeddedBase):
         channel: str = "",
         timeout_s: float | None = None,
     ) -> R:
-        """Has the engine decide a request; a parked request has no time limit."""
+        """Passes a request to the engine, and returns its response. A parked request has no time limit."""
         return self._engine.send(request, at_most if version is None else version, client_id=self._client_id)
 
     def fetch(self, request: FetchRequest, *, at_most: int, broker: Broker, channel: str) -> FetchResponse:
-        """Has the engine decide a Fetch."""
+        """Passes a Fetch to the engine, and returns its response."""
         return self.send(request, at_most=at_most, broker=broker, channel=channel)
 
     def start(
@@ -149,7 +149,7 @@ class EmbeddedTransport(EmbeddedBase):
         channel: str = "",
         timeout_s: float | None = None,
     ) -> None:
-        """Has the engine decide a request; on threads, the result is reported before this returns."""
+        """Passes a request to the engine. With threads, `on_done` is called before this method returns."""
         call_and_report(partial(self.send, request, at_most=at_most), on_done)
 
     def newest(self, request_type: Any, at_most: int | None = None) -> int:

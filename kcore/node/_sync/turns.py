@@ -12,7 +12,7 @@ class Turn:
     """A transaction that has its producer or waits for it, or a call that closes a node or waits for another one.
 
     Attributes:
-        first: set when it becomes the first one.
+        first: set when this turn becomes the first one in the queue.
         caller: the task or thread, once the transaction is open or the close has begun; None before.
     """
 
@@ -24,10 +24,11 @@ class Turn:
 
 
 class Turns:
-    """The turns of one producer or node, in the order of their `wait`. The first one has the producer.
+    """The queue of the turns of one producer or node, in the order of their `wait`. The first turn may use the
+    producer, or close the node.
 
-    A KeyboardInterrupt may come between any two steps of `wait` and `leave`. Then a lock might be held without an
-    owner that could release it. Here the queue itself names the owners, so `leave` always finds the turn.
+    A KeyboardInterrupt may come between any two steps of `wait` and `leave`. With a lock, no owner might then be left
+    to release it. Here the queue itself has the turns, so `leave` always finds the turn.
     """
 
     def __init__(self) -> None:

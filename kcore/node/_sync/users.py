@@ -31,7 +31,9 @@ class Users:
         self._calls = calls
 
     def list(self) -> dict[str, dict[str, int]]:
-        """Returns the users by name: mechanism -> the number of iterations of its salted password."""
+        """Returns the mechanisms of each user, by the user's name: mechanism -> the number of iterations of the salted
+        password.
+        """
 
         def read(response: Any) -> dict[str, dict[str, int]]:
             if response.error_code:
@@ -78,7 +80,8 @@ class Users:
 
         Args:
             user: the user's name.
-            mechanisms: the mechanisms whose passwords to remove; None: all that have one.
+            mechanisms: the mechanisms whose passwords to remove; None: all mechanisms for which the user has a
+                password.
 
         Raises:
             ConfigError: a mechanism does not exist.
