@@ -1,8 +1,8 @@
 """The fields of a record batch v2 header that the log reads, at their fixed positions.
 
-Base offset at 0 (int64), length of the rest at 8 (int32), leader epoch at 12 (int32), magic at 16 (int8), CRC-32C of
-all bytes from 21 on at 17 (uint32), last offset delta at 23 (int32), largest timestamp at 35 (int64), number of
-records at 57 (int32).
+The fields and their positions: 0 base offset (int64), 8 length of the remaining batch (int32), 12 leader epoch (int32),
+16 magic (int8), 17 CRC-32C of all bytes from 21 on (uint32), 23 last offset delta (int32), 35 largest timestamp
+(int64), 57 number of records (int32).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def leader_epoch(batch: bytes | memoryview) -> int:
 def end_of_sound(batch: bytes, base_offset: int, check_crc: bool) -> int:
     """Returns the offset after a stored batch that should begin at `base_offset`, or -1 if `damage` finds damage.
 
-    It makes the checks of `damage` in less time, because a load calls it for every batch.
+    The function makes the checks of `damage` in less time, because a load calls it for every batch.
     """
     size = len(batch)
     if size < HEADER_SIZE:
@@ -61,7 +61,8 @@ def end_of_sound(batch: bytes, base_offset: int, check_crc: bool) -> int:
 
 
 def damage(batch: bytes | memoryview, base_offset: int, check_crc: bool) -> tuple[str, str] | None:
-    """Returns the damage of a stored batch that should begin at `base_offset`, as (kind, detail), or None.
+    """Returns the damage of a stored batch that should begin at `base_offset`, as (kind, detail); None for a sound
+    batch.
 
     Kinds: `header` (size, magic, base offset, offset delta), `crc`.
     """

@@ -35,13 +35,13 @@ class DataFolder:
 
     The lock is flock(2) on `kcore.lock`. The kernel releases it when the process ends in any way, so a lock file that a
     killed process left behind locks nothing. While the folder is open, the file has the owner's process id, for people
-    to read. After a clean close it has the size and the modification time of the data file. If these still match, the
-    next opening limits the time for which it checks the leaves of LMDB's trees. Otherwise it has no such limit, because
-    the file may be damaged or replaced. The data file is locked too, in case `kcore.lock` is removed (see
-    `DataFileLock`).
+    to read. After a clean close the lock file has the size and the modification time of the data file. If these still
+    match, the next opening limits the time for which it checks the leaves of LMDB's trees. Otherwise the check has no
+    time limit, because the data file may be damaged or replaced. The data file is locked too, in case `kcore.lock` is
+    removed (see `DataFileLock`).
 
-    With `create` a missing folder is created, with its missing parents. Without it, a folder without a log is refused.
-    With `check` False the data file is not checked; a repair uses this.
+    If `create` is True, a missing folder and its missing parents are created; otherwise a folder without a log is
+    refused. If `check` is False, the data file is not checked; a repair uses this.
     """
 
     __slots__ = ("_closed_cleanly", "_data_lock", "_lock_fd", "new", "path")
@@ -88,7 +88,7 @@ class DataFolder:
         return os.path.basename(name) if isinstance(name, str) and name != self.path else ""
 
     def _make(self) -> bool:
-        """Creates the folder and its missing parents; returns whether it was missing."""
+        """Creates the folder and its missing parents. Returns True if the folder was missing."""
         if os.path.isdir(self.path):
             return False
         os.makedirs(self.path, mode=FOLDER_MODE)
@@ -102,9 +102,11 @@ class DataFolder:
             raise DataFolderError(self.path, "not a kcore data folder, and not empty", foreign[0])
 
     def _refuse_orphaned_journal(self) -> None:
-        """Refuses a folder that lost its data file: a new one would overwrite the journal with the last records.
+        """Refuses a folder that lost its data file, because a new log would overwrite the journal with the last
+        records.
 
-        A crash during creation leaves no entry in the journal, because the first is written after the data file.
+        A crash during the creation of a folder leaves no entry in the journal, because the first entry is written after
+        the data file.
         """
         if entry_at(read_file(self.path), 0) is not None:
             what = f"missing or empty, but `{JOURNAL_NAME}` has records; restore it, or remove both to begin anew"
@@ -153,14 +155,17 @@ class DataFolder:
         return f"closed {status.st_size} {status.st_mtime_ns}\n".encode("ascii")
 
     def mark_closed(self) -> None:
-        """Records that the data file was closed cleanly or checked. Nothing may write it afterwards."""
+        """Records that the data file was closed cleanly or checked. The data file must not be written afterwards."""
         if self._lock_fd >= 0:
             line = self._closing_line()
             os.ftruncate(self._lock_fd, 0)
             os.pwrite(self._lock_fd, line, 0)
 
     def _has_data(self) -> bool:
-        """Returns whether the data file exists and is not empty. A crash during creation leaves an empty file."""
+        """Returns True if the data file exists and is not empty.
+
+        A crash during the creation of the folder leaves an empty file.
+        """
         try:
             return os.path.getsize(os.path.join(self.path, DATA_NAME)) > 0
         except FileNotFoundError:
@@ -176,13 +181,16 @@ class DataFolder:
                 os.unlink(leftover)
 
     def lock_descriptors(self) -> tuple[int, ...]:
-        """Returns the descriptors of the locks: a child process that inherits them keeps the folder locked."""
+        """Returns the descriptors of the locks.
+
+        A child process that inherits these descriptors keeps the folder locked.
+        """
         data_lock = () if self._data_lock is None else (self._data_lock.descriptor,)
         return (self._lock_fd, *data_lock)
 
     @staticmethod
     def sync_folder(path: str) -> None:
-        """Makes the names in a folder durable: a new file survives a power failure only if its name is durable."""
+        """Makes the names in a folder durable, because a new file survives a power failure only if its name is durable."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)
@@ -195,7 +203,10 @@ class DataFolder:
             os.close(fd)
 
     def release(self) -> None:
-        """Unlocks the folder. Closing alone is not enough: a child forked at this moment has a copy of the lock."""
+        """Unlocks the folder.
+
+        Closing the descriptor alone is not enough, because a child forked at this moment has a copy of it.
+        """
         if self._data_lock is not None:
             self._data_lock.release()
         if self._lock_fd >= 0:
@@ -205,7 +216,7 @@ class DataFolder:
     def abandon_in_child(self) -> None:
         """Closes the inherited descriptor in a forked child, so that the lock ends with the parent.
 
-        This does not unlock the folder while the parent's descriptor is open: both share one flock.
+        This does not unlock the folder while the parent's descriptor is open, because both descriptors share one flock.
         """
         if self._data_lock is not None:
             self._data_lock.abandon()
@@ -236,7 +247,8 @@ def refuse_unusable(folder: str) -> None:
 
 
 def reserve_lock_file(folder: str) -> None:
-    """Allocates the space of LMDB's lock file where the system can. This process must not have LMDB open on the folder.
+    """Allocates the space of LMDB's lock file, if the system supports that. This process must not have opened the
+    folder with LMDB.
 
     LMDB writes to the mapped file without allocating it, and a full disk would then kill the process with SIGBUS.
 

@@ -10,8 +10,8 @@ class DataFileLock:
     """flock(2) on a data file, from construction to `release`.
 
     A lock file can be removed while its owner runs: the next process creates a new lock file and locks that. Two
-    writers would then share one LMDB file. The data file cannot be replaced unnoticed, so its lock holds in any case.
-    LMDB itself locks only `lock.mdb`.
+    writers would then share one LMDB file. The data file cannot be replaced without being noticed, so its lock is
+    always effective. LMDB itself locks only `lock.mdb`.
 
     Args:
         path: the data file; created empty if missing.
@@ -48,14 +48,17 @@ class DataFileLock:
         self.abandon()
 
     def abandon(self) -> None:
-        """Closes the descriptor without unlocking: a forked child does this, and its parent keeps the lock."""
+        """Closes the descriptor without unlocking the file.
+
+        A forked child calls this, and its parent keeps the lock.
+        """
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
 
 def is_locked(path: str) -> bool:
-    """Returns whether a `DataFileLock` exists on a data file, in any process; raises OSError."""
+    """Returns True if any process has a `DataFileLock` on a data file; raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -32,7 +32,7 @@ _INTERRUPTED: Final = "an exception interrupted a call of the log engine: everyt
 
 
 class StagedLogEngine(EngineCore, LogEngine):
-    """A LogEngine over a Storage. The constructors of its subclasses open it.
+    """A LogEngine over a Storage. The constructors of its subclasses open the engine.
 
     Any line may raise `MemoryError` or `KeyboardInterrupt`. A change of several steps therefore sets a bit of
     `_torn` before its first step and clears it after the last. `seal`, `finish`, `fail` and `commit` handle an
@@ -176,7 +176,7 @@ class StagedLogEngine(EngineCore, LogEngine):
         return sealed
 
     def _refuse_round(self) -> NoReturn:
-        """Raises the reason for which no write set can be sealed now; recovers first after an interrupted call."""
+        """Raises the error for which no write set can be sealed now. After an interrupted call, recovers first."""
         if self._closed is not None:
             raise LogClosedError(self._closed)
         if self._torn & COMMITTING or (self._torn and self._in_flight is None):
@@ -274,12 +274,12 @@ class StagedLogEngine(EngineCore, LogEngine):
         self._recover()
 
     def _recover(self) -> None:
-        """Resets memory to the contents of the storage. Shows the sealed write set if it is durable, and discards all
-        other staged changes.
+        """Resets memory to the contents of the storage. The sealed write set becomes visible if it is durable; all
+        other staged changes are discarded.
 
-        It starts from state that only a finished write set changes: durable metadata and high watermarks. It visits
-        every partition and can be repeated, so it is correct after an exception at any line. No thread may be writing
-        the sealed write set.
+        The recovery starts from state that only a finished write set changes: durable metadata and high watermarks. It
+        visits every partition and can be repeated, so it is correct after an exception at any line. No thread may be
+        writing the sealed write set.
         """
         if self._closed is not None:
             self._in_flight = None
@@ -320,7 +320,7 @@ class StagedLogEngine(EngineCore, LogEngine):
         self._torn = 0
 
     def _forget_staged(self) -> None:
-        """Clears the lists of staged changes; the partitions themselves were reset before."""
+        """Clears the lists of staged changes. The caller has reset the partitions themselves before."""
         self._dirty = []
         self._metas = {}
         self._drops = []
@@ -467,7 +467,7 @@ class StagedLogEngine(EngineCore, LogEngine):
             raise LogClosedError(self._closed)
 
     def _require_whole(self) -> None:
-        """Refuses to stage a change after an interrupted one: the next commit would discard it."""
+        """Refuses to stage a change after an interrupted one, because the next commit would discard the new change."""
         self._require_open()
         if self._torn:
             raise LogError(_INTERRUPTED, FailureReason.INTERRUPTED)

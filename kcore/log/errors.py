@@ -47,7 +47,7 @@ class FailureReason(Enum):
 class LogError(errors.LogError):
     """A log operation failed and had no effect.
 
-    Callers choose between retrying, alarming and giving up by `reason`.
+    `reason` lets callers decide to retry, to alarm an operator, or to give up.
     """
 
     def __init__(self, message: str, reason: FailureReason = FailureReason.IO_ERROR) -> None:
@@ -56,7 +56,7 @@ class LogError(errors.LogError):
 
 
 class FencedLeaderEpochError(LogError):
-    """An append has an older leader epoch than the log: another owner has taken over the partition."""
+    """An append has an older leader epoch than the log, because another owner has taken over the partition."""
 
     def __init__(self, leader_epoch: int, current_epoch: int) -> None:
         super().__init__(
@@ -73,8 +73,8 @@ class FencedWriteError(LogError):
 
     Attributes:
         partitions: the partitions that this node does not lead in the given epoch. Empty if the store does not name
-            them: then every partition of the call may be concerned.
-        node: True if the node itself is fenced: it leads nothing, and must register again.
+            them; then every partition of the call may be affected.
+        node: True if the node itself is fenced. It then leads no partition, and must register again.
     """
 
     def __init__(self, what: str, partitions: Iterable[PartitionKey] = (), node: bool = False) -> None:
@@ -116,7 +116,7 @@ class NodeAliveError(LogError):
     """The error for a node id whose process is running, or has ended so recently that its lease is still valid.
 
     Attributes:
-        remaining_ms: the time after which its lease expires, unless it is renewed.
+        remaining_ms: the time in ms after which the lease of the process expires, unless the process renews it.
     """
 
     def __init__(self, node_id: int, remaining_ms: int) -> None:

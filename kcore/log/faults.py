@@ -4,7 +4,7 @@
     engine.fail_commit(3, FailureReason.DISK_FULL)   # the third commit from now on fails, the fourth works again
     engine.crash_commit(5, after=True)               # the fifth becomes durable, then the process "dies"
 
-Commits are counted in `write`, so it makes no difference whether a driver calls `commit` or its parts.
+`write` counts the commits, so a driver may call `commit` or its parts.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class FaultInjectingEngine(LogEngine):
         self._reclaim_failures = 0
 
     def fail_commit(self, nth: int = 1, reason: FailureReason = FailureReason.INJECTED) -> None:
-        """Makes the `nth` commit from now on (1: the next one) fail with `reason`, without storing any of it."""
+        """Makes the `nth` commit from now on (1: the next one) fail with `reason`. The failed commit stores nothing."""
         self._failures[self.commit_count + nth] = reason
 
     def crash_commit(self, nth: int = 1, after: bool = False) -> None:

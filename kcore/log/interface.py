@@ -56,7 +56,8 @@ class SnapshotInfo(NamedTuple):
 class BatchSummary(NamedTuple):
     """Fields from the header of a stored batch.
 
-    `max_timestamp_ms` is -1 for a batch without records (left by compaction): a search by timestamp does not find it.
+    `max_timestamp_ms` is -1 for a batch that compaction has left without records; a search by timestamp does not find
+    such a batch.
     """
 
     base_offset: int
@@ -162,17 +163,18 @@ class PartitionLog(ABC):
 
         Begins with the batch that contains `start` (None: the log start). Ends before the first batch whose base offset
         is at or above `stop` (None: the high watermark when the iteration begins). The storage is read in bounded
-        slices, and no transaction stays open between them. Continuity is always checked, the CRC unless `check_crc` is
-        False. If the log is compacted during the iteration, a returned batch may be merged from several, and its first
-        records may repeat records of an earlier batch. Raises CorruptLogError at the first damaged batch, and
-        OffsetOutOfRangeError as `read` does (also during the iteration, if retention overtakes it).
+        slices, and no transaction stays open between them. The continuity of offsets is always checked, and the CRC
+        unless `check_crc` is False. If the log is compacted during the iteration, a returned batch may be merged from
+        several, and its first records may repeat records of an earlier batch. Raises CorruptLogError at the first
+        damaged batch, and OffsetOutOfRangeError as `read` does, also during the iteration if retention deletes the next
+        batch.
         """
 
     @abstractmethod
     def runs(
         self, start: int | None = None, stop: int | None = None, check_crc: bool = True
     ) -> Iterator[list[tuple[int, bytes]]]:
-        """Yields the batches of `batches` in lists as they are read from the storage, for loads that walk them in C."""
+        """Yields the batches of `batches` in lists, as the storage reads them, for loads that process a list in C."""
 
     @abstractmethod
     def delete_before(self, offset: int) -> None:
@@ -208,7 +210,7 @@ class PartitionLog(ABC):
     @property
     @abstractmethod
     def committed_epochs(self) -> list[EpochEntry]:
-        """The committed leader epochs: for readers, who also see only the committed start and end of the log."""
+        """The committed leader epochs, for readers, which also see only the committed start and end of the log."""
 
     @abstractmethod
     def index_steps(self) -> Iterator[int]:
@@ -283,7 +285,7 @@ class LogEngine(ABC):
 
     @abstractmethod
     def open(self, key: PartitionKey, log_start_offset: int = 0) -> PartitionLog:
-        """Returns the partition's log. A missing one is created (staged) and begins at `log_start_offset`.
+        """Returns the partition's log. Stages the creation of a missing partition, which begins at `log_start_offset`.
 
         The same key gives the same handle until the partition is dropped. If the commit of the creation fails, the
         partition is missing again; its handle stays usable and creates it again with the next append, if permitted.
@@ -291,9 +293,9 @@ class LogEngine(ABC):
 
     @abstractmethod
     def permit_recreation(self, permitted: bool) -> None:
-        """Permits appends to partitions whose creation failed, which create them again, or makes them raise LogError.
+        """Sets whether an append to a partition whose creation failed creates the partition again, or raises LogError.
 
-        They are permitted at first.
+        At first, such appends are permitted.
         """
 
     @abstractmethod
@@ -336,13 +338,13 @@ class LogEngine(ABC):
     def finish(self, write_set: WriteSet) -> None:
         """Moves the high watermarks and makes the write set visible to readers, after `write` returned.
 
-        If an exception interrupts this, the write set becomes visible anyway: at once, or when the next `commit` or
-        `seal` fails and recovers.
+        If an exception interrupts this method, the write set still becomes visible: at once, or when the next `commit`
+        or `seal` fails and recovers.
         """
 
     @abstractmethod
     def fail(self, write_set: WriteSet, error: BaseException) -> None:
-        """Discards the write set and everything staged after it, after `write` or `finish` raised `error`.
+        """Discards the write set and all changes staged after it, because `write` or `finish` has raised `error`.
 
         End offsets, epochs, metadata, creations and drops are reset to the committed state, which includes the write
         set itself if it is durable (`WriteSet.is_durable`).
@@ -356,7 +358,8 @@ class LogEngine(ABC):
     def uncertain(self) -> bool:
         """True if an exception interrupted a commit and the recovery from it: memory may differ from the file.
 
-        Reads return a state from before the commit. `recover` determines the result; `commit` and `seal` try it too.
+        Reads return a state from before the commit. `recover` determines the result; `commit` and `seal` first try to
+        recover, too.
         """
         return False
 
@@ -364,9 +367,10 @@ class LogEngine(ABC):
     def recover(self) -> None:
         """Resets memory to the stored state, after an exception interrupted the steps of a commit.
 
-        Finishes a sealed write set if it is durable, and discards all other changes. It is for an owner that does not
-        know which step it reached, such as one interrupted between `seal` and `write`. No thread may be writing the
-        write set. If this fails, it can be repeated; `commit` and `seal` repeat it and fail until it has succeeded.
+        Finishes a sealed write set if it is durable, and discards all other changes. An owner calls this if it does not
+        know which step it reached, for example after an interrupt between `seal` and `write`. No thread may be writing
+        the write set. If the recovery fails, it can be repeated; `commit` and `seal` repeat it and fail until it has
+        succeeded.
         """
 
     @abstractmethod
@@ -387,10 +391,10 @@ class LogEngine(ABC):
 
     @abstractmethod
     def reclaim(self, max_batches: int) -> bool:
-        """Frees the space of at most `max_batches` deleted batches or chunks, in one transaction of its own.
+        """Frees the space of at most `max_batches` deleted batches or chunks, in a separate transaction.
 
-        Returns whether there is more to do. It is independent of write sets: it stages nothing. If it raises
-        LogError, nothing changed.
+        Returns True if more deleted entries remain. It is independent of write sets, because it stages nothing. If it
+        raises LogError, nothing changed.
         """
 
     @abstractmethod
@@ -405,7 +409,8 @@ class LogEngine(ABC):
     def move_beside(self, start: Callable[[Callable[[], None]], bool] | None) -> None:
         """Lets another thread move a full area of the journal, so that no commit waits for it.
 
-        Without such a thread, the commit that finds the journal full moves it. A log without a journal ignores this.
+        Without such a thread, the commit that finds the journal full moves it. A log without a journal ignores the
+        call.
 
         Args:
             start: passes a function to another thread, which calls it once, at any time before `close`; returns False
@@ -414,7 +419,7 @@ class LogEngine(ABC):
 
     @abstractmethod
     def sync(self) -> None:
-        """Forces everything committed to the device, independent of the durability; raises LogError."""
+        """Forces all committed data to the device, also if the durability is not `fsync`; raises LogError."""
 
     @abstractmethod
     def stats(self) -> EngineStats:
@@ -422,4 +427,7 @@ class LogEngine(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Discards staged changes, flushes, and releases the folder. It may be repeated; other later calls raise."""
+        """Discards staged changes, flushes, and releases the folder.
+
+        `close` may be repeated; all other later calls raise an error.
+        """

@@ -1,4 +1,4 @@
-"""The journal: small write sets in a file of their own, until they are moved to the partitions' keys in LMDB.
+"""The journal: a file for small write sets, until they are moved to the partitions' keys in LMDB.
 
 An LMDB transaction needs two flushes: its pages must be on the device before the meta page that refers to them. It also
 writes each changed page as a whole: 4 KiB for a batch of 150 bytes, and a partition's batches have pages of their own.
@@ -8,17 +8,17 @@ entries go to the other area.
 
 Invariants:
 
-* A partition's batches in the journal come after all its batches in the log, and those in a full area come before those
-  in the other one.
-* LMDB has a reference to the journal in use; without one, no journal is in use. A transaction that moves all batches
-  also stores the identity of the next journal. One that moves a full area stores the first round of the other area. So
-  entries become invalid in the same moment in which their batches are in the log, and an area is overwritten only after
-  LMDB has flushed them.
+* A partition's batches in the journal come after all its batches in the log. Its batches in a full area come before its
+  batches in the other area.
+* LMDB has a reference to the journal in use; without a reference, no journal is in use. A transaction that moves all
+  batches also stores the identity of the next journal. A transaction that moves a full area stores the first round of
+  the other area. So entries become invalid in the same moment in which their batches are in the log, and an area is
+  overwritten only after LMDB has flushed these batches.
 * A transaction that writes or deletes stored batches first moves the journal.
-* The batches of the journal are in memory too, for readers.
+* Memory also has the batches of the journal, for readers.
 * After an exception while an entry is written, the file is not written again before a transaction has moved the
-  acknowledged batches from memory and stored a new identity. So the interrupted entry never becomes valid later, and a
-  failed flush is not repeated.
+  acknowledged batches from memory and stored a new identity. So the interrupted entry never becomes valid, and a failed
+  flush is not repeated.
 * A round of a journal is never counted twice: an area that is used again has higher rounds than all entries before it.
 """
 
@@ -79,13 +79,13 @@ Batches = dict[int, list[tuple[int, bytes]]]
 
 
 class Area:
-    """The entries in an area of the journal file, as memory has them. An area that is used again has a new object.
+    """The entries of an area of the journal file in memory. When an area is used again, it gets a new `Area`.
 
     Attributes:
         position: the position of the area in the file.
         first_round: the round of its first entry.
         rounds: the number of entries.
-        size_bytes: their size: the next entry begins after them.
+        size_bytes: the size of the entries; the next entry begins after them.
         fresh: the newest write sets.
         sorted: the batches of the older write sets.
     """
@@ -126,9 +126,10 @@ class Area:
 class Journal:
     """The journal of one folder.
 
-    Write sets are sorted by partition only when a reader needs batches after the log's, or when they are moved. The
-    tail in memory serves most readers without the journal. All writers of entries hold the storage's write lock, and
-    all write transactions the lock of its `JournalMover`. Transactions that move the whole journal hold both.
+    Write sets are sorted by partition only when a reader needs batches of the journal, or when they are moved to the
+    log. The newest batches of each partition are also in memory, and serve most readers without the journal. All
+    writers of entries hold the storage's write lock, and all write transactions the lock of its `JournalMover`.
+    Transactions that move the whole journal hold both.
 
     Args:
         folder: the data folder.
@@ -138,8 +139,8 @@ class Journal:
     Attributes:
         identity: the identity of the journal in use, or `NO_IDENTITY`.
         next_identity: the identity that the last `move` has put into its transaction.
-        may_fill_other: True to write entries into the other area while a full one waits to be moved. Without it, the
-            write set that finds the area full takes a transaction, which moves the journal.
+        may_fill_other: True to write entries into the other area while a full one waits to be moved. If it is False,
+            the write set that finds the area full takes a transaction, which moves the journal.
         move_is_due: True from the time at which an area becomes full until its move is started.
     """
 
@@ -174,7 +175,10 @@ class Journal:
         self.move_is_due = False
 
     def waiting(self) -> list[Batches]:
-        """Returns the journal's batches by area, oldest first. A move replaces them: readers may use the result."""
+        """Returns the journal's batches by area, oldest first.
+
+        A move creates new lists, so readers may use the result for any time.
+        """
         with self._lock:
             return [area.batches() for area in self._areas]
 
@@ -190,7 +194,7 @@ class Journal:
 
     @property
     def reference(self) -> Reference:
-        """The reference that LMDB must have while a journal is in use and no transaction is unsettled."""
+        """The reference that LMDB must have while a journal is in use and the result of every transaction is known."""
         return Reference(self.identity, self._areas[0].first_round, self._before)
 
     # ---- opening
@@ -263,9 +267,9 @@ class Journal:
             area.size_bytes = size_bytes + len(entry)
 
     def restore(self, write_set: WriteSet) -> None:
-        """Adds a durable write set again after an exception in `append`, so that the move that must follow has it.
+        """Adds a durable write set again after an exception in `append`, so that the move that must follow includes it.
 
-        It may be in memory already: batches with the same base offset are added once.
+        If memory already has the write set, its batches are not added twice, because each base offset occurs once.
         """
         with self._lock:
             self._areas[-1].fresh.append(write_set)
@@ -278,9 +282,9 @@ class Journal:
         Args:
             txn: the write transaction.
             environment: the environment with the databases.
-            begin: True to begin the next journal if the file is usable; False to have none in use.
-            trusted: True after a failed write: the file is then unreliable, and memory alone has all acknowledged
-                batches.
+            begin: True to begin the next journal if the file is usable; False to use no journal afterwards.
+            trusted: True to use only the batches in memory. After a failed write the file is unreliable, and memory has
+                all acknowledged batches.
 
         Raises:
             JournalMismatchError: memory lacks batches of the file; the caller must abort the transaction.
@@ -371,18 +375,21 @@ class Journal:
             self.identity = self.next_identity
 
     def full_area_moved(self) -> None:
-        """Forgets the full area, after the transaction of `move_full_area` was committed. Can be repeated."""
+        """Removes the full area from memory, after the transaction of `move_full_area` was committed.
+
+        Can be repeated.
+        """
         with self._lock:
             self._areas = self._areas[-1:]
 
     def names_other_area(self, stored: bytes) -> bool:
-        """Returns whether a reference in LMDB shows that the full area was moved, although memory has it."""
+        """Returns True if a reference in LMDB shows that the full area was moved, although memory still has the area."""
         if not self.has_full_area:
             return False
         return stored == Reference(self.identity, self._areas[-1].first_round, self._before).encode()
 
     def adopt(self, stored: bytes) -> bool:
-        """Follows the reference in LMDB, after a transaction whose result was unknown.
+        """Sets the state in memory to the reference in LMDB, after a transaction whose result was unknown.
 
         Returns:
             False if the reference belongs neither to this journal nor to the next one.

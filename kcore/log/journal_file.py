@@ -1,14 +1,14 @@
 """The journal file: entries of committed write sets, one write and one flush for each.
 
 The file has a fixed size and is filled with zeros once. So a commit allocates no space and does not change the file's
-size, and a flush has to write only the entry. It has two areas of the same size. A journal begins at the start of the
-first area and overwrites an earlier one. Its identity, 16 random bytes that are also in LMDB, distinguishes its entries
-from those of earlier journals.
+size, and a flush writes only the entry. It has two areas of the same size. A journal begins at the start of the first
+area and overwrites an earlier one. Its identity, 16 random bytes that are also in LMDB, distinguishes its entries from
+those of earlier journals.
 
 While a full area is moved to the log, entries go to the start of the other one. Rounds are counted over both areas.
-LMDB also has the first round that was not moved: entries with lower rounds are invalid. And it has the identity at the
-start of the file when the journal began. A file that has neither this identity nor that of the journal belongs to
-another folder or to another state of this one, and lacks acknowledged entries.
+LMDB also has the first round that was not moved; entries with lower rounds are invalid. LMDB also has the identity that
+the file had at its start when the journal began. A file that has neither this identity nor that of the journal belongs
+to another folder or to another state of this folder, and lacks acknowledged entries.
 
 An entry (big-endian):
 
@@ -93,10 +93,11 @@ class Reference(NamedTuple):
 
     @classmethod
     def decode(cls, stored: bytes) -> Reference:
-        """Reads the value in LMDB. In format version 5 it has no `before`; up to version 4 it is the identity alone.
+        """Reads the value in LMDB. The value has no `before` in format version 5, and only the identity up to version
+        4.
 
         Raises:
-            JournalDamagedError: it has another size.
+            JournalDamagedError: the value has another size.
         """
         if len(stored) == IDENTITY_BYTES:
             return cls(stored, 0)
@@ -120,7 +121,7 @@ class Entry(NamedTuple):
 
 
 def entry_at(data: bytes, at: int, identity: bytes | None = None) -> tuple[Entry, bytes, int] | None:
-    """Returns the entry at a position, its identity and its flags; None if there is no valid one of `identity`.
+    """Returns the entry at a position, its identity and its flags; None if there is no valid entry with `identity`.
 
     With `identity` None, an entry of any journal is valid.
     """
@@ -136,7 +137,7 @@ def entry_at(data: bytes, at: int, identity: bytes | None = None) -> tuple[Entry
 
 
 def read_entries(data: bytes, reference: Reference) -> tuple[list[Entry], int]:
-    """Returns the entries of a journal, and the position at which the first invalid one begins."""
+    """Returns the entries of a journal, and the position at which the first invalid entry begins."""
     entries: list[Entry] = []
     end = 0
     for _ in AREAS:
@@ -154,8 +155,8 @@ def read_entries(data: bytes, reference: Reference) -> tuple[list[Entry], int]:
 def _is_foreign(data: bytes, reference: Reference) -> bool:
     """Returns True if the first bytes of a file show that `reference` refers to another journal.
 
-    A crash may interrupt the first entry of a journal, so damage at the start shows nothing. Zeros there do, if the
-    file had an entry when the journal began.
+    A crash may interrupt the first entry of a journal, so damage at the start of the file is no evidence. Zeros at the
+    start are evidence if the file had an entry when the journal began.
     """
     if not reference.before:
         return False
@@ -188,7 +189,7 @@ def iter_batches(data: bytes, start: int, end: int, name: str) -> Iterator[tuple
         data: the bytes that contain the entry.
         start: the position of the first batch.
         end: the position after the last batch.
-        name: the entry in an error.
+        name: the name of the entry in an error.
 
     Raises:
         JournalDamagedError: the bytes end within a batch.
@@ -277,9 +278,10 @@ class JournalFile:
     def prepare(self) -> None:
         """Opens the file for writing. The missing part of a new or a shorter file is filled with zeros.
 
-        If writes are flushed, so is the file: an earlier process may have written to it without flushing.
+        If writes are flushed, this method flushes the file, because an earlier process may have written to it without
+        flushing.
 
-        If the disk is full, the file stays closed: every write set then takes an LMDB transaction. The caller makes the
+        If the disk is full, the file stays closed, and every write set takes an LMDB transaction. The caller makes the
         file's name durable.
 
         Raises:
@@ -322,7 +324,8 @@ class JournalFile:
         return os.pread(self._fd, min(size, JOURNAL_BYTES), at)
 
     def first_identity(self) -> bytes:
-        """Returns the identity at the start of the file, zeros in a new one; empty if it may not be on the device.
+        """Returns the identity at the start of the file, zeros for a new file. The result is empty if the identity may
+        not be on the device.
 
         Raises:
             OSError: the file cannot be read.

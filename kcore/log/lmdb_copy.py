@@ -37,8 +37,9 @@ _FLOCK: Final = struct.Struct("hhqqi4x")  # Linux's struct flock on 64-bit machi
 def copy_folder(path: str, destination: str) -> int:
     """Copies the committed state of a folder, even if a server has it open; returns the size of its data file in bytes.
 
-    The copy has every commit that was acknowledged before the call, and a prefix of those acknowledged during it. It
-    includes the journals of all processes that serve the folder. The data file has no free pages, so it may be smaller.
+    The copy has every commit that was acknowledged before the call, and the first of the commits that are acknowledged
+    during it. The copy includes the journals of all processes that serve the folder. The copied data file has no free
+    pages, so it may be smaller.
 
     Args:
         path: the folder.
@@ -68,7 +69,9 @@ def copy_folder(path: str, destination: str) -> int:
 
 
 def _require_outside(source: str, target: str) -> None:
-    """Raises LogError if the copy would be inside the folder: it would be lost with it, and be copied by backups."""
+    """Raises LogError if the copy would be inside the folder, because it would be lost together with the folder, and
+    backups would copy it again.
+    """
     ancestor = os.path.realpath(target)
     while (parent := os.path.dirname(ancestor)) != ancestor:
         if os.path.exists(parent) and os.path.samefile(parent, source):
@@ -77,7 +80,7 @@ def _require_outside(source: str, target: str) -> None:
 
 
 def _make(target: str) -> bool:
-    """Creates the new folder, or uses an empty one; returns whether it was created."""
+    """Creates the new folder, or uses an existing empty one. Returns True if it was created."""
     try:
         os.mkdir(target, 0o700)
     except FileExistsError:
@@ -139,10 +142,12 @@ def _begin(env: lmdb.Environment, source: str) -> tuple[lmdb.Transaction, bytes 
     """Begins a read transaction, and reads the journals that belong to its state.
 
     Returns:
-        The transaction; the journal of the only process, None if it is not in use; the journals of several processes.
+        Three values: the transaction, the journal of the only process (None if it is not in use), and the journals of
+        several processes by node id.
 
     If the reference to the journal is the same before and after the journal file is read, no batch has left the
-    journal. The read may miss an entry that was written meanwhile and have a later one: then the file is read again.
+    journal. If the file was read while entries were written, the result may lack an entry and have a later one; then
+    the file is read again.
 
     Raises:
         DataFolderError: the journal is damaged.
@@ -190,8 +195,8 @@ def _begin_shared(
 def _require_common_lock_file(source: str) -> None:
     """Raises LogError if a server has the folder open, but not the lock file in it.
 
-    The server would then not know that this process reads, and would reuse the pages that are being copied. The copy
-    would find pages of a newer state and report a damaged file.
+    Without the lock file, the server does not know that this process reads, and reuses the pages that are being copied.
+    The copy would then find pages of a newer state and report a damaged file.
     """
     if sys.platform == "linux" and not _lmdb_lock_is_held(source) and is_locked(os.path.join(source, DATA_NAME)):
         raise LogError(
@@ -202,7 +207,7 @@ def _require_common_lock_file(source: str) -> None:
 
 
 def _lmdb_lock_is_held(source: str) -> bool:
-    """Returns whether another process has LMDB open with the lock file in the folder, without locking anything."""
+    """Returns True if another process has LMDB open with the lock file in the folder. Takes no lock."""
     try:
         fd = os.open(os.path.join(source, LMDB_LOCK_NAME), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -215,7 +220,7 @@ def _lmdb_lock_is_held(source: str) -> bool:
 
 
 def _check(env: lmdb.Environment, source: str) -> None:
-    """Checks every page of one committed state before the copy: LMDB aborts the process at a damaged page."""
+    """Checks every page of one committed state before the copy, because LMDB aborts the process at a damaged page."""
     for _ in range(ATTEMPTS):
         with env.begin() as txn:
             if check_snapshot(source, DATA_NAME, txn.id()):

@@ -27,15 +27,15 @@ class LmdbLogEngine(StagedLogEngine):
     * `os`: a commit returns when the operating system has it. Survives kill -9, but not power loss. After a power loss
       the last commits may be missing. The folder may also be damaged and need to be restored, because ext4 and xfs may
       write LMDB's meta page before the pages it refers to. An opening or `verify` finds most of this damage, but not
-      all. `sync()` and `close()` make all earlier commits safe, as long as nothing is committed afterwards.
+      all. `sync()` and `close()` make all earlier commits durable, as long as no commit follows.
 
-    `map_size_bytes`: the first memory map, doubled whenever it is full, up to `max_size_bytes`, the limit of the file.
-    `tail_size_bytes`: the newest batches kept in memory for readers at the end, all partitions together.
-    `allow_orphans`: True to open a folder with batches that belong to no partition, for `verify`, which finds them.
-    Raises DataFolderError with the problem and its position if the folder is refused.
+    `map_size_bytes`: the size of the memory map at first; it is doubled whenever it is full, up to `max_size_bytes`,
+    the limit of the file. `tail_size_bytes`: the newest batches kept in memory for readers at the end, all partitions
+    together. `allow_orphans`: True to open a folder with batches that belong to no partition, for `verify`, which finds
+    them. Raises DataFolderError with the problem and its position if the folder is refused.
 
-    No other program may open LMDB's file while this runs, and it must not be on a network file system. The engine does
-    not work across fork: in the child every call raises LogClosedError.
+    No other program may open LMDB's file while the engine runs, and the file must not be on a network file system. The
+    engine does not work across fork: in the child every call raises LogClosedError.
     """
 
     __slots__ = ("durability", "path")
@@ -73,9 +73,9 @@ def open_engine(path: str | os.PathLike[str] | None, durability: str = "fsync") 
 def compact(path: str | os.PathLike[str]) -> tuple[int, int]:
     """Shrinks the file of a folder that no process has open; returns its size in bytes before and after.
 
-    LMDB never shrinks its file, but reuses deleted space. This deletes all reclaimable batches, copies the rest,
-    and replaces the file by the copy atomically. It needs space for the copy. Raises DataFolderError if the folder is
-    refused, LogError if copying fails; the folder is then unchanged.
+    LMDB never shrinks its file, but reuses deleted space. The function deletes all reclaimable batches, copies the
+    remaining data, and replaces the file by the copy atomically. It needs space for the copy. Raises DataFolderError if
+    the folder is refused, LogError if copying fails; the folder is then unchanged.
     """
     check_folder(path)
     storage = LmdbStorage(path, False, True, DEFAULT_MAP_SIZE_BYTES, MAX_MAP_SIZE_BYTES)
@@ -95,7 +95,7 @@ def compact(path: str | os.PathLike[str]) -> tuple[int, int]:
 def check_folder(path: str | os.PathLike[str]) -> None:
     """Checks every page of a folder that no process has open, even after a clean close; raises DataFolderError.
 
-    It is needed before reading the whole file, because LMDB aborts the process at a damaged page.
+    Call it before reading the whole file, because LMDB aborts the process at a damaged page.
     """
     folder = DataFolder(path, create=False)
     try:
@@ -108,7 +108,7 @@ def check_folder(path: str | os.PathLike[str]) -> None:
 def verify_folder(path: str | os.PathLike[str], deep: bool = True) -> list[Finding]:
     """Opens a folder that no process has open, verifies it by `LogEngine.verify` and closes it.
 
-    With `deep` it first checks LMDB's own pages too. Raises DataFolderError if the folder is refused.
+    If `deep` is True, it first checks LMDB's own pages. Raises DataFolderError if the folder is refused.
     """
     if deep:
         check_folder(path)

@@ -73,9 +73,9 @@ def _no_room(path: str, size_bytes: int) -> bool:
 class LmdbEnvironment:
     """One environment and its three databases.
 
-    A reader holds `gate` for one bounded slice. A thread that changes the map or replaces the environment holds it too:
-    LMDB allows neither during a read transaction of the process, and unmapping under a reader crashes the process.
-    Write transactions do not take it; the storage's write lock separates them from growth.
+    A reader holds `gate` for one bounded slice. A thread that changes the map or replaces the environment holds `gate`,
+    too: LMDB allows neither during a read transaction of the process, and unmapping under a reader crashes the process.
+    Write transactions do not hold `gate`, because the storage's write lock prevents growth during a write.
     """
 
     __slots__ = (
@@ -106,7 +106,7 @@ class LmdbEnvironment:
         self.snap_db: Any = None
 
     def open(self, create: bool) -> None:
-        """Opens the environment; with `create` the databases may be missing. Raises lmdb.Error or OSError."""
+        """Opens the environment. If `create` is True, the databases may be missing. Raises lmdb.Error or OSError."""
         size = self._map_size_bytes
         data = os.path.join(self._path, "data.mdb")
         # LMDB would create a missing file: an empty log in place of one that is temporarily unreachable.
@@ -151,7 +151,7 @@ class LmdbEnvironment:
 
     @property
     def env(self) -> lmdb.Environment:
-        """The open environment, opened again if a failure has closed it. The caller holds the gate."""
+        """The open environment, opened again if a failure has closed it. The caller must hold the gate."""
         if not self._usable:
             if self._closed:
                 raise LogError("the log is closed", FailureReason.MISUSE)
@@ -174,7 +174,10 @@ class LmdbEnvironment:
         return env
 
     def grow(self) -> None:
-        """Doubles the map after all readers have left. Raises LogError (SIZE_LIMIT) if it may not or cannot grow."""
+        """Doubles the map after all readers have ended.
+
+        Raises LogError (SIZE_LIMIT) if the map cannot grow or would exceed its limit.
+        """
         if self._map_size_bytes >= self._max_size_bytes:
             raise LogError(f"the log has reached its limit of {self._max_size_bytes} bytes", FailureReason.SIZE_LIMIT)
         size = min(self._map_size_bytes * 2, self._max_size_bytes)
@@ -201,7 +204,8 @@ class LmdbEnvironment:
         self._map_size_bytes = int(self.env.info()["map_size"])
 
     def reopen(self) -> int:
-        """Closes and opens the environment: after a failed meta write LMDB refuses calls and its state is unreliable.
+        """Closes and opens the environment. After a failed write of a meta page, LMDB refuses calls and its state is
+        unreliable.
 
         Returns the id of the last transaction in the file. Raises LogError if opening fails; the next use tries again.
         """
@@ -256,7 +260,10 @@ class LmdbEnvironment:
             self._env = None
 
     def close(self) -> None:
-        """Closes the environment for good. Without `sync` it first flushes all data to the device. Can be repeated."""
+        """Closes the environment permanently.
+
+        If commits are not flushed (`sync` is False), first flushes all data to the device. Can be repeated.
+        """
         with self.gate:
             again, self._closed = self._closed, True
             env = self._env

@@ -76,11 +76,14 @@ Called with the write transaction and the open databases by name.
 
 
 def _allow_compaction(txn: Any, databases: Mapping[bytes, Any]) -> None:
-    """Migrates version 1 to 2: nothing changes. A log whose metadata has no end of compaction was never compacted."""
+    """Migrates version 1 to 2 without a change. A log whose metadata has no end of compaction was never compacted."""
 
 
 def _add_journal(txn: Any, databases: Mapping[bytes, Any]) -> None:
-    """Migrates version 2 to 3: nothing changes. The new version refuses older code, which ignores journals."""
+    """Migrates version 2 to 3 without a change.
+
+    The new version number makes older code, which ignores journals, refuse the folder.
+    """
 
 
 def _move_old_journal(txn: Any, databases: Mapping[bytes, Any]) -> None:
@@ -103,11 +106,14 @@ def _move_old_journal(txn: Any, databases: Mapping[bytes, Any]) -> None:
 
 
 def _add_area(txn: Any, databases: Mapping[bytes, Any]) -> None:
-    """Migrates version 4 to 5: nothing changes. The opening then moves the journal to the log, as after a crash."""
+    """Migrates version 4 to 5 without a change. The opening then moves the journal to the log, as after a crash."""
 
 
 def _add_identity_before(txn: Any, databases: Mapping[bytes, Any]) -> None:
-    """Migrates version 5 to 6: nothing changes. The new version refuses older code, which cannot read the reference."""
+    """Migrates version 5 to 6 without a change.
+
+    The new version number makes older code, which cannot read the reference, refuse the folder.
+    """
 
 
 MIGRATIONS: Final[dict[int, Migration]] = {
@@ -141,7 +147,8 @@ def migrate(
     target: int = FORMAT_VERSION,
     migrations: Mapping[int, Migration] | None = None,
 ) -> None:
-    """Migrates a folder from version `found` to `target`, step by step, in `txn`; raises FormatError if it cannot.
+    """Migrates a folder from version `found` to `target`, step by step, in `txn`. Raises FormatError for an unsupported
+    version.
 
     Any newer version is refused, because this code does not know its layout.
     """

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def needs_databases(path: str) -> bool:
-    """Returns whether a data file has no databases yet: a crash has interrupted its creation.
+    """Returns True if a data file has no databases yet, because a crash has interrupted its creation.
 
     Raises:
         DataFolderError: the file has other databases than kcore's.

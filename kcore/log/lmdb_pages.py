@@ -2,8 +2,8 @@
 
 LMDB trusts its file. A page number beyond the end of the file kills the process with SIGBUS. A page of another kind
 than its parent expects kills it with SIGABRT. So this module checks the file before LMDB opens it: the two meta pages,
-then every page of the trees (`kcore_ext.log.lmdb_check`). Only a deep check reads values on pages of their own: damage
-there does not crash LMDB, and checksums detect it later.
+then every page of the trees (`kcore_ext.log.lmdb_check`). Only a deep check reads values that have separate pages:
+damage on these pages does not crash LMDB, and checksums detect it later.
 
 The checks support the layout of 64-bit builds (LMDB 0.9, data version 1). On other builds they do nothing.
 """
@@ -49,7 +49,7 @@ class Meta(NamedTuple):
 
 
 def supported() -> bool:
-    """Returns whether this module supports the layout of this build of LMDB."""
+    """Returns True if this module supports the layout of this build of LMDB."""
     return struct.calcsize("P") == 8
 
 
@@ -89,7 +89,7 @@ def check_file(path: str, name: str, max_leaves: int = MAX_LEAVES_AT_OPEN, deep:
         name: the file.
         max_leaves: the maximum number of leaf pages to read; branches and page numbers are always checked.
         deep: also checks the values that have pages of their own.
-        max_ms: the time after which no more leaves are read; 0: no limit.
+        max_ms: the time in ms after which no more leaves are read; 0: no limit.
 
     Returns:
         The number of pages in use; negative if some leaves were not read.
@@ -129,7 +129,8 @@ def check_snapshot(path: str, name: str, txn_id: int) -> bool:
         txn_id: the transaction's id; the transaction stays open, so that its pages are not reused.
 
     Returns:
-        False if the file's meta pages are newer: the check needs a newer transaction.
+        False if the file's meta pages are newer than the transaction, so that the check must be repeated with a newer
+        one.
 
     Raises:
         DataFolderError: the file is damaged.

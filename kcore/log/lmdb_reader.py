@@ -1,4 +1,4 @@
-"""Reads of a data folder: the batches in LMDB and those after them in the journal, in short read transactions."""
+"""Reads of a data folder: the batches in LMDB, and the later batches in the journal, in short read transactions."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class LmdbReader(Storage):
 
 
 def _seek(cursor: Any, number: int, prefix: bytes, offset: int) -> bool:
-    """Moves the cursor to the partition's batch that contains `offset`, or else to the first one after it."""
+    """Moves the cursor to the partition's batch that contains `offset`, or else to the first batch after `offset`."""
     if cursor.set_range(_pack_log_key(number, offset)):
         key = cursor.key()
         if bytes(key[:4]) == prefix and LOG_KEY.unpack(key)[1] == offset:

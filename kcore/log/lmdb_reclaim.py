@@ -47,7 +47,7 @@ def _delete_batches(cursor: Any, task: ReclaimTask, remaining: int) -> int:
 
 
 def _first_kept(cursor: Any, task: ReclaimTask) -> bytes:
-    """Returns the key of the batch that contains the log start: all batches before it are deleted."""
+    """Returns the key of the batch that contains the log start, before which all batches are deleted."""
     number = task.number
     if task.below_offset is None:
         return U32.pack(number) + b"\xff" * 9
@@ -63,7 +63,7 @@ def _first_kept(cursor: Any, task: ReclaimTask) -> bytes:
 
 
 def _delete_chunks(cursor: Any, task: ReclaimTask, remaining: int) -> int:
-    """Deletes the chunks of snapshots that are not kept; one seek skips a kept snapshot."""
+    """Deletes the chunks of snapshots that are not in `task.keep_snapshots`; one seek skips a kept snapshot."""
     keep = task.keep_snapshots or ()
     there = cursor.set_range(SNAP_KEY.pack(task.number, 0, 0))
     while there:

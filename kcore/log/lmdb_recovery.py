@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def load_partitions(
     txn: Any, environment: LmdbEnvironment, path: str, allow_orphans: bool = False
 ) -> tuple[list[StoredPartition], list[int], int]:
-    """Loads the partitions in order of number, the dropped numbers, and the next free number.
+    """Loads the partitions. Returns them in order of number, with the dropped numbers and the next free number.
 
     Args:
         txn: a read transaction.
@@ -122,7 +122,7 @@ def _last_batch(cursor: Any, number: int) -> tuple[int, Any] | None:
 
 
 def _ends(cursor: Any, key: PartitionKey, meta: PartitionMeta, path: str) -> tuple[int, bool]:
-    """Returns the end offset, and whether batches below the log start wait to be deleted.
+    """Returns the end offset, and True if batches below the log start wait to be deleted.
 
     Checks the last batch completely, with its CRC. Checks that a batch contains the log start, unless compaction has
     removed it.

@@ -3,8 +3,10 @@
 LMDB writes a changed page to another position and reuses the old page later. So a file has three kinds of leaves:
 
 * live: the trees of the newest meta page refer to them, and each is of the kind that its parent expects;
-* lost: no tree refers to them and the list of free pages does not have them, so a damaged branch referred to them;
-* free: older copies of leaves. Record batches never change once they are written, so a copy is as good as the leaf.
+* lost: no tree refers to them and the list of free pages does not have them, so a damaged branch page must have
+  referred to them;
+* free: older copies of leaves. Record batches never change once they are written, so a copy has the same batches as the
+  leaf.
 
 A sound file is read only through its trees. In a damaged file every page is read.
 
@@ -101,7 +103,7 @@ class Salvage:
     """The readable content of the data file and the journal of a folder that no process has open.
 
     Attributes:
-        damage: the damage for which every page was read; None for a file whose trees are sound.
+        damage: the damage because of which every page was read; None for a file whose trees are sound.
         log: batches by partition number, including those of the journal.
         meta: versions of each key of the metadata, as (tier, value), best tier first.
         chunks: the position, size and tier of each snapshot chunk by (number, offset, index).
@@ -138,7 +140,7 @@ class Salvage:
             self._fd = -1
 
     def doubts(self, number: int, base: int) -> bool:
-        """Returns whether a batch with this key may have been on a damaged page."""
+        """Returns True if a batch with this key may have been on a damaged page."""
         key = LOG_KEY.pack(number, base)
         return any(low <= key < high for low, high in self._doubts)
 
@@ -311,7 +313,9 @@ class Salvage:
             yield Node(data[at + NODE_HEADER_SIZE : value], flags, position, size)
 
     def _ordered(self, nodes: list[Node], low: bytes | None, high: bytes | None, page: int) -> list[Node]:
-        """Returns the nodes whose keys fit their neighbours and the page's bounds: a flipped bit may change a key."""
+        """Returns the nodes whose keys are in order and within the page's bounds, because a flipped bit may change a
+        key.
+        """
         ordered: list[Node] = []
         for place, node in enumerate(nodes):
             below = ordered[-1].key if ordered else None
@@ -376,7 +380,7 @@ class Salvage:
     def _take_round(self, name: str, position: int, round_size: int, tier: Tier, journal: bool) -> None:
         """Adds the batches of a round of the journal.
 
-        Each is preceded by its partition number, base offset and size.
+        Each batch is preceded by its partition number, base offset and size.
         """
         data = self.read(position, round_size)
         at = 0
@@ -393,13 +397,18 @@ class Salvage:
     # ---- the journal file
 
     def _read_journal(self, path: str) -> None:
-        """Reads the journal files to which LMDB refers: that of one process, and those of several processes."""
+        """Reads the journal files to which LMDB refers: the file of a single process, and the files of several
+        processes.
+        """
         self._read_file(path, JOURNAL_KEY)
         for node_id in journal_folders(path):
             self._read_file(node_folder(path, node_id), node_journal_key(node_id))
 
     def _read_file(self, folder: str, key: bytes) -> None:
-        """Reads a journal file and, if LMDB refers to it, its entries; if it is damaged, all its sound entries."""
+        """Reads a journal file.
+
+        If LMDB refers to the file, reads its entries; if it is damaged, all its sound entries.
+        """
         begin = len(self._journal)
         references = [value for tier, value in self.meta.get(key, []) if tier < Tier.FREE]
         try:

@@ -39,20 +39,22 @@ Loaded = tuple[list[StoredPartition], list[int], int]
 class LmdbStorage(LmdbReader):
     """The committed state of a data folder.
 
-    A write set that only appends a few batches is an entry of the journal file: with `sync` one flush. All other write
-    sets take an LMDB transaction. With `sync` it flushes the pages, then writes the meta page through (two flushes).
-    Without `sync`, entries and transactions go to the page cache only; `LmdbLogEngine` describes the consequences.
+    A write set that only appends a few batches is an entry of the journal file. If `sync` is True, this takes one
+    flush. All other write sets take an LMDB transaction. If `sync` is True, the transaction flushes the pages, then
+    writes the meta page through (two flushes). If it is False, entries and transactions go to the page cache only;
+    `LmdbLogEngine` describes the consequences.
 
     Once an area of the journal is full, another thread may move it (`move_beside`) while commits go to the other area.
-    `_transaction_lock` separates the write transactions of both threads. A thread that needs both locks takes
-    `_write_lock` first. `_move_unsettled` is set while an area is moved; the next transaction then first determines
-    whether the file has the move. Entries are valid in either case, so commits to the journal need not know.
+    `_transaction_lock` excludes the write transactions of the two threads from each other. A thread that needs both
+    locks takes `_write_lock` first. `_move_unsettled` is set while an area is moved; the next transaction then first
+    determines whether the file has the move. Entries are valid with and without the move, so commits to the journal
+    need not wait for the result.
 
     `_unsettled` is set while an entry or a transaction is written, and cleared once memory and files are known to
     match. After a failure or an interrupt, `settle` opens LMDB's file again, compares the last transaction id and the
-    journal's identity, and after an unsettled entry moves the journal. If that is interrupted too, `_unsettled` stays
-    set, and `settle` or the next writer repeats it. `_doubt` is set if file and memory contradict each other. It is
-    then the reason for which every write is refused until the folder is opened again.
+    journal's identity, and after an unsettled entry moves the journal. If `settle` is interrupted too, `_unsettled`
+    stays set, and `settle` or the next writer repeats the steps. `_doubt` is set if file and memory contradict each
+    other. It then has the reason for which every write is refused until the folder is opened again.
     """
 
     __slots__ = (
@@ -181,9 +183,10 @@ class LmdbStorage(LmdbReader):
     # -- writing ------------------------------------------------------------------------------------------------
 
     def write(self, write_set: WriteSet) -> None:
-        """Implements `Storage.write`: writes an entry of the journal, or a transaction if it must go to the log.
+        """Implements `Storage.write`: writes an entry of the journal, or a transaction if the write set must go to the
+        log.
 
-        If an entry cannot be written, the journal is moved, so that the entry never becomes valid.
+        If an entry cannot be written, the journal is moved to the log, so that the entry never becomes valid.
         """
         with self._write_lock:
             if self._unsettled or self._doubt is not None:
@@ -210,7 +213,7 @@ class LmdbStorage(LmdbReader):
             self._start_move()
 
     def _begin_unsettled(self, write_set: WriteSet | None, *, is_entry: bool = False) -> None:
-        """Notes that an entry or a transaction is being written, of a write set or of none."""
+        """Records that an entry or a transaction is being written, for a write set or (None) without one."""
         journal = self._journal
         self._txn_id = 0
         self._write_set = write_set
@@ -219,7 +222,8 @@ class LmdbStorage(LmdbReader):
         self._unsettled = True
 
     def _write_transaction(self, write_set: WriteSet) -> None:
-        """Writes a write set to the log, after the journal's batches. Repeats this after the map was extended.
+        """Writes a write set to the log, after the journal's batches. If the map was full, extends it and repeats the
+        transaction.
 
         The caller holds both locks.
         """
@@ -291,7 +295,8 @@ class LmdbStorage(LmdbReader):
         memory. Its file is never read or flushed again: after a failed flush, the page cache is no evidence for the
         content of the device. The new identity makes an entry that has failed invalid for ever.
 
-        If this raises, the storage stays unsettled, and the next call repeats it. The caller holds both locks.
+        If this method raises, the storage stays unsettled, and the next call repeats the method. The caller holds both
+        locks.
 
         Raises:
             LogError: a file cannot be read or written, or it lacks a write set that was reported as durable.
@@ -364,7 +369,7 @@ class LmdbStorage(LmdbReader):
         return doubt
 
     def _aborted(self, error: LogError) -> None:
-        """Settles a transaction that was aborted because of `error`: the file has none of its changes."""
+        """Marks a transaction that was aborted because of `error` as settled, because the file has none of its changes."""
         if isinstance(error, JournalMismatchError):
             self._refuse_writes(str(error))
         self._unsettled = False
@@ -384,9 +389,9 @@ class LmdbStorage(LmdbReader):
             put_metas(txn, environment, write_set)
 
     def _transact(self, work: Callable[[Any], Any], doing: str) -> Any:
-        """Runs `work(txn)` in a write transaction of its own, growing the map if needed; raises LogError.
+        """Runs `work(txn)` in a separate write transaction, and extends the map if it is full; raises LogError.
 
-        `work` may move the journal. After the commit, and before any other write, memory follows.
+        `work` may move the journal. After the commit, and before any other write, the journal in memory is updated.
         """
         with self._write_lock:
             self._require_settled()
@@ -438,7 +443,8 @@ class LmdbStorage(LmdbReader):
             log_failure(logger, error, "log %s: the move of a full area of the journal could not be started", self.path)
 
     def _move_full_area(self) -> None:
-        """Moves the full area of the journal to the log, on any thread. Logs an error; a later transaction moves it.
+        """Moves the full area of the journal to the log, on any thread. Errors are logged; a later transaction then
+        moves the area.
 
         While the result of a transaction is unknown, or every write is refused, it does nothing.
         """
@@ -485,7 +491,7 @@ class LmdbStorage(LmdbReader):
                 raise
 
     def _settle_move(self) -> None:
-        """Determines the result of an area's move if it is unknown. The caller holds the transaction lock.
+        """Determines the result of an area's move if the result is unknown. The caller holds the transaction lock.
 
         Raises:
             LogError: the file cannot be read or written, so the next call repeats it.
@@ -503,7 +509,7 @@ class LmdbStorage(LmdbReader):
         self._move_unsettled = False
 
     def _end_journal(self) -> None:
-        """Moves the journal to the log and ends its use, so that the data file alone has everything."""
+        """Moves the journal to the log and ends its use, so that the data file alone has all committed data."""
         environment, journal = self._environment, self._journal
         if journal.in_use:
             self._transact(lambda txn: journal.move(txn, environment, begin=False), "moving the journal")
@@ -522,7 +528,10 @@ class LmdbStorage(LmdbReader):
     # -- housekeeping --------------------------------------------------------------------------------------------
 
     def sync(self) -> None:
-        """Implements `Storage.sync`. It uses a descriptor of its own, so that commits need not wait for the flush."""
+        """Implements `Storage.sync`.
+
+        It flushes through a separate descriptor, so that commits need not wait for the flush.
+        """
         try:
             fd = os.open(os.path.join(self.path, DATA_NAME), os.O_RDWR | os.O_CLOEXEC)
             try:
@@ -543,9 +552,11 @@ class LmdbStorage(LmdbReader):
         return self._environment.sizes()
 
     def compact_and_close(self) -> None:
-        """Writes a copy without free pages, replaces the file by it atomically, and closes; raises LogError.
+        """Writes a copy without free pages, replaces the file by the copy atomically, and closes the storage; raises
+        LogError.
 
-        The folder stays locked. A crash before the rename leaves the old file, one after it the new file.
+        The folder stays locked. A crash before the rename leaves the old file, a crash after the rename leaves the new
+        file.
         """
         copy = os.path.join(self.path, COMPACT_NAME)
         try:

@@ -31,7 +31,11 @@ class _MemoryPartition:
 
 
 class MemoryStorage(Storage):
-    """The committed state, in dictionaries. It outlives its engine: another engine on it is a restart (epoch +1)."""
+    """The committed state, in dictionaries.
+
+    It outlives its engine. Opening another engine on the same storage is a restart, which increases the node epoch by
+    one.
+    """
 
     __slots__ = (
         "_dropped",
@@ -175,7 +179,7 @@ class MemoryStorage(Storage):
 
     @staticmethod
     def _rewrite(partition: _MemoryPartition, rewrites: dict[int, bytes | None]) -> None:
-        """Replaces stored batches in a copy of the lists, since readers may use the current ones."""
+        """Replaces stored batches in a copy of the lists, because readers may use the current lists."""
         bases, batches = partition.lists
         start = bisect_left(bases, min(rewrites))
         stop = bisect_right(bases, max(rewrites))

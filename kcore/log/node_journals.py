@@ -1,6 +1,6 @@
 """The journals of several processes that serve one data folder, and the change back to a folder of one process.
 
-Each process is a node with a journal in a folder of its own. LMDB has the identities of all journals. The holder of a
+Each process is a node, with a separate folder for its journal. LMDB has the identities of all journals. The holder of a
 node's lock may move the journal of that node to the log. This may be the node itself, a node that takes over its
 partitions, or the next process that opens the folder.
 """
@@ -67,7 +67,7 @@ def move_node_journal(txn: Any, environment: LmdbEnvironment, path: str, node_id
         environment: the environment with the databases.
         path: the data folder.
         node_id: the node.
-        end: True to have no journal in use; False to begin the next one, for a node that runs.
+        end: True to use no journal afterwards; False to begin the next journal, for a node that runs.
 
     Returns:
         True if the journal had entries.

@@ -51,14 +51,15 @@ RUN_BYTES = 1 << 18
 
 
 class StagedPartitionLog(LogCore, PartitionLog):
-    """A partition of a StagedLogEngine. `LogCore`, the compiled base, does the work of every batch and commit.
+    """A partition of a StagedLogEngine. `LogCore`, the compiled base class, has the code that runs for every batch and
+    commit.
 
     There are two views of the metadata: `_meta` includes staged changes, `_durable_meta` is the committed state (None:
     not created yet). While a write set is being written, `_sealed` is this partition's part of it.
 
     Attributes:
         owned_epoch: the epoch in which this node leads the partition, in a store that several nodes share. A storage
-            compares it with the store's epoch at each write. It never changes: a new epoch has a new handle.
+            compares it with the store's epoch at each write. It never changes, because a new epoch has a new handle.
             -1: the store belongs to this engine alone, or this node only follows the partition.
     """
 
@@ -215,7 +216,10 @@ class StagedPartitionLog(LogCore, PartitionLog):
             self._snapshot_writer = None
 
     def _discard(self) -> None:
-        """Resets the partition to the write set being written, or else to the durable state. Can be repeated."""
+        """Resets the partition to its state after the write set that is being written, or else to the durable state.
+
+        Can be repeated.
+        """
         sealed = self._sealed
         meta = self._durable_meta
         if sealed is not None:
@@ -264,7 +268,10 @@ class StagedPartitionLog(LogCore, PartitionLog):
         return batches
 
     def _fits(self, offset: int, limit: int, max_bytes: int) -> bool:
-        """Tests if the stored batch at an offset has at most this size, without copying it: it may have megabytes."""
+        """Returns True if the stored batch at an offset has at most this size.
+
+        Does not copy the batch, which may have megabytes.
+        """
         head = self._engine._storage.summaries(self._number, offset, limit, 1)
         return not head or head[0].size_bytes <= max_bytes
 
@@ -275,7 +282,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
         return 0 if meta is None else meta.cleaned_to
 
     def _check_start(self, stored: list[tuple[int, bytes]], offset: int, limit: int) -> None:
-        """Checks the first of the batches read for `offset`, below `limit`: it contains the offset, or follows a legal
+        """Checks that the first of the batches read for `offset`, below `limit`, contains the offset or follows a legal
         gap.
 
         Gaps are checked against the staged metadata: while a write set is being finished, the storage may be ahead of

@@ -1,6 +1,7 @@
 """Repairs a damaged data folder: replaces the data file by a new one with everything that can be read.
 
-The new data file also has the readable batches of the journal. It names no journal, so the old one is not read again.
+The new data file also has the readable batches of the journal. It refers to no journal, so the old journal is not read
+again.
 """
 
 from __future__ import annotations
@@ -88,8 +89,8 @@ def repair_folder(
 
     Args:
         path: the folder.
-        make_reader: creates the reader of one plan, which decides what can be loaded. The reader that is created last
-            belongs to the plan that is carried out.
+        make_reader: creates the reader of one plan, which decides which batches can be loaded. The reader that is
+            created last belongs to the plan that is carried out.
         check: verifies the new file before it is used.
         copy_to: a folder that does not exist yet, for the damaged file; None: a name beside `path`.
         dry_run: True to change nothing.
@@ -150,7 +151,7 @@ def _plan(path: str, make_reader: Callable[[], Reader]) -> tuple[Salvage, Plan]:
 
 
 def _is_opened(path: str) -> bool:
-    """Returns True if LMDB opens the file with its databases: LMDB reads flags that the salvage ignores."""
+    """Returns True if LMDB can open the file and its databases. LMDB reads flags that the salvage ignores."""
     try:
         with lmdb.open(path, max_dbs=8, readonly=True, lock=False, create=False) as env:
             for name in (LOG_DB, META_DB, SNAP_DB):
@@ -272,7 +273,7 @@ def _copy_readable(source: int, target: BinaryIO) -> int:
 
 
 def _build(path: str, salvage: Salvage, plan: Plan) -> None:
-    """Writes the new file into a folder of its own within the damaged one."""
+    """Writes the new file into a new folder within the damaged folder."""
     staging = os.path.join(path, REPAIR_NAME)
     os.mkdir(staging, 0o700)
     size = 2 * os.path.getsize(os.path.join(path, DATA_NAME)) + (64 << 20)

@@ -1,6 +1,6 @@
 """Plan of a repair: the batches of a damaged folder that are kept, the replacements of other batches, and the losses.
 
-Offsets keep their meaning. An empty batch, like those that Kafka's compaction leaves, covers the offsets of lost
+Records keep their offsets. An empty batch, like the batches that Kafka's compaction leaves, covers the offsets of lost
 batches: no offset is assigned to another record, and consumers continue after the gap.
 """
 
@@ -86,7 +86,7 @@ class PartitionPlan:
         key: the partition.
         meta: its metadata.
         bases: base offsets, ascending.
-        positions: the position of each batch in the damaged file; meaningless for those in `made`.
+        positions: the position of each batch in the damaged file; without meaning for batches in `made`.
         sizes: the size of each batch.
         made: new or changed batches, which the file does not have, by base offset.
         end_offset: the offset after the last batch.
@@ -269,7 +269,7 @@ def _other_meta(
     metas: dict[int, tuple[PartitionKey, list[PartitionMeta]]],
     partitions: list[PartitionPlan],
 ) -> dict[bytes, bytes]:
-    """Returns the metadata that belongs to no partition: versions, counters, the values of the engine's user.
+    """Returns the metadata that belongs to no partition: versions, counters, and the named values of the engine's user.
 
     It omits the tombstones of dropped partitions, because the new file has no batches of them.
     """
@@ -337,7 +337,7 @@ class _Planner:
     # ---- choosing batches
 
     def _keep(self, start: int) -> None:
-        """Chooses sound batches from the log start on, each after the end of the one before it."""
+        """Chooses sound batches from the log start on, each after the end of the previous one."""
         batches, plan = self._batches, self._plan
         # For each index the base offset of the next live batch, which an older copy must not overlap.
         following = [MAX_OFFSET] * (len(self._order) + 1)
@@ -362,7 +362,7 @@ class _Planner:
                 self._reject(base, batch, *wrong)
 
     def _may_replace(self, base: int) -> bool:
-        """Returns whether an older copy of a batch may be used: the batch is damaged, or was on a damaged page.
+        """Returns True if an older copy of a batch may be used, because the batch is damaged, or was on a damaged page.
 
         In other cases the copy may be a batch that was never acknowledged, or that compaction has removed.
         """

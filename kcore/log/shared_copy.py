@@ -31,8 +31,8 @@ ATTEMPTS: Final = 20
 def begin_shared(env: lmdb.Environment, meta: Any, source: str) -> tuple[lmdb.Transaction, dict[int, bytes]]:
     """Begins a read transaction, and reads the journals of all nodes at that moment.
 
-    A node writes its journal, and others move it, only under the node's lock. So holding the locks of all nodes stops
-    all writes of journals while they are read.
+    A node writes its journal, and other nodes move that journal, only while they hold the node's lock. So holding the
+    locks of all nodes stops all writes of journals while they are read.
 
     Args:
         env: the folder's environment.

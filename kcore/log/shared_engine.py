@@ -28,7 +28,7 @@ class SharedLogEngine(StagedLogEngine):
     not lead any more (`FencedWriteError`). Its staged changes are then discarded like those of any failed write.
 
     Args:
-        storage: the store, as this node sees it.
+        storage: the storage through which this node accesses the store.
         durability: `fsync` or `os`, as the storage was opened.
         tail_size_bytes: the limit of the newest batches kept in memory.
     """
@@ -84,7 +84,8 @@ class SharedLogEngine(StagedLogEngine):
     def follow(self, key: PartitionKey) -> PartitionLog | None:
         """Returns a handle to read a partition of another leader up to its present end; None if it does not exist.
 
-        A later call moves the start and the end of the same handle. An adopted partition is returned as it is.
+        A later call updates the start and the end of the same handle. For an adopted partition, returns its handle
+        unchanged.
         """
         self._require_open()
         if self.owns(key):
@@ -206,7 +207,7 @@ class SharedLogEngine(StagedLogEngine):
         """Returns the handle of an adopted or followed partition.
 
         Raises:
-            LogError: the partition was not adopted: only the controller creates partitions, with `create`.
+            LogError: the partition was not adopted. Only the controller creates partitions, with `create`.
         """
         self._require_open()
         log = self._logs.get(key)
@@ -215,7 +216,7 @@ class SharedLogEngine(StagedLogEngine):
         return log
 
     def drop(self, key: PartitionKey) -> None:
-        """Discards what is staged in a partition and closes its handle.
+        """Discards the staged changes of a partition and closes its handle.
 
         The controller removes the partition from the store.
         """
@@ -233,7 +234,7 @@ class SharedLogEngine(StagedLogEngine):
         return bool(self._created or self._moved or self._removed) or super().dirty
 
     def _take_staged(self) -> WriteSet:
-        """Moves all staged changes into a write set, those of the controller included."""
+        """Moves all staged changes, including the controller's, into a write set."""
         changes = None
         if self._created or self._moved or self._removed or self._metas:
             changes = ClusterChanges(
@@ -284,7 +285,7 @@ class SharedLogEngine(StagedLogEngine):
     def reclaim(self, max_batches: int) -> bool:
         """Implements `LogEngine.reclaim`.
 
-        The entries of partitions that other nodes lead by now are left to those nodes.
+        Entries of partitions that other nodes have taken over are left to those nodes.
         """
         decides = self.controller_epoch >= 0
         for number, log in list(self._garbage.items()):

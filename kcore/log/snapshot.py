@@ -1,4 +1,4 @@
-"""Snapshots in chunks: staging one that is being written, and reading the committed one."""
+"""Snapshots in chunks: staging a snapshot that is being written, and reading the committed snapshot."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 class SnapshotWriter:
-    """A snapshot that is being written: its unsealed chunks, and the count, size and checksum of all chunks so far."""
+    """A snapshot that is being written: the chunks that are in no write set yet, and the count, size and checksum of
+    all chunks.
+    """
 
     __slots__ = ("_count", "_crc", "_size_bytes", "_staged", "offset")
 
@@ -30,7 +32,10 @@ class SnapshotWriter:
     def accept(
         writer: SnapshotWriter | None, partition: PartitionKey, offset: int, index: int, chunk: bytes
     ) -> SnapshotWriter:
-        """Adds a chunk to the snapshot, or begins a new snapshot at index 0; returns the writer to use from now on."""
+        """Adds a chunk to the snapshot, or begins a new snapshot if `index` is 0.
+
+        Returns the writer for the next chunk.
+        """
         if index == 0:
             writer = SnapshotWriter(offset)
         elif writer is None or writer.offset != offset or writer._count != index:

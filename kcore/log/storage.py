@@ -16,10 +16,10 @@ from kcore.log.write_set import StoredPartition, WriteSet
 class ReclaimTask(NamedTuple):
     """The entries to delete in the partition with this number.
 
-    Deletes batches that end at or below `below_offset` (None: all batches), and snapshots whose offset is not in
-    `keep_snapshots` (None: no snapshots). `forget`: the partition was dropped; its tombstone is deleted last.
-    `leader_epoch`: in a store that several nodes share, the epoch in which this node leads the partition. For dropped
-    partitions it is the epoch of the metadata log's leader.
+    The task deletes batches that end at or below `below_offset` (None: all batches), and snapshots whose offset is not
+    in `keep_snapshots` (None: no snapshots). `forget` is True if the partition was dropped; its tombstone is then
+    deleted last. `leader_epoch`: in a store that several nodes share, the epoch in which this node leads the partition.
+    For dropped partitions it is the epoch of the metadata log's leader.
     """
 
     number: int
@@ -39,7 +39,9 @@ class Storage(ABC):
 
     @abstractmethod
     def load(self) -> tuple[list[StoredPartition], list[int], int]:
-        """Returns all partitions in order of number, the dropped numbers not yet reclaimed, the next free number."""
+        """Returns three values: all partitions in order of number, the dropped numbers that are not reclaimed yet, and
+        the next free number.
+        """
 
     @abstractmethod
     def write(self, write_set: WriteSet) -> None:
@@ -96,7 +98,7 @@ class Storage(ABC):
 
     @abstractmethod
     def sizes(self) -> tuple[int, int]:
-        """Returns the size of the file, and the size of its used part at most."""
+        """Returns the size of the file, and an upper bound of the size of its used part."""
 
     @abstractmethod
     def close(self) -> None:
@@ -126,11 +128,11 @@ class SharedStorage(Storage):
     * StoreUnavailableError: nothing is stored. The caller may write again.
     * UnknownOutcomeError: `settle` determines the result, and fences the interrupted attempt before it reads.
 
-    `settle` never guesses: it raises StoreUnavailableError until it has read the result in a transaction that survives
-    a failover of the store. It raises StoreRewoundError if a partition ends before an acknowledged offset.
-    `load` returns no partition, no dropped number and 0 as the next number: a node adopts what it leads.
-    `node_epoch` is the epoch of the node's lease. `reclaim` refuses tasks whose `leader_epoch` is not the present one
-    with FencedWriteError. `slice`, `summaries` and `snapshot_chunk` read any partition, also those of other leaders.
+    `settle` raises StoreUnavailableError until it has read the result in a transaction that survives a failover of the
+    store. It raises StoreRewoundError if a partition ends before an acknowledged offset. `load` returns no partition,
+    no dropped number and 0 as the next number, because a node adopts the partitions that it leads. `node_epoch` is the
+    epoch of the node's lease. `reclaim` refuses tasks whose `leader_epoch` is not the present one with
+    FencedWriteError. `slice`, `summaries` and `snapshot_chunk` read any partition, also those of other leaders.
     """
 
     __slots__ = ()
@@ -150,7 +152,7 @@ class SharedStorage(Storage):
     def look_up(self, key: PartitionKey) -> StoredPartition | None:
         """Reads the metadata and the end of any partition, for a node that follows it; None if it does not exist.
 
-        Everything below the returned end survives a failover of the store.
+        All batches below the returned end survive a failover of the store.
         """
 
     @abstractmethod

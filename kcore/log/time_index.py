@@ -1,7 +1,7 @@
 """A sparse index of batches by timestamp, built at the first search and extended by later searches.
 
-Appends do not touch it. An entry stands for a group of GROUP_BATCHES batches: (first base offset, end offset, largest
-timestamp, size).
+Appends do not change the index. An entry describes a group of GROUP_BATCHES batches: (first base offset, end offset,
+largest timestamp, size).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Group(NamedTuple):
 
 
 class TimeIndex:
-    """The time index of one partition. Any thread may search; a lock admits one at a time."""
+    """The time index of one partition. Any thread may search; a lock admits one thread at a time."""
 
     __slots__ = ("_groups", "_lock", "_number", "_storage")
 
@@ -66,7 +66,7 @@ class TimeIndex:
     def _extend(self, log_start_offset: int, high_watermark: int) -> tuple[list[BatchSummary], bool]:
         """Adds groups of the next batches.
 
-        Returns the batches after the last full group, and whether more may follow.
+        Returns the batches after the last full group, and True if more batches may follow.
         """
         groups = self._groups
         offset = groups[-1].end_offset if groups else log_start_offset
@@ -79,7 +79,10 @@ class TimeIndex:
         return batches[full:], len(batches) == GROUP_BATCHES * WALK_GROUPS
 
     def extend(self, log_start_offset: int, high_watermark: int) -> bool:
-        """Reads the headers of the next 1,024 batches, so that a search has less to do. Returns False at the end."""
+        """Adds the next 1,024 batches to the index, so that a later search reads fewer headers.
+
+        Returns False at the end of the log.
+        """
         with self._lock:
             return self._extend(log_start_offset, high_watermark)[1]
 

@@ -132,7 +132,7 @@ def _verify_snapshot(storage: Storage, key: PartitionKey, meta: PartitionMeta, f
 
 
 def verify_columns(storage: Storage, key: PartitionKey, meta: PartitionMeta, end_offset: int) -> list[Finding]:
-    """Returns the batches whose fields, as the storage keeps them beside the batch, differ from their headers.
+    """Returns a finding for each batch whose fields in the columns of the storage differ from its header.
 
     Args:
         storage: the storage.

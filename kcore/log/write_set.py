@@ -39,7 +39,7 @@ class PartitionMeta(NamedTuple):
     def encode(self) -> bytes:
         """Encodes the fixed part with flags, the optional parts that the flags announce, and the epochs.
 
-        All is big-endian.
+        All numbers are big-endian.
         """
         flags = (_HAS_SNAPSHOT if self.snapshot is not None else 0) | (_HAS_CLEANED_TO if self.cleaned_to else 0)
         parts = [_FIXED.pack(self.number, self.log_start_offset, flags, len(self.epochs))]
@@ -76,7 +76,7 @@ class PartitionMeta(NamedTuple):
 
 
 class StoredPartition(NamedTuple):
-    """A partition as loaded when a store is opened. `garbage` is True if `reclaim` can delete entries of it."""
+    """A partition as loaded when a store is opened. `garbage` is True if `reclaim` can delete some of its entries."""
 
     key: PartitionKey
     meta: PartitionMeta
@@ -127,7 +127,7 @@ class LeaderChange(NamedTuple):
 class ClusterChanges(NamedTuple):
     """The changes of a write set that only the controller makes. They apply in this order: removed, created, moved.
 
-    A write set with `metas` has this, too, if the store is shared by nodes.
+    In a store that several nodes share, a write set with `metas` has `ClusterChanges`, too.
 
     Attributes:
         controller_epoch: the epoch in which this node leads the metadata log. The store refuses the write set if

@@ -1,4 +1,4 @@
-"""Decoys: credentials in place of those of absent users, so that clients cannot find out which users exist."""
+"""Decoys: credentials for users that do not exist, so that clients cannot find out which users exist."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ class SaltForm(NamedTuple):
 class SaltForms(Mapping[SaltForm, int]):
     """The forms of users' credentials, with the number of users of each.
 
-    They are the leaves of a tree with `_WAYS` branches at each node, so that choosing a form does not visit all of
-    them.
+    The forms are the leaves of a tree with `_WAYS` branches at each node, so that choosing a form does not visit all
+    forms.
 
     Args:
-        counts: the forms at first.
+        counts: the initial forms, with the number of users of each.
     """
 
     __slots__ = ("_leaves", "_nodes", "_own")
@@ -109,9 +109,9 @@ class SaltForms(Mapping[SaltForm, int]):
     def choose(self, draw: Callable[[bytes], int]) -> SaltForm | None:
         """Chooses a form at random, weighted by its number of users, with stable results; None without forms.
 
-        This is weighted rendezvous hashing: a form whose weight changes gains or loses names, all others keep theirs.
-        Logins on other threads call it while `add` changes the tree. It copies each node, and begins again if the
-        chosen branch was removed meanwhile.
+        This is weighted rendezvous hashing: if the weight of a form changes, only this form gains or loses user names.
+        Logins on other threads call this method while `add` changes the tree. It copies each node, and begins again if
+        the chosen branch was removed meanwhile.
 
         Args:
             draw: returns a random number below 2**53 that depends only on the label.
@@ -153,9 +153,9 @@ DEFAULT_FORMS = SaltForms({_DEFAULT_FORM: 1})
 class Decoys:
     """Credentials of users that do not exist: constant for a name, and without a matching password.
 
-    They prevent clients from detecting which users exist, by the responses or by their timing: mechanisms make a decoy
-    for each name, existing or not. Each form of credentials is as frequent among decoys as among users, so that a rare
-    form is no sign of a user either. A change of the users changes the form of few decoys.
+    Decoys prevent clients from detecting, by the responses or by their timing, which users exist: mechanisms make a
+    decoy for each name, whether or not it exists. Each form of credentials is as frequent among decoys as among users,
+    so that a rare form does not indicate an existing user. A change of the users changes the form of few decoys.
 
     Args:
         secret: random bytes that clients do not know; the same for every listener and after every restart.

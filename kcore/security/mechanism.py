@@ -13,7 +13,7 @@ class PostponedError(KcoreError):
     """A token cannot be evaluated yet, because the evaluation would wait for another thread.
 
     Args:
-        until: done when the token can be evaluated again.
+        until: a future that is done when the token can be evaluated again.
     """
 
     def __init__(self, until: Future[None]) -> None:
@@ -26,8 +26,8 @@ class Mechanism(ABC):
 
     Attributes:
         name: the mechanism's name in SASL's registry.
-        threads: number of threads on which a server calls `evaluate`, if that may take long (key derivation, user
-            code); 0: it is fast.
+        threads: number of threads on which a server calls `evaluate`, if the call may take long (key derivation, user
+            code); 0: the call is fast, and the server makes it on the event loop.
         complete: True once the exchange has ended with the peer authenticated.
         user: the authenticated name, once complete.
         expires_at_ms: the wall-clock time in ms since 1970 at which the authentication expires; None: never.

@@ -110,7 +110,10 @@ class OAuthBearer(Mechanism):
 
 
 def _is_valid_principal(principal: str) -> bool:
-    """Returns True for a name that ACLs and logs can have: a JSON text may have half of a surrogate pair."""
+    """Returns True for a name that ACLs and logs can contain.
+
+    A JSON text may have half of a surrogate pair, which they cannot.
+    """
     try:
         return len(principal) <= MAX_PRINCIPAL_LENGTH and bool(principal.encode())
     except UnicodeEncodeError:
@@ -135,8 +138,8 @@ def _parse(token: bytes) -> tuple[str | None, str, dict[str, str]]:
 def _split(token: bytes) -> tuple[str | None, dict[str, str]] | None:
     """Splits the client's first message: `n,[a=AUTHZID],` and `KEY=VALUE` pairs that 0x01 surrounds (RFC 7628, 3.1).
 
-    It uses no regular expression: one would hold the interpreter for all of its time, and need memory for each
-    character.
+    It uses no regular expression, because matching would hold the interpreter for the whole time and need memory for
+    each character.
 
     Returns:
         The authorization id or None, and the pairs; None if the message is malformed.

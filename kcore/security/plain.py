@@ -1,7 +1,7 @@
 """PLAIN (RFC 4616): name and password in clear text, for listeners with TLS.
 
-It uses the SCRAM users: a password is checked against the stored SCRAM credential, so that no password is stored.
-A listener whose settings define users (`plain.sasl.jaas.config`) uses those instead.
+It uses the SCRAM users: a password is checked against the stored SCRAM credential, so that no password is stored. A
+listener whose settings define users (`plain.sasl.jaas.config`) uses the users of the settings instead.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Plain(Mechanism):
     def _fits(self, user: str, password: str) -> bool:
         """Returns True if any of the user's credentials belongs to the password.
 
-        The work is the same for every user, existing or not: a decoy replaces a missing credential.
+        The work is the same for every user name, because a decoy replaces a missing credential.
         """
         for mechanism in ScramMechanism:
             stored = self._credentials.find(user, mechanism)

@@ -39,8 +39,8 @@ def protocol_of(listener: str, entries: Iterable[str]) -> SecurityProtocol:
         entries: `listener.security.protocol.map`, as NAME:PROTOCOL.
 
     Raises:
-        ConfigError: an entry is malformed, or the listener has none. Only PLAINTEXT2, PLAINTEXT3 and so on need no
-            entry: any other listener without one would be unprotected by accident.
+        ConfigError: an entry is malformed, or the listener has no entry. Only PLAINTEXT2, PLAINTEXT3 and so on need no
+            entry. Any other listener without an entry is refused, so that it is not unprotected by accident.
     """
     protocols: dict[str, SecurityProtocol] = {}
     for entry in entries:

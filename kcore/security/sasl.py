@@ -100,7 +100,7 @@ class SaslExchange:
 
     @property
     def threads(self) -> int:
-        """The number of threads on which tokens of the mechanism should be evaluated; 0: on the caller's."""
+        """The number of threads on which tokens of the mechanism should be evaluated; 0: on the caller's thread."""
         return 0 if self._mechanism is None else self._mechanism.threads
 
     @property
@@ -130,7 +130,7 @@ class SaslExchange:
         """Handles the peer's choice of a mechanism; a mechanism that is not enabled ends the exchange.
 
         Args:
-            version: version of the request; 0 announces bare tokens.
+            version: version of the request. After version 0, tokens are sent as frames without a request.
             mechanism: the requested mechanism.
             now_ms: the monotonic time.
         """
@@ -150,7 +150,7 @@ class SaslExchange:
         return SaslHandshakeResponse(mechanisms=list(self._mechanisms))
 
     def evaluate(self, token: bytes) -> bytes:
-        """Passes a token to the mechanism; changes nothing else, so that it may run on another thread.
+        """Passes a token to the mechanism. The method changes no other state, so that it may run on another thread.
 
         Returns:
             The response token.

@@ -84,7 +84,7 @@ class ScramMechanism(IntEnum):
 
 
 class ScramCredential(NamedTuple):
-    """The stored form of a password. Its repr shows no secret.
+    """The stored form of a password. The `repr` of the object shows no secret.
 
     Attributes:
         mechanism: the hash function.

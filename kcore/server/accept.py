@@ -1,7 +1,8 @@
 """Accepts connections: connection limits and exhausted file descriptors.
 
-A connection counts from its accept on, as in Kafka, so a client that never finishes its TLS handshake also uses a slot.
-The servers of the event loops report a connection only after the handshake; kcore therefore accepts connections itself.
+A connection counts towards the limits from its accept on, as in Kafka. So a client that never finishes its TLS
+handshake also uses a slot. asyncio and uvloop report a connection only after the handshake. Therefore, kcore accepts
+connections itself.
 """
 
 from __future__ import annotations
@@ -168,13 +169,15 @@ class Acceptor:
         return False
 
     def _warn(self, reason: str, *arguments: object) -> None:
-        """Logs the reason for which new connections wait: once, until a connection is accepted again."""
+        """Logs the reason for which new connections wait, once until a connection is accepted again."""
         if not self._short:
             self._short = True
             self._short_log.warn(f"new connections wait: {reason}", *arguments, listener=self._security.name)
 
     def _throttle(self, client: socket.socket, duration_ms: int) -> None:
-        """Keeps a connection unread, because its address is above its quota, and closes it after some time."""
+        """Keeps a connection open without reading from it, because its address is above its quota, and closes it after
+        some time.
+        """
         if len(self._throttled) >= MAX_THROTTLED:
             client.close()
             return

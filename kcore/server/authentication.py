@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 class ListenerSecurity:
     """The security of one listener's connections.
 
-    Modules that only TLS or SASL needs are imported here: before the listener opens, and only on nodes that use them.
+    Modules that only TLS or SASL needs are imported here, before the listener opens, and only on nodes that use TLS or
+    SASL.
 
     Args:
         listener: the listener.
@@ -109,7 +110,7 @@ class ListenerSecurity:
         """Validates the keys and certificates that a change of settings would load, without applying them.
 
         Raises:
-            ConfigError: they cannot be loaded.
+            ConfigError: the keys or certificates cannot be loaded.
         """
         if self._make_tls is not None:
             self._make_tls(self._config.for_listener(self.name, changed), self.name)
@@ -118,7 +119,7 @@ class ListenerSecurity:
         """Loads keys and certificates again, for connections from now on.
 
         Raises:
-            ConfigError: they cannot be loaded; the present ones stay in use.
+            ConfigError: the new keys cannot be loaded; the present keys stay in use.
         """
         if self._make_tls is not None:
             settings = self._config.for_listener(self.name)
@@ -152,7 +153,7 @@ class Authentications:
         self.expired = 0
 
     def ended(self, mechanism: str, *, again: bool, success: bool) -> None:
-        """Counts an exchange that ended; `again` if the client was authenticated before."""
+        """Counts an exchange that ended; `again` is True if the client was authenticated before."""
         kind = "reauthentication" if again else "authentication"
         key = (mechanism or "none", kind, "success" if success else "failure")
         self.results[key] = self.results.get(key, 0) + 1
@@ -180,7 +181,10 @@ class ServerKeys:
         return None
 
     def reload(self) -> None:
-        """Loads the keys and certificates of all listeners again; those that cannot be loaded keep theirs."""
+        """Loads the keys and certificates of all listeners again.
+
+        A listener whose new keys cannot be loaded keeps its present keys.
+        """
         for security in self._listeners:
             try:
                 security.reload_keys()

@@ -1,8 +1,8 @@
 """The cost of a TLS handshake: its first message has the key exchange that the client requests (RFC 8446, 4.1.2).
 
 OpenSSL offers the groups of finite fields (ffdhe2048 to ffdhe8192, RFC 7919) in TLS 1.3, and Python has no function
-that removes them. One handshake with the largest takes 140 ms on the event loop, and 1 ms with an elliptic curve. A
-client can demand it with one message of 1 KB, which it may repeat.
+that removes them. One handshake with the largest group takes 140 ms on the event loop; a handshake with an elliptic
+curve takes 1 ms. A client can demand the largest group with one message of 1 KB, which it may repeat.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class _Reader:
 def record_bytes(head: bytes) -> int:
     """Returns the length of the TLS record that begins with `head`.
 
-    That is the length of a header if `head` is shorter, and 0 if it is no handshake record.
+    If `head` is shorter than a record header, the result is the length of a header. If the record is no handshake
+    record, the result is 0.
     """
     if len(head) < HEADER_BYTES:
         return HEADER_BYTES
@@ -88,7 +89,7 @@ def record_bytes(head: bytes) -> int:
 
 
 def classify(record: bytes) -> FirstMessage:
-    """Returns the kind of a first message: when the server signs, and if the key exchange costs too much."""
+    """Returns the kind of a first message, which shows when the server signs, and if the key exchange costs too much."""
     try:
         return _classify(record)
     except _MalformedError:

@@ -1,4 +1,4 @@
-"""A node of a cluster that registers again after the others have fenced it: served or embedded."""
+"""A node of a cluster, in a server process or embedded, that registers again after the controller has fenced it."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ class ClusterMember:
     Args:
         open_store: opens the store.
         config: the node's settings; `node_id` and fixed ports are required.
-        attach: called with each incarnation that has begun to serve; the result is called before it ends.
-        survives_interrupts: True to start again after an interrupted engine. False: `ended` is done, and the caller
-            ends the process.
+        attach: called with each incarnation that has begun to serve. Returns a function that is called before the
+            incarnation ends.
+        survives_interrupts: True to start another incarnation after an exception has interrupted the engine. False: the
+            task `ended` is then done, and the caller ends the process.
 
     Attributes:
         node: the present incarnation.
@@ -65,17 +66,17 @@ class ClusterMember:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Registers and serves. Waits as long as the store or the cluster is not ready.
+        """Registers the node and starts to serve. Waits as long as the store or the cluster is not ready.
 
         Raises:
-            LogError: the store refuses the node for good.
+            LogError: the store refuses the node permanently.
             OSError: the node cannot listen.
         """
         await self._start(self.node)
         self._task = asyncio.create_task(self._restart_incarnations())
 
     async def _start(self, node: ClusterNode) -> None:
-        """Starts an incarnation; ends it again if that fails."""
+        """Starts an incarnation; if the start fails, ends the incarnation."""
         try:
             await node.start()
             if self._attach is not None:
@@ -91,7 +92,10 @@ class ClusterMember:
 
     @property
     def ended(self) -> asyncio.Task[None]:
-        """The task that starts the next incarnations; it is done if there will be none. It exists after `start`."""
+        """The task that starts the next incarnations.
+
+        It exists after `start`, and is done when no further incarnation will follow.
+        """
         assert self._task is not None, "start the member first"
         return self._task
 
@@ -101,7 +105,7 @@ class ClusterMember:
             await detach()
 
     async def _restart_incarnations(self) -> None:
-        """Starts the next incarnation whenever one has ended."""
+        """Starts the next incarnation whenever an incarnation has ended."""
         node_id = self._config.node_id
         while True:
             await self.node.ended.wait()
@@ -150,7 +154,8 @@ class ClusterMember:
         """Ends the node.
 
         Args:
-            hand_over: False if all nodes end, so that none can take partitions over.
+            hand_over: True to move the partitions to other nodes first; False if all nodes end, so that no node can
+                take partitions over.
         """
         task, self._task = self._task, None
         try:
@@ -164,9 +169,9 @@ class ClusterMember:
 
 
 class ThreadMember:
-    """A `ClusterMember` on an event loop in a thread of its own.
+    """A `ClusterMember` on an event loop in a separate thread.
 
-    Args: as for `ClusterMember`.
+    The arguments are those of `ClusterMember`.
     """
 
     def __init__(self, open_store: Callable[[], ClusterStore], config: Config) -> None:

@@ -1,4 +1,4 @@
-"""The metrics of a node of a cluster; a node with a log of its own has none of them."""
+"""The metrics that only a node of a cluster has, not a node with a log of its own."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ Collect = Callable[[Any], Samples]
 
 
 def _of(observer: Any) -> ClusterEngine | None:
-    """Returns the engine if it is a node of a cluster. Its class is not imported here: other nodes start without it."""
+    """Returns the engine if it is a node of a cluster, else None.
+
+    Its class is not imported here, because other nodes do not need it.
+    """
     engine: ClusterEngine | None = observer.engine if hasattr(observer.engine, "membership") else None
     return engine
 
 
 def _one(read: Callable[[ClusterEngine], Any]) -> Collect:
-    """Returns a function that reads one value of a node of a cluster; other engines have none."""
+    """Returns a function that reads one value of a node of a cluster, and yields no value for other engines."""
 
     def collect(observer: Any) -> Samples:
         engine = _of(observer)

@@ -51,7 +51,7 @@ class ClusterNode:
         ConfigError: a listener has port 0, or the listener for other nodes or its credentials are missing.
 
     Attributes:
-        ended: is set when this incarnation was fenced, or the engine was interrupted.
+        ended: an event that is set when this incarnation was fenced, or when an exception has interrupted the engine.
     """
 
     def __init__(self, open_store: Callable[[], ClusterStore], config: Config, timing: Timing | None = None) -> None:
@@ -90,10 +90,11 @@ class ClusterNode:
         return self._server
 
     async def start(self) -> None:
-        """Registers, loads the metadata and serves. Waits as long as the store or the cluster is not ready.
+        """Registers the node, loads the metadata and starts to serve. Waits as long as the store or the cluster is not
+        ready.
 
         Raises:
-            LogError: the store refuses the node for good, for example because its schema is unknown.
+            LogError: the store refuses the node permanently, for example because its schema is unknown.
             OSError: the server cannot listen.
         """
         loop = asyncio.get_running_loop()
@@ -179,10 +180,10 @@ class ClusterNode:
         return NodeDescription(endpoints, self.config.broker_rack, self.inter_listener.name, self._secret)
 
     async def stop(self, *, hand_over: bool = True) -> None:
-        """Ends in an orderly way: hands the partitions over while it still serves, then unregisters.
+        """Stops the node: hands the partitions over while the node still serves, then unregisters the node.
 
         Args:
-            hand_over: False if all nodes end.
+            hand_over: True to move the partitions to other nodes first; False if all nodes end.
         """
         try:
             if hand_over and self._serves and not self.ended.is_set():
@@ -198,7 +199,7 @@ class ClusterNode:
                     self.store.close()
 
     def _give_up_lease(self, store: ClusterStore) -> None:
-        """Unregisters a node whose start was ended before it had an engine: the next start need not wait."""
+        """Unregisters a node whose start was ended before it had an engine, so that the next start need not wait."""
         if self._lease is None:
             return
         try:
@@ -211,7 +212,7 @@ class ClusterNode:
             )
 
     async def _hand_over(self, engine: ClusterEngine) -> None:
-        """Waits until other nodes lead the partitions; `HAND_OVER_S` at most."""
+        """Waits until other nodes lead the partitions, at most `HAND_OVER_S`."""
         handed_over = asyncio.Event()
         self.driver.begin_round()
         engine.hand_over(handed_over.set)
@@ -262,7 +263,7 @@ class ThreadRunner:
         self._lock = threading.Lock()
 
     def __call__(self, call: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Runs `call` on a thread; `done` gets its result or LogError in a round."""
+        """Runs `call` on a thread. Then passes its result or its LogError to `done` in a round of the driver."""
 
         took_s: list[float] = []
 
@@ -283,7 +284,7 @@ class ThreadRunner:
 
 
 def configured_timing(config: Config) -> Timing:
-    """Returns the intervals of a node's membership: Kafka's settings of a broker's session, or the defaults.
+    """Returns the intervals of a node's membership, from Kafka's settings of a broker's session, or the defaults.
 
     Raises:
         ConfigError: the session is too short for its heartbeats.

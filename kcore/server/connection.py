@@ -42,8 +42,8 @@ class Connection(ConnectionCore, asyncio.Protocol):
 
     Serves requests and sends responses in order (see `tests.reference.request_queue` for the exact rules). The memory
     that a peer can occupy is bounded: one incomplete frame, a little read-ahead, `kcore.connection.buffer.bytes` of
-    responses, and one more response. While the peer leaves more than that unread, its requests wait. `ResponseMemory`
-    bounds the unread bytes of all peers together.
+    responses, and one more response. While the peer leaves more response bytes unread, its requests wait.
+    `ResponseMemory` bounds the unread bytes of all peers together.
 
     Args:
         server: the server that accepted the connection.
@@ -125,7 +125,10 @@ class Connection(ConnectionCore, asyncio.Protocol):
             raise
 
     def _begin(self, transport: Any) -> None:
-        """Starts to serve an accepted client, after its slot is safe."""
+        """Starts to serve an accepted client.
+
+        When this is called, the close of the connection is certain to release its slot.
+        """
         self._write = self._writer(transport)
         if self.server.stopping:  # its handshake ended during the shutdown
             self.abort()
@@ -225,7 +228,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
             self._refuse("internal server error")
 
     def _continue_later(self) -> None:
-        """Leaves further requests to a later turn of the event loop, so that other connections are served first."""
+        """Queues the connection for a later turn of the event loop, so that other connections are served first."""
         if not self._continues:
             self._turns.add(self)
             self._continues = True
@@ -310,7 +313,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
             yield
 
     def response_failed(self, failed: ResponseSlot, error: Exception) -> None:
-        """Handles a response that cannot be encoded: closes the connection after the responses in front of it."""
+        """Handles a response that cannot be encoded: closes the connection after sending the responses before it."""
         self._queue.cut(failed)
         if isinstance(error, CloseConnectionError):
             self._refuse(str(error))
@@ -360,7 +363,10 @@ class Connection(ConnectionCore, asyncio.Protocol):
             self.arrived()
 
     def mute(self, duration_ms: int) -> None:
-        """Serves no further request for a time, but sends responses. The call with the latest end counts."""
+        """Serves no further request for `duration_ms`, but sends responses.
+
+        Of several calls, the one with the latest end counts.
+        """
         if self._closing:
             return
         until_s = self.server.loop.time() + duration_ms / 1_000
@@ -384,7 +390,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         self._stopped = self._unread = True
 
     def resume_requests(self) -> None:
-        """Serves requests again at the end of this round, unless they wait for another reason."""
+        """Serves requests again at the end of this round, unless the connection is suspended for another reason."""
         self._stopped = False
         self._unread = self._must_wait()
         if not (self._unread or self._closing):
@@ -404,7 +410,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         self.abort()
 
     def close_unserved(self) -> None:
-        """Closes the connection, because its address has the most bytes of unfinished or waiting requests."""
+        """Closes the connection, because its client address has the most bytes of unfinished and waiting requests."""
         self.server.client_log.log(
             logging.WARNING, self.client_host,
             "connection from %s closed: requests of all clients that are unfinished or wait have more than "
@@ -414,13 +420,15 @@ class Connection(ConnectionCore, asyncio.Protocol):
         self.abort()
 
     def on_request_memory_changed(self) -> None:
-        """Adapts to the server's request memory, which became full or has room again."""
+        """Stops or resumes reading, because the server's request memory became full or has room again."""
         self._pace()
 
     # ---- closing
 
     def _refuse(self, reason: str) -> None:
-        """Sends the responses in front, then closes the connection: the protocol has no frame for errors."""
+        """Sends the responses to earlier requests, then closes the connection, because the protocol has no frame for
+        errors.
+        """
         self.server.client_log.log(
             logging.WARNING, self.client_host, "connection from %s closed: %s", self.client_host, reason,
             connection=self.connection_id,
@@ -450,7 +458,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         self.transport.abort()
 
     def _watch_idle(self) -> None:
-        """Closes the connection after too long without traffic, in any state, including while it closes."""
+        """Closes the connection after too long without traffic, even if it is already being closed."""
         limit_ms = self.server.config.connections_max_idle_ms
         if limit_ms < 0:
             return

@@ -41,7 +41,7 @@ class ConnectionQuota:
         self.total = 0
 
     def of_listener(self, name: str) -> ListenerQuota:
-        """Returns the quota of a listener, which includes this one."""
+        """Returns the quota of a listener, which also applies the server's limits of this object."""
         quota = self._listeners.get(name)
         if quota is None:
             quota = self._listeners[name] = ListenerQuota(name, self, self._config)
@@ -53,11 +53,11 @@ class ConnectionQuota:
         return self.total >= self._config.max_connections
 
     def add_handshakes(self, handshakes: Handshakes) -> None:
-        """Adds TLS handshakes of which silent ones may be closed to make room."""
+        """Adds the TLS handshakes of a listening socket. To make room, silent clients among them may be closed."""
         self._handshakes.append(handshakes)
 
     def make_room(self) -> bool:
-        """Closes a client that does not begin its TLS handshake. Returns False if there is none."""
+        """Closes a client that does not begin its TLS handshake. Returns False if there is no such client."""
         return any(handshakes.make_room() for handshakes in self._handshakes)
 
     def take(self, host: str) -> bool:
@@ -76,14 +76,15 @@ class ConnectionQuota:
         return connection_overrides(overrides).get(host[1:], limit) if overrides else limit
 
     def creation_pause_ms(self, now_ms: int) -> int:
-        """Counts a new connection for `max.connection.creation.rate`; returns the time until the next may be accepted.
+        """Counts a new connection for `max.connection.creation.rate`. Returns the time in ms until the next one may be
+        accepted.
 
-        As in Kafka, it is at most the time of one sample.
+        As in Kafka, the result is at most the duration of one sample.
         """
         return self.measure(self._rate, self._config.max_connection_creation_rate, now_ms)
 
     def measure(self, rate: Rate, bound: int, now_ms: int) -> int:
-        """Counts a new connection in a rate; returns the time until the next may be accepted.
+        """Counts a new connection in a rate. Returns the time in ms until the next one may be accepted.
 
         Args:
             rate: the rate of the server or of a listener.
@@ -99,7 +100,10 @@ class ConnectionQuota:
         return min(rate.excess_ms(bound, now_ms, window_ms, self._clients.samples), window_ms)
 
     def throttle_ms(self, host: str) -> int:
-        """Counts a new connection for the quota of its address; returns the time after which to close it, or 0."""
+        """Counts a new connection for the quota of its address.
+
+        Returns the time in ms after which to close it; 0 to keep it open.
+        """
         return self._clients.connection_throttle_ms(host[1:])
 
     def release(self, host: str) -> None:
@@ -161,21 +165,25 @@ class ListenerQuota:
         return self.count >= limit
 
     def reached(self) -> tuple[int, str]:
-        """Returns the number of connections and the name of the limit that they reach."""
+        """Returns the number of connections, and the name of the limit that this number has reached."""
         if self._at_own_limit:
             return self.count, self._limit_name
         return self._server.total, "max.connections"
 
     def add_handshakes(self, handshakes: Handshakes) -> None:
-        """Adds TLS handshakes of the listener, of which silent ones may be closed to make room."""
+        """Adds the TLS handshakes of a socket of the listener.
+
+        To make room, silent clients among them may be closed.
+        """
         self._handshakes.append(handshakes)
         self._server.add_handshakes(handshakes)
 
     def make_room(self) -> bool:
-        """Closes a client that does not begin its TLS handshake: one of this listener if the listener is full.
+        """Closes a client that does not begin its TLS handshake. If the listener is full, it is a client of this
+        listener.
 
         Returns:
-            False if there is none.
+            False if there is no such client.
         """
         if self._at_own_limit:
             return any(handshakes.make_room() for handshakes in self._handshakes)
@@ -193,17 +201,23 @@ class ListenerQuota:
         return True
 
     def creation_pause_ms(self, now_ms: int) -> int:
-        """Counts a new connection for both rates; returns the time until the listener may accept the next."""
+        """Counts a new connection for the rates of the listener and the server.
+
+        Returns the time in ms until the listener may accept the next one.
+        """
         pause_ms = self._server.creation_pause_ms(now_ms)
         bound = self._config.of_listener(self._rate_name, INT_MAX)
         return max(pause_ms, self._server.measure(self._rate, bound, now_ms))
 
     def throttle_ms(self, host: str) -> int:
-        """Counts a new connection for the quota of its address; returns the time after which to close it, or 0."""
+        """Counts a new connection for the quota of its address.
+
+        Returns the time in ms after which to close it; 0 to keep it open.
+        """
         return self._server.throttle_ms(host)
 
     def release(self, host: str) -> None:
-        """Uncounts a connection; listeners that waited for a slot accept again."""
+        """Subtracts a closed connection from the counts. Listeners that waited for a slot accept again."""
         self.count -= 1
         self._server.release(host)
         self._server.resume_waiting()

@@ -1,7 +1,7 @@
 """The metrics of topics, partitions, transactions, fetch sessions, compaction, quotas and authentications.
 
-Topics and partitions are labels, whose number is bounded: the first `kcore.metrics.max.partitions` have series of their
-own, in the order of creation. So a partition keeps its series as long as it exists.
+Topics and partitions are labels of metrics. Only the first `kcore.metrics.max.partitions` topics and partitions, in the
+order of creation, have their own series. So a partition keeps its series as long as it exists.
 """
 
 from __future__ import annotations

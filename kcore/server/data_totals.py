@@ -23,9 +23,9 @@ class DataTotals:
 
     Attributes:
         topics: number of topics without internal ones.
-        partitions: number of partitions, those of internal topics included.
+        partitions: number of partitions, including partitions of internal topics.
         traffic: the traffic of all topics, deleted ones included.
-        open_transactions: open transactions of all partitions, each once for each partition.
+        open_transactions: open transactions of all partitions; a transaction counts once for each of its partitions.
         late_partitions: partitions with a transaction open for `LATE_MS` longer than `transaction.max.timeout.ms`.
     """
 
@@ -37,7 +37,7 @@ class DataTotals:
 
 
 def count_data(engine: Engine) -> Generator[None, None, DataTotals]:
-    """Counts the topics and partitions of a node, and what they contain."""
+    """Counts the topics and partitions of a node, their traffic and their open transactions."""
     totals = DataTotals()
     limit_ms = engine.clock.wall_ms() - engine.config.transaction_max_timeout_ms - LATE_MS
     # Before the list: a topic that is deleted during a pause must not count twice, because counters never decrease.

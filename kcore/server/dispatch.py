@@ -36,7 +36,8 @@ class RefusedError(KcoreError):
 
 
 class Served(ApiEntry):
-    """An API as the server serves it; unlike `ApiEntry` it counts errors and measures times once metrics are read.
+    """The entry of an API that the server serves. In addition to `ApiEntry`, it counts errors and measures times, once
+    metrics are read.
 
     Args:
         api: the API.
@@ -85,7 +86,8 @@ class Dispatch:
 
     Args:
         engine: decides the requests.
-        note: claims memory for each long response; None disables accounting. Fetches claim theirs when they read.
+        note: claims memory for each long response; None disables accounting. Fetches claim memory for their responses
+            when they read.
 
     Attributes:
         routes: API key -> entry; None for keys that were not used yet and for keys that are not served.
@@ -159,7 +161,7 @@ class Dispatch:
     def _limit_bytes(self, fetches: bool) -> int:
         """Returns the largest size of a response.
 
-        A fetch returns one batch of any size, or clients could not read it.
+        Fetch responses have a higher limit, because they must have room for one batch of any size.
         """
         config = self.engine.config
         limit_bytes = config.kcore_max_response_bytes
@@ -205,14 +207,14 @@ class Dispatch:
         return served
 
     def unsupported(self, api_key: int, version: int) -> tuple[Any, Served, int]:
-        """Returns the response to a request for which `find` returns None: only ApiVersions has one, in version 0
-        (KIP-511).
+        """Returns the response to a request for which `find` returns None. Only ApiVersions has such a response, in
+        version 0 (KIP-511).
 
         Returns:
             The response, its API, and the version to encode it in.
 
         Raises:
-            RefusedError: for every other API; the connection is closed.
+            RefusedError: the request is for any other API; the caller closes the connection.
         """
         served = self.route(api_key) if api_key == ApiKey.API_VERSIONS else None
         if served is not None:
@@ -223,7 +225,7 @@ class Dispatch:
 def _carries_error(response: Any, version: int) -> bool:
     """Returns True if a client can read an error in the response.
 
-    Some versions have no error at the top level, and an empty list carries none elsewhere.
+    Some versions have no error at the top level, and an empty list has no elements with an error.
     """
     kind = type(response)
     code = getattr(response, "error_code", ErrorCode.NONE)
@@ -237,9 +239,10 @@ def _carries_error(response: Any, version: int) -> bool:
 
 
 def _max_request_bytes(config: Config, api_key: int) -> int:
-    """Returns the limit of requests: also a request with the largest records of a group must fit.
+    """Returns the maximum size of a request in bytes; a request with the largest records of a group must fit.
 
-    Only Produce carries data; `socket.request.max.bytes` limits it. The largest request fits into an envelope.
+    Only Produce requests have records of clients; `socket.request.max.bytes` limits them. The largest request also fits
+    into an envelope.
     """
     if api_key == ApiKey.PRODUCE:
         return LONGEST_FRAME

@@ -1,7 +1,7 @@
 """TLS handshakes: limits, fairness between client addresses, timeouts and log lines.
 
 A handshake costs a signature and up to 100 KB of memory, so a listener runs a bounded number of them at a time. A
-client takes one of these places only after its complete first message; until then it is a bare socket.
+client takes one of these slots only after its complete first message; until then the server has only its socket.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ class _Client:
         socket: its socket.
         host: its address.
         since_s: the time on the loop's clock at which it was accepted, or at which its handshake began.
-        needed_bytes: number of bytes after which the loop reports the socket as readable; 0 while it does not watch it.
+        needed_bytes: number of received bytes after which the loop reports the socket as readable; 0 while the loop
+            does not watch the socket.
         signs_late: True if its first message does not determine when the server signs.
     """
 
@@ -91,19 +92,20 @@ class Handshakes:
     - *silent* clients have not sent a complete first message. They take no slot, and the oldest is closed if they are
       too many.
     - *ready* clients wait for a slot, in turns by address. The oldest and the newest client of an address start
-      alternately: old ones are served in order, and a new one is not blocked by stalled ones. A client that ends its
+      alternately: old clients are served in order, and stalled clients do not block a new one. A client that ends its
       stream meanwhile is closed at once: its descriptor is free, and no other client waits for its handshake.
     - *running* handshakes have a slot. While all slots are taken and a client waits, the oldest handshake of the
       address with the most is aborted once it is old enough.
-    - Clients that demand a costly key exchange are closed, and those with a late signature beyond `MAX_LATE`.
+    - Clients that demand a costly key exchange are closed. So are clients with a late signature, if there are more than
+      `MAX_LATE`.
 
-    So clients that never finish their handshakes use a bounded amount of memory, and delay others by
-    `UNFAIR_GRACE_S`, or by `HANDSHAKE_GRACE_S` if they share an address.
+    So clients that never finish their handshakes use a bounded amount of memory. They delay clients of other addresses
+    by `UNFAIR_GRACE_S`, and clients of the same address by `HANDSHAKE_GRACE_S`.
 
     Args:
         security: the listener's security; its TLS context may change.
         make: creates the connection for a client address.
-        report_failure: is called with the client's address if its handshake has ended without a connection.
+        report_failure: called with the client's address if its handshake has ended without a connection.
         log: logs failures.
         loop: the event loop.
 
@@ -145,7 +147,7 @@ class Handshakes:
         return len(self._silent) + sum(map(len, self._ready.values())) + len(self.running)
 
     def add(self, client: socket.socket, host: str) -> None:
-        """Takes over an accepted socket and its slot, also if it raises."""
+        """Takes over an accepted socket and its connection slot. Both are taken over even if the method raises."""
         try:
             client.setblocking(False)
             added = _Client(client, host, self._loop.time())
@@ -170,7 +172,7 @@ class Handshakes:
     # ---- silent clients
 
     def _look(self, client: _Client) -> None:
-        """Moves a client to the ready ones if its first record is complete or cannot become so."""
+        """Moves a client to the ready ones if its first record is complete or can never become complete."""
         try:
             head = client.socket.recv(HEADER_BYTES, socket.MSG_PEEK)
             if not head:  # it closed without a byte, as probes of load balancers do
@@ -226,7 +228,10 @@ class Handshakes:
         return next(iter(busiest))
 
     def make_room(self) -> bool:
-        """Closes a client that has had enough time, a silent one if possible. Returns False if there is none."""
+        """Closes a client that has had enough time, a silent one if possible.
+
+        Returns False if there is no such client.
+        """
         now_s = self._loop.time()
         if self._silent and now_s - next(iter(self._silent)).since_s >= SILENT_GRACE_S:
             oldest = self._oldest_of_busiest()
@@ -244,7 +249,7 @@ class Handshakes:
         return True
 
     def _check_timeout(self) -> None:
-        """Closes the silent clients whose time is over."""
+        """Closes the silent clients whose time limit has passed."""
         self._timeout = None
         while self._silent:
             oldest = next(iter(self._silent))

@@ -1,8 +1,9 @@
 """A minimal HTTP server for operators: the console, metrics, liveness and readiness of the node.
 
-It serves GET and HEAD, one request per connection, on the engine's event loop. Any response therefore proves that the
-loop runs. It has no access control; bind it to an address that only operators can reach. Metrics and the documents of
-the console are made in slices, one slice in a turn of the loop, however many are requested at once.
+It serves GET and HEAD, one request per connection, on the engine's event loop. Therefore, any response proves that the
+loop runs. The server has no access control; bind it to an address that only operators can reach. Metrics and the
+documents of the console are made in slices. In each turn of the loop one slice runs, even if many documents are
+requested at the same time.
 """
 
 from __future__ import annotations
@@ -153,7 +154,7 @@ class HttpServer:
         return 200, CONTENT_TYPE, pieces
 
     def document(self, make: Callable[[Observer, Query], Steps], query: Query) -> Steps:
-        """Makes the page of a document of the console."""
+        """Makes the HTTP page of a document of the console, in slices."""
         value = yield from make(self.observer, query)
         return UNKNOWN if value is None else (200, JSON, json.dumps(value) + "\n")
 
@@ -195,7 +196,8 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Starts the time limit of a new connection, and closes the oldest one if too many are open.
 
-        A health probe sends its request at once, so silent connections cannot make the health check fail.
+        A health probe sends its request at once, so its connection is not the oldest, and silent connections cannot
+        make the health check fail.
         """
         self._transport = transport
         if len(self._server.connections) >= MAX_CONNECTIONS:
@@ -257,8 +259,9 @@ class HttpConnection(asyncio.Protocol):
     def _is_rebound(self, headers: tuple[bytes, ...]) -> bool:
         """Returns True if a browser sent the request to this machine for the page of another site.
 
-        Such a site resolves its own name to a loopback address, so that its page may read this server's responses
-        (DNS rebinding). Its name is then in the header Host. A server on another address is open to its network.
+        Such a site resolves its own name to a loopback address, so that its page may read this server's responses (DNS
+        rebinding). The header Host then has the name of the site. A server on another address has no such check,
+        because it is open to its network anyway.
         """
         local = self._transport.get_extra_info("sockname")
         if not local or not _is_loopback(local[0]):

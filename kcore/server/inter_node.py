@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def inter_node_listener(config: Config, listeners: list[Listener]) -> Listener:
     """Returns the listener that nodes use among themselves.
 
-    It is that of `inter.broker.listener.name`, or the first one with the protocol of
-    `security.inter.broker.protocol`, or the first one.
+    The result is the listener named by `inter.broker.listener.name`, or the first listener with the protocol of
+    `security.inter.broker.protocol`, or the first listener.
 
     Raises:
         ConfigError: there is no such listener, both settings are set, or a listener has port 0.
@@ -50,7 +50,7 @@ def inter_node_listener(config: Config, listeners: list[Listener]) -> Listener:
 
 
 def inter_node_security(config: Config, listener: Listener) -> ClientSecurity | None:
-    """Returns the TLS and SASL configuration with which this node connects to others; None for PLAINTEXT.
+    """Returns the TLS and SASL configuration with which this node connects to other nodes; None for PLAINTEXT.
 
     The certificate and the trusted authorities are those of the listener. Without `ssl.truststore.*` the authorities
     of the system are trusted. User and password are `username` and `password` of the listener's JAAS configuration.

@@ -41,7 +41,7 @@ class IssuerKey(NamedTuple):
     """A key of an issuer.
 
     Attributes:
-        key: the key as PyJWT reads it, which binds an RSA key without the parameter "alg" to RS256.
+        key: the key object of PyJWT, which binds an RSA key without the parameter "alg" to RS256.
         names_algorithm: whether the key has the parameter "alg"; otherwise an RSA key serves all algorithms of RSA.
     """
 
@@ -54,7 +54,10 @@ class IssuerKey(NamedTuple):
         return name == algorithm or (not self.names_algorithm and {name, algorithm} <= RSA_ALGORITHMS)
 
     def for_algorithm(self, algorithm: str) -> Any:
-        """Returns the argument with which PyJWT checks a token of this algorithm; it refuses one that is not served."""
+        """Returns the key argument with which PyJWT checks a token of this algorithm.
+
+        PyJWT refuses an algorithm that the key does not serve.
+        """
         bound = self.key.algorithm_name == algorithm or not self.serves(algorithm)
         return self.key if bound else self.key.key
 
@@ -62,9 +65,10 @@ class IssuerKey(NamedTuple):
 class KeySet:
     """The public keys of an issuer, read from a URL when they are needed.
 
-    Keys are read again after `jwks.endpoint.refresh.ms`, and earlier if a token names an unknown key. A failed read
-    keeps the keys that are known, and is repeated after a time that doubles with each failure. One login at a time
-    reads keys. Meanwhile, other logins continue if their key is known. The rest are postponed, and hold no thread.
+    Keys are read again after `jwks.endpoint.refresh.ms`, and earlier if a token names an unknown key. After a failed
+    read, the known keys stay in use, and the read is repeated after a time that doubles with each failure. One login at
+    a time reads keys. Meanwhile, other logins continue if their key is known. Logins with unknown keys are postponed,
+    and hold no thread.
 
     Args:
         settings: the listener's settings.
@@ -120,7 +124,10 @@ class KeySet:
         return key
 
     def _read_if_due(self, key_id: str | None, algorithm: str) -> Any:
-        """Reads the keys if they are old or lack this one; returns the key or None."""
+        """Reads the keys again if they are old, or if `key_id` is not among them.
+
+        Returns the key with `key_id`, or None.
+        """
         if self._now_s() >= self._refresh_at_s:
             self._load()
         key = self._find(key_id, algorithm)
@@ -158,7 +165,7 @@ class KeySet:
 
 
 def _usable_keys(rows: list[Any]) -> Iterator[IssuerKey]:
-    """Yields the keys of a key set that PyJWT can read; an issuer may have others."""
+    """Yields the keys of a key set that PyJWT can read; keys of other types are left out."""
     import jwt  # noqa: PLC0415  # optional
 
     for row in rows:
@@ -168,7 +175,9 @@ def _usable_keys(rows: list[Any]) -> Iterator[IssuerKey]:
 
 
 class SecureRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect handler that refuses to go from https to http: a response without TLS could have been changed."""
+    """A redirect handler that refuses a redirect from https to http, because a response without TLS can be changed on
+    its way.
+    """
 
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
@@ -184,7 +193,7 @@ class SecureRedirects(urllib.request.HTTPRedirectHandler):
 
 
 class _Connection(http.client.HTTPConnection):
-    """A connection that a `ReadLimit` ends."""
+    """A connection that is closed when the time of its `ReadLimit` has passed."""
 
     limit: ReadLimit
 
@@ -224,7 +233,7 @@ class ReadLimit:
         limit_s: the time from the `with` on, in seconds.
 
     Attributes:
-        ended: True if the time has passed.
+        ended: True if the time limit has passed.
     """
 
     def __init__(self, limit_s: float) -> None:
@@ -248,7 +257,7 @@ class ReadLimit:
         return connection
 
     def add(self, connected: socket.socket) -> None:
-        """Ends a socket, now or when the time has passed."""
+        """Shuts a socket down when the time limit has passed; at once if it has passed already."""
         with self._lock:
             self._sockets.append(connected)
             if self.ended:

@@ -88,9 +88,9 @@ def load_truststore(context: ssl.SSLContext, settings: SecuritySettings) -> None
 
 @contextlib.contextmanager
 def _file_of(data: bytes) -> Iterator[str]:
-    """Yields the path of a file with a key, which OpenSSL reads from files only.
+    """Yields the path of a temporary file with a key, because OpenSSL reads keys only from files.
 
-    On Linux the file is in memory; elsewhere only this user can read it, and it is removed at once.
+    On Linux the file is in memory. On other systems, only this user can read the file, and it is removed after its use.
     """
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("kcore-key")
@@ -107,7 +107,7 @@ def _file_of(data: bytes) -> Iterator[str]:
 
 
 def _read(location: str) -> bytes:
-    """Returns the bytes of a key store.
+    """Returns the bytes of a key store file.
 
     An administrator may name any path at run time, and the event loop reads it. A pipe would block the server, and a
     huge file would take its memory.
@@ -138,7 +138,8 @@ def _copy_of(location: str) -> Iterator[str]:
 
 
 def _pkcs12(location: str, password: str | None) -> tuple[Any, list[Any]]:
-    """Returns the private key of a PKCS12 file, or None, and its own certificates, the key's own first.
+    """Returns the private key of a PKCS12 file, or None, and the certificates of the file. The certificate of the key
+    comes first.
 
     Raises:
         ConfigError: the password is wrong, the file is damaged, or the package cryptography is missing.

@@ -23,10 +23,10 @@ class Listener(NamedTuple):
 
     Attributes:
         name: the listener's name; clients get the addresses of the listener that they use.
-        host: the host to listen on; "" is every address.
+        host: the host to listen on; "" stands for every address of the machine.
         port: 0 selects a free port.
         advertised_host: the host that clients connect to.
-        advertised_port: 0 is the port that the listener got.
+        advertised_port: the port that clients connect to; 0 stands for the port on which the listener was opened.
         protocol: the security protocol.
     """
 
@@ -83,8 +83,8 @@ def parse_listeners(config: Config) -> list[Listener]:
 def own_address(host: str) -> str:
     """Returns an address of this machine that other machines can reach, for a listener on every address.
 
-    It is the address that packets to other networks leave from; no packet is sent. Kafka uses the machine's name for an
-    empty host, and refuses 0.0.0.0.
+    The result is the source address of packets to other networks; no packet is sent to find it. Kafka uses the
+    machine's name for an empty host, and refuses 0.0.0.0.
     """
     family, elsewhere = (socket.AF_INET6, "2001:db8::1") if host == "::" else (socket.AF_INET, "192.0.2.1")
     try:

@@ -28,7 +28,7 @@ MAX_ADDRESSES: Final = 1_000
 
 
 class QuietLog:
-    """A logger of at most one warning every `QUIET_S`, with the number of suppressed warnings.
+    """A logger of at most one warning every `QUIET_S`. Each warning has the number of warnings suppressed before it.
 
     Args:
         clock: returns the time in seconds.
@@ -55,7 +55,7 @@ class QuietLog:
 
 
 class _Budget:
-    """A number of lines that grows with time up to a maximum."""
+    """A number of lines that may be logged; it grows with time up to a maximum."""
 
     __slots__ = ("_left", "_maximum", "_per_s", "_since_s", "omitted")
 
@@ -78,7 +78,7 @@ class _Budget:
 
 
 class ClientLog:
-    """The logger of single clients' events, with a bounded number of lines for each client address and in total.
+    """The logger of events of single clients. It limits the number of lines for each client address, and in total.
 
     The next line of an address has the number of suppressed lines.
 

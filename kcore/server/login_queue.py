@@ -1,4 +1,4 @@
-"""Evaluates SASL tokens that take long on threads of their own, fair between client addresses."""
+"""Evaluates SASL tokens that take long on separate threads, in turns of the client addresses."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class LoginQueue:
     """The tokens of one mechanism that wait for a thread.
 
     The addresses take turns. The oldest and the newest login of an address are evaluated alternately. So old logins are
-    served in order, and many password guesses do not block a new login. A login whose evaluation is postponed holds no
-    thread until it is evaluated again.
+    served in order, and many password guesses from one address do not block a new login of it. A login whose evaluation
+    is postponed holds no thread until it is evaluated again.
 
     Args:
         loop: the event loop; all methods run on its thread.
@@ -79,7 +79,7 @@ class LoginQueue:
         return sum(map(len, self._waiting.values()))
 
     def add(self, login: Login) -> bool:
-        """Adds a login. Returns False if too many of its address wait."""
+        """Adds a login. Returns False if too many logins of its address wait."""
         own = self._waiting.get(login.host, {})
         if len(own) + len(self._postponed.get(login.host, ())) >= MAX_WAITING:
             return False
@@ -89,7 +89,7 @@ class LoginQueue:
         return True
 
     def cancel(self, login: Login) -> None:
-        """Removes a login whose client has gone; a running evaluation continues without effect."""
+        """Removes a login whose client has disconnected. A running evaluation continues without effect."""
         login.done = None
         _remove(self._waiting, login)
         _remove(self._postponed, login)
@@ -117,7 +117,7 @@ class LoginQueue:
                 return
 
     def _start_later(self, error: Exception) -> None:
-        """Starts the waiting logins when a running one has ended, or after a time if none is running."""
+        """Starts the waiting logins when a running login has ended, or after some time if none is running."""
         if self._free == self._threads and self._retry is None:
             self._retry = self._loop.call_later(RETRY_S, self._start_again)
         log_failure(
@@ -139,7 +139,7 @@ class LoginQueue:
             self._start()
 
     def _postpone(self, login: Login, error: PostponedError) -> bool:
-        """Keeps a login until it can be evaluated again; returns False if there is no memory for that."""
+        """Stores a login until it can be evaluated again. Returns False if memory is exhausted."""
         try:
             self._postponed.setdefault(login.host, {})[login] = None
             error.until.add_done_callback(partial(self._resume_soon, login))
@@ -149,7 +149,7 @@ class LoginQueue:
         return True
 
     def _resume_soon(self, login: Login, _: Future[None]) -> None:
-        """Has the loop's thread resume a login; runs on any thread."""
+        """Schedules the next evaluation of a login on the loop's thread. May be called on any thread."""
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._resume, login)
 

@@ -48,10 +48,10 @@ def _is_full(held_bytes: int, limit_bytes: int, was_full: bool) -> bool:
 class RequestMemory:
     """Request bytes that all connections hold.
 
-    They consist of incomplete frames, counted with their announced length, and complete frames that wait. At the limit,
-    connections that hold nothing are not read until an eighth of it is free. As in Kafka (KIP-72), a connection that
-    has begun a frame may finish it; otherwise no connection could make progress. Together they hold at most the limit,
-    one frame, and one read each.
+    These bytes are incomplete frames, counted with their announced length, and complete frames that wait. At the limit,
+    connections that hold no bytes are not read until an eighth of the limit is free. As in Kafka (KIP-72), a connection
+    that has begun a frame may finish it; otherwise no connection could make progress. Together, all connections hold at
+    most the limit, and for each connection one frame and one read.
 
     Connections are held or resumed in slices. Until its slice, a connection may begin another frame.
 
@@ -115,10 +115,11 @@ class RequestMemory:
 class UnservedMemory:
     """The received bytes of requests that no API has yet: unfinished requests, and requests that wait.
 
-    Kafka's brokers hold them without a limit by default. Here the connection of a client that sends a long request and
-    never finishes it is closed, once such bytes are too many. Addresses share the memory: the client address with the
-    most bytes, or one with about as many, loses the connection that has held some for the longest time. So a client
-    that finishes its requests keeps its connections, unless others at its address hold the whole memory for that time.
+    By default, Kafka's brokers hold such bytes without a limit. Here, once there are too many, the server closes a
+    connection whose client sends a long request and never finishes it. The server chooses the client address with the
+    most bytes, or one with about as many, and closes the connection of this address that has held bytes for the longest
+    time. So a client that finishes its requests keeps its connections, unless other clients at its address hold the
+    whole memory meanwhile.
 
     Args:
         limit_bytes: the limit; -1 for none.
@@ -165,7 +166,7 @@ class UnservedMemory:
 
 
 class _Holders:
-    """The connections of a client address: their bytes, in the order in which they began to hold some."""
+    """The connections of a client address with their numbers of bytes, in the order in which they began to hold bytes."""
 
     __slots__ = ("held_bytes", "sizes")
 
@@ -177,23 +178,24 @@ class _Holders:
 class ResponseMemory:
     """Encoded responses of all connections that their peers have not read yet.
 
-    They wait in a connection after an incomplete response, or in a transport because the peer's socket is full. Kafka
-    bounds them per connection only: one response for each peer that does not read.
+    Such responses wait in a connection after an incomplete response, or in a transport because the peer's socket is
+    full. Kafka limits them only for each connection: one response for each peer that does not read.
 
     - A fetch returns at most a quarter of the remaining memory, and always at least one batch, so that every reader
       makes progress (KIP-74).
     - Another response of more than 1 MiB is encoded only if it fits completely; its memory counts from then on.
       Otherwise its connection is closed, and the client retries over another one.
-    - While no memory is left, connections with unread bytes are not served until an eighth is free; others are.
+    - While no memory is left, connections with unread bytes are not served until an eighth is free; other connections
+      are served.
     - While more than half is in use, a connection whose peer has read nothing for a while is closed.
 
-    All connections together hold at most the limit, and per connection one batch, or 1 MiB of another response, and the
-    bytes that a connection may send before it is checked.
+    All connections together hold at most the limit, plus for each connection one batch or 1 MiB of another response,
+    and the bytes that a connection may send before it is checked.
 
     Args:
         limit_bytes: the limit.
         stall_ms: time for which a peer may read nothing while memory is short.
-        room: sets the memory that is available to fetches.
+        room: the memory budget of fetches, which this object sets.
         loop: schedules the checks.
 
     Attributes:
@@ -235,7 +237,7 @@ class ResponseMemory:
         return self.held_bytes > self.limit_bytes // 2
 
     def note(self, size_bytes: int) -> None:
-        """Claims memory for an encoded response; it is measured again at the end of the round.
+        """Claims memory for an encoded response. At the end of the round, the unread bytes replace the claim.
 
         Raises:
             NoRoomError: not enough memory is left.
@@ -265,14 +267,12 @@ class ResponseMemory:
             self._room.measure(self.limit_bytes - self.held_bytes)
 
     def end_round(self) -> None:
-        """Releases the claims of the round's responses, which have been sent: from now on only their unread bytes
-        count.
-        """
+        """Releases the claims of the round's responses, which have been sent, so that only their unread bytes count."""
         if self._room.taken:
             self._room.measure(self.limit_bytes - self.held_bytes)
 
     def look(self) -> None:
-        """Checks the unread bytes of the connections: transports report no progress below their buffer limit."""
+        """Checks the unread bytes of the connections, because transports report no progress below their buffer limit."""
         if self._look is not None:
             self._look.cancel()
             self._look = None

@@ -1,4 +1,4 @@
-"""The metrics of a node: one table lists them and the source of each.
+"""The metrics of a node. One table lists all metrics and the source of each.
 
 The components count events as plain integers; a scrape reads these. No scrape iterates over groups, members, offsets
 or connections: their counts are maintained as they change (`kcore.group.table`, `OffsetStore`). A scrape iterates over
@@ -57,7 +57,10 @@ SHOWN: Final = (ShardState.LOADING, ShardState.ACTIVE, ShardState.FAILED)
 
 
 class ShardTotals:
-    """Counters of shards over all their loads: a reloaded shard restarts at 0, but a metric must not."""
+    """Counters of shards over all their loads.
+
+    The counters of a reloaded shard restart at 0, but a metric must not decrease.
+    """
 
     __slots__ = (
         "commits",
@@ -147,7 +150,7 @@ class Observer:
     def settle(self) -> None:
         """Waits for a background commit and ends the round after it.
 
-        Scrapes are rare, so a scrape may block the loop for that long.
+        Scrapes are rare, so a scrape may block the loop until the commit is written.
         """
         if self.round_is_open:
             self.engine.commit()

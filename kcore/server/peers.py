@@ -33,7 +33,7 @@ class TcpPeers:
         engine: has the addresses of the nodes.
         listener: the name of the listener that nodes use among themselves.
         secret: the secret with which this node has registered; it identifies the node to the others.
-        security: TLS and SASL of its connections, or None.
+        security: the TLS and SASL configuration of its connections; None: neither.
     """
 
     def __init__(

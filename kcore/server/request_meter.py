@@ -1,4 +1,4 @@
-"""Measures the time of requests for the quota `request_percentage` (KIP-124), while any client has one."""
+"""Measures the time of requests for the quota `request_percentage` (KIP-124), while any client has such a quota."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ NS_PER_COST = 1_000
 class RequestMeter:
     """The meter of requests: charges their time to their clients, and sets the throttle time of responses.
 
-    As in Kafka, the time is that of the decision without waiting. It is charged when the response is complete; a
-    request without a response (Produce, acks=0) is exempt.
+    As in Kafka, the measured time is that of the decision, without waiting. It is charged when the response is
+    complete. A request without a response (Produce, acks=0) is not charged.
 
     Args:
         quotas: receives the time.

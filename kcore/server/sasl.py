@@ -48,7 +48,7 @@ class RawResponseSlot(ResponseSlot):
 class SaslConnection(SecureConnection):
     """A connection that serves requests once its client has authenticated.
 
-    Slow mechanisms (key derivation, a user's validator) run on another thread; only this connection waits.
+    Slow mechanisms (key derivation, a user's validator) run on another thread, so that only this connection waits.
     """
 
     __slots__ = ("_authenticated", "_exchange", "_login", "_opened_s", "_token_bytes")
@@ -72,9 +72,10 @@ class SaslConnection(SecureConnection):
             self.server.unauthenticated.claim(self, len(self._queue) + self._token_bytes)
 
     def _idle_since(self) -> tuple[float, str]:
-        """Returns the beginning of the connection until its client authenticates.
+        """Returns the time since which the connection is idle, and the reason for the log.
 
-        Otherwise a client without credentials could keep it open by sending single bytes.
+        Until the client authenticates, this is the time at which the connection was opened. Otherwise a client without
+        credentials could keep the connection open by sending single bytes.
         """
         return super()._idle_since() if self._authenticated else (self._opened_s, "no authentication")
 
@@ -172,7 +173,8 @@ class SaslConnection(SecureConnection):
     def _evaluated(self, slot: ResponseSlot, future: asyncio.Future[bytes]) -> None:
         """Handles a token that was evaluated on another thread.
 
-        An exception, for example a MemoryError, closes the connection: its client would wait for the response.
+        An exception, for example a MemoryError, closes the connection, because otherwise the client would wait for a
+        response.
         """
         self._login, self._token_bytes = None, 0
         try:
@@ -201,7 +203,7 @@ class SaslConnection(SecureConnection):
             self._not_authenticated(slot, AuthenticationError("the server could not check the credentials"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Handles the loss of the connection; its login needs no evaluation any more."""
+        """Handles the loss of the connection: cancels its login."""
         if not self._authenticated:
             self._queue.clear()  # no further request of the client is served
         super().connection_lost(exc)
@@ -252,7 +254,10 @@ class SaslConnection(SecureConnection):
         self._fail(slot, response, f"{error} ({error.reason})" if error.reason else str(error))
 
     def _fail(self, slot: ResponseSlot, response: Any, reason: str) -> None:
-        """Responds after a delay and closes the connection: guessing should take time (KIP-306)."""
+        """Responds after a delay and closes the connection.
+
+        The delay slows down the guessing of passwords (KIP-306).
+        """
         if self._exchange.state is not SaslState.FAILED:
             self._exchange.fail()
         self.server.authentications.ended(self._exchange.mechanism_name, again=self._authenticated, success=False)

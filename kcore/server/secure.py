@@ -60,7 +60,7 @@ class SecureConnection(Connection):
         self._write_kept()
 
     def _write_kept(self) -> None:
-        """Writes until the transport signals during a write that its buffer is full."""
+        """Writes retained bytes until the transport signals that its buffer is full."""
         while self._kept and not self._paused:
             data = self._kept.popleft()
             if len(data) > PIECE_BYTES:

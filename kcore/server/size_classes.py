@@ -41,7 +41,7 @@ class SizeClasses(Generic[Item]):
         self._sizes[item] = size_bytes
 
     def largest(self) -> Item:
-        """Returns the largest item, or one that is at least half as large if many have about the same size.
+        """Returns the largest item. If many items have about the same size, returns one that is at least half as large.
 
         Raises:
             LookupError: there is no item.

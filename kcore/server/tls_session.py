@@ -1,7 +1,7 @@
 """TLS sessions that bound the work for received messages without data.
 
-The event loops pass up to 256 KB to OpenSSL in one call. A client can fill them with 9,700 messages that change the key
-of the session (KeyUpdate, RFC 8446, 4.6.3). Each of these takes 27 µs, and no option of OpenSSL refuses them.
+The event loops pass up to 256 KB to OpenSSL in one call. A client can fill these bytes with 9,700 messages that change
+the key of the session (KeyUpdate, RFC 8446, 4.6.3). Each message takes 27 µs, and no option of OpenSSL refuses them.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ class Turns:
     """The connections that wait for their next turn, in order.
 
     Connections with one request are served immediately; connections with many queue here. The more connections wait,
-    the shorter each turn. Therefore, a client delays the others by about `SHARED_NS`, even if it fills many connections
-    with requests.
+    the shorter each turn is. Therefore, a client delays the others by about `SHARED_NS`, even if it fills many
+    connections with requests.
 
     Args:
         loop: the event loop.

@@ -16,8 +16,9 @@ MAX_BYTES: Final = 67_108_864
 class UnauthenticatedMemory:
     """The received bytes of the clients that have not authenticated.
 
-    `sasl.server.max.receive.size` bounds the bytes of one connection, but a client may open many connections.
-    Beyond `MAX_BYTES`, the connection that holds the most is closed, or another one that holds about as much.
+    `sasl.server.max.receive.size` bounds the bytes of one connection, but a client may open many connections. If all
+    connections together hold more than `MAX_BYTES`, the connection that holds the most bytes, or one that holds about
+    as many, is closed.
 
     Attributes:
         held_bytes: the number of bytes of all connections.

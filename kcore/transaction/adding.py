@@ -29,7 +29,8 @@ def add(
         wall_ms: the time, in ms since the epoch.
 
     Returns:
-        The next value of the id, or an error code. NONE means that the transaction has all partitions already.
+        The next value of the id, or an error code. NONE means that the transaction already has all partitions, so that
+        the value stays the same.
     """
     result = add_partitions(transaction, producer_id, producer_epoch, partitions, client_version, wall_ms)
     return result if isinstance(result, Transaction) else ErrorCode(result)

@@ -1,7 +1,7 @@
 """Writes the end markers of a prepared transaction to every partition, and completes the transaction.
 
-This marker phase begins again at every load; the prepared record in the log is enough for that. A partition that
-already has its marker gets it again; the second marker finds no open transaction and changes nothing.
+This marker phase begins again at every load, from the prepared record in the log. A partition that already has its
+marker gets a second one, which finds no open transaction and changes nothing.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Completion:
 
     Attributes:
         outstanding: partitions without a marker.
-        given_up: whether a partition refused the marker for good, for example because it knows a newer producer or
-            coordinator. The transaction then stays prepared until its shard is loaded again.
+        given_up: whether a partition refused the marker permanently, for example because it has seen a newer epoch of
+            the producer or the coordinator. The transaction then stays prepared until its shard is loaded again.
     """
 
     __slots__ = (
@@ -187,7 +187,8 @@ class Completion:
 class MarkerTimer(ShardTimer):
     """A timer of a transactional id whose decision may require transaction markers.
 
-    It starts to write the markers after the decision. When all partitions have responded, another decision follows.
+    It starts to write the markers after the decision. When all partitions have responded, another decision completes
+    the transaction.
     """
 
     __slots__ = ("machine", "transactional_id")
@@ -203,10 +204,10 @@ class MarkerTimer(ShardTimer):
 
 
 class MarkerRetry(MarkerTimer):
-    """The timer that retries the missing markers of a transactional id."""
+    """The timer after which the missing markers of a transactional id are written again."""
 
     __slots__ = ()
 
     def fire(self) -> None:
-        """Queues the id for the marker phase; writes no record, because the end is decided already."""
+        """Queues the id for the marker phase. Writes no record, because the end is decided already."""
         self.machine.await_markers(self.transactional_id)

@@ -29,16 +29,17 @@ logger = logging.getLogger(__name__)
 
 
 class TransactionCoordinator(CoordinatorCore, LateShards[TransactionShard]):
-    """The transaction shards of a node. The first use creates `__transaction_state`; the node has no shards before.
+    """The transaction shards of a node. The first use creates `__transaction_state`; before that, the node has no
+    shards.
 
-    `add` and `run` are compiled; `add_generic` and `run_generic` are their generic path.
+    `add` and `run` are compiled fast paths; `add_generic` and `run_generic` are their generic paths.
 
     Args:
         make: makes the shard of a partition of `__transaction_state`.
         pipeline: commits the decisions of the shards.
 
     Attributes:
-        shards: the shards; None before there is a topic for them.
+        shards: the shards; None before `__transaction_state` exists.
     """
 
     __slots__ = ("_make", "_pipeline")
@@ -110,13 +111,14 @@ class TransactionCoordinator(CoordinatorCore, LateShards[TransactionShard]):
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
     def refused(self, code: int) -> ErrorCode:
-        """Returns the code of an addition that wrote nothing: an error, or NONE."""
+        """Converts the result of an addition that wrote no record to an error code or NONE."""
         return ErrorCode.NOT_COORDINATOR if code == ErrorCode.KAFKA_STORAGE_ERROR else ErrorCode(code)
 
     def when_durable(self, transactional_id: str, code: ErrorCode) -> ErrorCode | Pending:
-        """Returns a code that `add` or `verify` returned, once all decisions that it depends on are durable.
+        """Delays a code that `add` or `verify` returned until all decisions on which it depends are durable.
 
-        Until then the result is a `Pending` of the code. If the commit fails, its response is NOT_COORDINATOR.
+        Returns the code if they are durable already, else a `Pending` for it. If the commit fails, the response of the
+        `Pending` is NOT_COORDINATOR.
         """
         try:
             shard = self.of(transactional_id)

@@ -1,4 +1,5 @@
-"""The end of a transaction: EndTxn before v5 and since (KIP-890), fencing, and completion after the last marker.
+"""The end of a transaction: EndTxn before v5, EndTxn from v5 on (KIP-890), fencing, and completion after the last
+marker.
 
 Each table covers every state and every request. The entry None means that the end is prepared.
 """

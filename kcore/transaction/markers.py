@@ -57,7 +57,8 @@ class MarkerWriter(Protocol):
         Args:
             marker: the marker.
             partitions: the partitions that get it.
-            done: called with the code of each partition. If this node leads all of them, it is called before this
-                returns, and the markers are part of the current round. Otherwise it is called later, perhaps in parts.
+            done: called with the code of each partition. If this node leads all partitions, `done` is called before
+                `write` returns, and the markers are part of the current round. Otherwise it is called later, possibly
+                several times with some of the partitions.
         """
         ...

@@ -96,7 +96,7 @@ class SharedTransactionVerifier(TransactionVerifier):
     """A `TransactionVerifier` whose coordinators may be on other nodes.
 
     If the coordinator is on another node, the addition of a partition is durable before the producer's batch. If the
-    batch is never written, the transaction has a partition without records, where its marker changes nothing.
+    batch is never written, the transaction has a partition without records, in which the end marker changes nothing.
 
     Args:
         coordinator: the node's transaction coordinator.
@@ -118,7 +118,10 @@ class SharedTransactionVerifier(TransactionVerifier):
         add: bool,
         done: Callable[[Results], None],
     ) -> None:
-        """Verifies partitions or adds them; calls `done` with the codes, later if the coordinator is elsewhere."""
+        """Verifies partitions or adds them.
+
+        Calls `done` with the codes, later if the coordinator is on another node.
+        """
         node_id = self._remote.node_of(transactional_id)
         if node_id is None:
             super().verify(transactional_id, producer_id, producer_epoch, partitions, add, done)
@@ -128,7 +131,10 @@ class SharedTransactionVerifier(TransactionVerifier):
     def verify_group(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, add: bool
     ) -> ErrorCode | Pending:
-        """Verifies a group's partition or adds it; the code comes later if the coordinator is elsewhere."""
+        """Verifies a group's partition or adds it.
+
+        The result is a `Pending` for the code if the coordinator is on another node.
+        """
         node_id = self._remote.node_of(transactional_id)
         if node_id is None:
             return super().verify_group(transactional_id, producer_id, producer_epoch, topic, partition, add)

@@ -1,7 +1,7 @@
 """Aborts transactions that exceed their timeout, and fences their producers.
 
-Each id with an open transaction has one timer. Later transactions of the id leave it armed: when it fires, it checks
-whether a transaction has timed out. Kafka checks every transaction every
+Each id with an open transaction has one timer. Later transactions of the id do not re-arm the timer: when it fires, it
+checks whether the present transaction has timed out. Kafka checks every transaction every
 `transaction.abort.timed.out.transaction.cleanup.interval.ms`. kcore aborts at the same moments, and checks only the ids
 whose timers fire.
 """
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class TransactionTimeout(MarkerTimer):
-    """The timer of an id's open transaction, which checks whether it has exceeded its timeout."""
+    """The timer of an id, which checks whether the open transaction has exceeded its timeout."""
 
     __slots__ = ()
 

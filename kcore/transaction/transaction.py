@@ -34,7 +34,7 @@ def record_of(transactional_id: str, transaction: Transaction | None, version: i
 
 
 def of_value(value: TransactionLogValue) -> Transaction:
-    """Makes a transaction of a record's value. No record has `last_producer_epoch`.
+    """Makes a transaction from a record's value. Records do not contain `last_producer_epoch`.
 
     Raises:
         ValueError: the record has a status that no coordinator writes.

@@ -69,7 +69,8 @@ class TransactionVerifier:
     ) -> ErrorCode | Pending:
         """Verifies that a group's partition is in a transaction, or adds it (TxnOffsetCommit v5).
 
-        The code comes later if it refuses the partition because of a decision that is not durable yet.
+        If the code refuses the partition because of a decision that is not durable yet, the result is a `Pending` for
+        it.
         """
         group_partition = (topic, partition)
         code: ErrorCode
@@ -83,7 +84,7 @@ class TransactionVerifier:
         return self._refused(transactional_id, code)
 
     def _refused(self, transactional_id: str, code: ErrorCode) -> ErrorCode | Pending:
-        """Returns an error code once its decision is durable, and NONE at once.
+        """Returns NONE at once; delays an error code until the decision that caused it is durable.
 
         NONE needs no wait: if the commit of the decision fails, the producer's batch in the same round fails too.
         """

@@ -155,7 +155,7 @@ def _machine(engine: Engine, group_id: str) -> GroupShard | None:
 
 
 def _listed_lag(engine: Engine, group_id: str) -> Steps:
-    """Sums the lag of a group, unless it has too many offsets for a list; the result is None then."""
+    """Sums the lag of a group. The result is None if the group has too many offsets for the list of groups."""
     lag = count = 0
     for position in _positions(engine, group_id):
         lag += position.lag
@@ -214,7 +214,7 @@ def _members(group: Any, first: int) -> Steps:
 
 
 def _member(group: Any, member: Any) -> dict[str, Any]:
-    """Returns a member of a group of any type."""
+    """Returns the document of a member, for a group of any type."""
     if isinstance(group, ClassicGroup):
         assigned, epoch, metadata = _classic_assignment(group, member), group.generation_id, member
         instance_id = member.group_instance_id

@@ -62,7 +62,7 @@ class Query:
         """Returns the number of a page, from 1 on; 1 if the field is missing.
 
         Raises:
-            BadQueryError: it is not a number.
+            BadQueryError: the field is not a number.
         """
         text = self._fields.get(name, "1")
         if not (text.isascii() and text.isdigit() and len(text) <= 9):
@@ -114,7 +114,7 @@ def batches(names: Iterable[str]) -> Iterator[list[str]]:
 
 
 def find(names: Iterable[list[str]], keep: Callable[[str], bool], number: int) -> Steps:
-    """Finds the names on one page of those that `keep` accepts, in alphabetical order.
+    """Finds the names on one page of a list: the names that `keep` accepts, in alphabetical order.
 
     Args:
         names: the names, in batches.

@@ -30,7 +30,7 @@ class AddOffsetsToTxnApi(Api[AddOffsetsToTxnRequest, AddOffsetsToTxnResponse]):
 
     Args:
         coordinator: the node's transaction coordinator.
-        topics: the cluster's topics; they give the number of partitions of `__consumer_offsets`.
+        topics: the cluster's topics, among them `__consumer_offsets`, whose number of partitions is needed.
         authorizer: decides about permissions; None allows all requests.
     """
 

@@ -92,7 +92,7 @@ class AddPartitionsToTxnApi(Api[AddPartitionsToTxnRequest, AddPartitionsToTxnRes
         return gather(self, context, request, parts, _batched_response)
 
     def _run_transaction(self, context: RequestContext, transaction: AddPartitionsToTxnTransaction) -> Any:
-        """Runs one transaction. Partitions are checked before the producer; one invalid partition refuses all."""
+        """Runs one transaction. Partitions are checked before the producer; if one is invalid, all are refused."""
         errors = self._partition_errors(context, transaction)
         if errors is not None:
             return _transaction_result(transaction, errors)
@@ -171,7 +171,10 @@ class AddPartitionsToTxnApi(Api[AddPartitionsToTxnRequest, AddPartitionsToTxnRes
         code: ErrorCode,
         message: str | None = None,
     ) -> Any:
-        """Returns a response with `code` for every partition; for a batch from v4 on at the top level."""
+        """Returns a response with `code` for every partition.
+
+        The response to a whole request of v4 or later has the code at the top level.
+        """
         if code is ErrorCode.PRODUCER_FENCED and context.api_version < FENCED_SINCE:
             code = ErrorCode.INVALID_PRODUCER_EPOCH
         if isinstance(request, AddPartitionsToTxnTransaction):

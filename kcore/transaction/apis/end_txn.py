@@ -106,7 +106,10 @@ class EndTxnApi(Api[EndTxnRequest, EndTxnResponse]):
 
 
 def _ended(transaction: Transaction, bumps: bool) -> EndTxnResponse:
-    """Returns the response of a successful end; from v5 on it has the producer id and epoch of the next transaction."""
+    """Returns the response of a successful end.
+
+    From v5 on, the response has the producer id and epoch of the next transaction.
+    """
     if not bumps:
         return EndTxnResponse()
     producer_id, producer_epoch = transaction.completed_identity

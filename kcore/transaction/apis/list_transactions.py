@@ -91,7 +91,10 @@ class ListTransactionsApi(Api[ListTransactionsRequest, ListTransactionsResponse]
     def decide(  # type: ignore[override]
         self, machine: TransactionShard, context: RequestContext, request: _Part
     ) -> ListTransactionsResponse:
-        """Returns the matching ids of a part of one shard, without ids that were removed since the part was made."""
+        """Returns the matching ids among the ids of `request`, a part of one shard.
+
+        Ids that were removed meanwhile are omitted.
+        """
         authorizer, wall_ms = self._authorizer, machine.now.wall_ms
         selection, transactions = request.selection, machine.transactions
         states = []
@@ -132,7 +135,7 @@ class _Selection:
     """The filters of a request; an id must match all of them.
 
     Attributes:
-        unknown_states: state filters that name no state.
+        unknown_states: state filters that are not the name of a state.
         pattern_fault: whether the pattern is invalid.
     """
 

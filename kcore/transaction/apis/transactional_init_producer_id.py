@@ -1,6 +1,7 @@
 """InitProducerId (key 22, v0-5) with a transactional id.
 
-`kcore.broker.apis.init_producer_id` serves the key; it has authorized and validated the request before.
+`kcore.broker.apis.init_producer_id` serves the API key. It authorizes and validates the request, and then calls this
+module.
 """
 
 from __future__ import annotations
@@ -56,7 +57,10 @@ class TransactionalInitProducerIdApi(Api[InitProducerIdRequest, InitProducerIdRe
         return self._coordinator.run(self, context, transactional_id, request)
 
     def decide(self, machine: TransactionShard, context: RequestContext, request: InitProducerIdRequest) -> Any:
-        """Increases the epoch, or takes a new producer id if it is exhausted. Aborts an open transaction first."""
+        """Increases the epoch, or takes a new producer id if the epoch is exhausted.
+
+        Aborts an open transaction first.
+        """
         transactional_id = request.transactional_id
         assert transactional_id is not None
         expected = None
