@@ -190,7 +190,9 @@ class DataFolder:
 
     @staticmethod
     def sync_folder(path: str) -> None:
-        """Makes the names in a folder durable, because a new file survives a power failure only if its name is durable."""
+        """Makes the names in a folder durable, because a new file survives a power failure only if its name is
+        durable.
+        """
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)

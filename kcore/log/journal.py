@@ -383,7 +383,9 @@ class Journal:
             self._areas = self._areas[-1:]
 
     def names_other_area(self, stored: bytes) -> bool:
-        """Returns True if a reference in LMDB shows that the full area was moved, although memory still has the area."""
+        """Returns True if a reference in LMDB shows that the full area was moved, although memory still has the
+        area.
+        """
         if not self.has_full_area:
             return False
         return stored == Reference(self.identity, self._areas[-1].first_round, self._before).encode()

@@ -369,7 +369,9 @@ class LmdbStorage(LmdbReader):
         return doubt
 
     def _aborted(self, error: LogError) -> None:
-        """Marks a transaction that was aborted because of `error` as settled, because the file has none of its changes."""
+        """Marks a transaction that was aborted because of `error` as settled, because the file has none of its
+        changes.
+        """
         if isinstance(error, JournalMismatchError):
             self._refuse_writes(str(error))
         self._unsettled = False

@@ -298,7 +298,9 @@ def validation_request(positions: Mapping[TopicPartition, Unvalidated]) -> Offse
 
 
 def listed_offsets(response: Any, total: int) -> dict[TopicPartition, int]:
-    """Reads the offset of each partition from a ListOffsets response; -1 if no record has the timestamp or a later one."""
+    """Reads the offset of each partition from a ListOffsets response; -1 if no record has the timestamp or a
+    later one.
+    """
     rows = {
         TopicPartition(topic.name, row.partition_index): row for topic in response.topics for row in topic.partitions
     }

@@ -89,7 +89,9 @@ def record_bytes(head: bytes) -> int:
 
 
 def classify(record: bytes) -> FirstMessage:
-    """Returns the kind of a first message, which shows when the server signs, and if the key exchange costs too much."""
+    """Returns the kind of a first message, which shows when the server signs, and if the key exchange costs too
+    much.
+    """
     try:
         return _classify(record)
     except _MalformedError:

@@ -166,7 +166,9 @@ class UnservedMemory:
 
 
 class _Holders:
-    """The connections of a client address with their numbers of bytes, in the order in which they began to hold bytes."""
+    """The connections of a client address with their numbers of bytes, in the order in which they began to hold
+    bytes.
+    """
 
     __slots__ = ("held_bytes", "sizes")
 
@@ -272,7 +274,7 @@ class ResponseMemory:
             self._room.measure(self.limit_bytes - self.held_bytes)
 
     def look(self) -> None:
-        """Checks the unread bytes of the connections, because transports report no progress below their buffer limit."""
+        """Checks the unread bytes of connections, because transports report no progress below their buffer limit."""
         if self._look is not None:
             self._look.cancel()
             self._look = None

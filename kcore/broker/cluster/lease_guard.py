@@ -124,7 +124,9 @@ class LeaseGuard:
         return checked
 
     def _request_topics(self, context: RequestContext, request: MetadataRequest) -> None:
-        """Requests the missing topics of a Metadata request from the controller, if the request allows their creation."""
+        """Requests the missing topics of a Metadata request from the controller, if the request allows their
+        creation.
+        """
         if not self._creates_topics or not request.topics:
             return
         if context.api_version >= FIRST_WITH_CHOICE and not request.allow_auto_topic_creation:

@@ -318,7 +318,9 @@ class DescribeShareGroupOffsetsApi(
     def decide(  # type: ignore[override]
         self, machine: GroupShard, context: RequestContext, request: InitializedTopics
     ) -> tuple[RequestedTopic, ...]:
-        """Returns the initialized topics of the group; an empty tuple if the group does not exist or has another type."""
+        """Returns the initialized topics of the group; an empty tuple if the group does not exist or has another
+        type.
+        """
         group = machine.groups.get(request.group_id)
         if not isinstance(group, ShareGroup):
             return ()

@@ -115,7 +115,9 @@ class MemberMetadata:
 
 
 def own_bytes(member_id: str, metadata: MemberMetadata | None) -> int:
-    """Returns the counted size of a member's metadata without the names of topics, in bytes; 0 if `metadata` is None."""
+    """Returns the counted size of a member's metadata without the names of topics, in bytes; 0 if `metadata` is
+    None.
+    """
     if metadata is None:
         return 0
     classic = metadata.classic

@@ -160,7 +160,9 @@ class MemberChange:
         check_room(group, growth + own_bytes(self.member_id, metadata) - own_bytes(former_id, before))
 
     def _change_regex(self, old: str, new: str) -> tuple[bool, bool]:
-        """Returns a pair: whether the pattern changed, and whether the topics that the new pattern matches are known."""
+        """Returns a pair: whether the pattern changed, and whether the topics that the new pattern matches are
+        known.
+        """
         if old == new:
             return False, False
         group = self.group

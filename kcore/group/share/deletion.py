@@ -1,4 +1,6 @@
-"""Deletion of share-partition states: of a deleted group, of topics in DeleteShareGroupOffsets, and of deleted topics."""
+"""Deletion of share-partition states: of a deleted group, of topics in DeleteShareGroupOffsets, and of deleted
+topics.
+"""
 
 from __future__ import annotations
 

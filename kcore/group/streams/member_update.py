@@ -179,7 +179,9 @@ class MemberChange:
             start_initial_delay(group.shard, group.group_id, self.settings.initial_rebalance_delay_ms)
 
     def _configured(self, metadata_hash: int) -> ConfiguredTopology:
-        """Configures the topology, or returns the prepared configuration if no topic has changed since the preparation."""
+        """Configures the topology, or returns the prepared configuration if no topic has changed since the
+        preparation.
+        """
         prepared = self.prepared
         if prepared is not None and prepared.configured is not None and prepared.metadata_hash == metadata_hash:
             return prepared.configured

@@ -109,7 +109,9 @@ class History:
         return max(expected, bound), offset - 1
 
     def _watch(self, row: EventRow) -> None:
-        """Infers the bound of compaction from a row: below the bound, each key occurs once, and every record has a key."""
+        """Infers the bound of compaction from a row: below the bound, each key occurs once, and every record has
+        a key.
+        """
         if self._bound is not None or row.control or row.batch_only:
             return
         if row.key is None:

@@ -210,7 +210,9 @@ def _local_files(beside: Beside, part: Part) -> list[Any]:
 
 
 def in_tasks(frame: DataFrame, tasks: int, order: tuple[str, ...]) -> DataFrame:
-    """Sends each row to the task that its column `task` names, and sorts the rows of each task by the columns `order`."""
+    """Sends each row to the task that its column `task` names, and sorts the rows of each task by the columns
+    `order`.
+    """
     if not hasattr(frame, "repartitionById"):  # before Spark 4.1: a task may get several numbers, or none
         return frame.repartition(max(1, tasks), "task").sortWithinPartitions(*order)
     return frame.repartitionById(max(1, tasks), "task").sortWithinPartitions(*order)
