@@ -1,8 +1,9 @@
 """Results recorded from Apache Kafka 4.3.1, converted to the types of kcore.assignors.
 
-`assignor-vectors.json` holds hand-picked cases, `assignor-cases.json.gz` generated groups that change over rounds
-(each round's result is the owned partitions of the next). Both were made by running Kafka's classes. `exact` cases do
-not depend on the order of a hash table; for the others `expect` is Kafka's result with sorted orders, as in kcore.
+`assignor-vectors.json` holds hand-picked cases. `assignor-cases.json.gz` holds generated groups that change over
+several rounds; the result of a round is the owned partitions of the next one. Both files were made by running Kafka's
+classes. Cases with `exact` do not depend on the order of a hash table. In all other cases, `expect` is Kafka's result
+if it iterates in sorted order, as kcore does.
 """
 
 import base64
@@ -31,7 +32,9 @@ Plain = dict[str, dict[str, tuple[int, ...]]]
 
 
 def vectors() -> list[dict[str, Any]]:
-    """Returns the hand-picked cases of Kafka 4.3; omits those of 4.0, whose uniform assignor moved needlessly."""
+    """Returns the hand-picked cases of Kafka 4.3. Omits the cases of Kafka 4.0, whose uniform assignor moved partitions
+    needlessly.
+    """
     found: list[dict[str, Any]] = json.loads((DATA / "assignor-vectors.json").read_text())
     return [case for case in found if case.get("version") != "4.0"]
 
@@ -100,7 +103,7 @@ def round_input(case: Mapping[str, Any], part: Mapping[str, Any]) -> tuple[list[
 
 
 def run_round(case: Mapping[str, Any], part: Mapping[str, Any]) -> tuple[Plain, list[Member], Topics, GroupAssignment]:
-    """Runs one recorded round. The first returned value has topic names as keys."""
+    """Runs one recorded round. Returns the assignment by topic name, and the assignment itself."""
     members, topics = round_input(case, part)
     group_type, name = GROUP_TYPES[case["assignor"]]
     assignment = get(name, group_type).assign(members, topics)  # type: ignore[arg-type]

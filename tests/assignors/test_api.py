@@ -156,8 +156,8 @@ def test_values_are_immutable_and_compare_by_value() -> None:
 
 
 def test_members_that_keep_their_partitions_keep_their_row() -> None:
-    """Both results have one object for an unchanged row, whether it is read alone or with all rows. Changed rows are
-    new objects.
+    """The previous and the new result share one object for an unchanged row, whether the row is read alone or with all
+    rows. Changed rows are new objects.
     """
     uniform = get("uniform", "consumer")
     topics = Topics({"t": 4, "u": 2})
@@ -205,7 +205,9 @@ def test_values_survive_copying_and_pickling() -> None:
 
 
 def test_topics_keep_kafkas_orders() -> None:
-    """Names sort by UTF-16 code units, ids by Uuid.compareTo (signed halves); invalid keys are refused."""
+    """Topic names sort by UTF-16 code units, topic ids as in Uuid.compareTo (signed halves). Invalid keys are
+    refused.
+    """
     assert tuple(Topics({"\U0001f600": 1, "\uffff": 1, "a": 1})) == ("a", "\U0001f600", "\uffff")
     high, low = b"\x80" + bytes(15), b"\x01" + bytes(15)
     assert tuple(Topics({low: 1, high: 1})) == (high, low)
@@ -226,7 +228,7 @@ def test_members_are_ordered_as_java_orders_strings(ids: list[str]) -> None:
 
 @given(st.lists(st.text("ab\0", max_size=30), unique=True))
 def test_ids_with_long_common_parts_are_ordered(ids: list[str]) -> None:
-    """The ids agree in more than the eight bytes that are compared first."""
+    """The ids differ only after the eight bytes that the sort compares first."""
     assert [ids[i] for i in id_order(ids)] == sorted(ids)
 
 
@@ -244,7 +246,9 @@ def test_two_members_with_one_id_are_refused() -> None:
     [({"t": ["x"]}, "'str'"), ({"t": 5}, "'int'"), ({"t": None}, "'NoneType'"), ({"t": [0.5]}, "'float'")],
 )
 def test_an_invalid_partition_is_refused_with_member_and_topic(owned: Any, found: str) -> None:
-    """Ownership may come from the subscription, user data, or the previous target."""
+    """The error names member and topic, whether the partition comes from the subscription, user data, or the previous
+    target.
+    """
     where = f"^member 'm': topic 't': no partition numbers: {found}"
     for name, kind in (("uniform", "consumer"), ("simple", "share"), ("cooperative-sticky", "classic")):
         with pytest.raises(ValueError, match=where):
@@ -312,7 +316,7 @@ def test_an_unknown_topic_id_is_an_error_and_an_unknown_name_is_not() -> None:
 
 
 def test_a_static_member_that_returns_brings_its_target() -> None:
-    """A member missing from `previous` counts with its owned partitions."""
+    """The assignor uses the owned partitions of a member that is missing from `previous`."""
     uniform = get("uniform", "consumer")
     topics = Topics({"t": 4})
     before = uniform.assign([Member("a", ["t"], instance_id="i"), Member("b", ["t"])], topics)
@@ -351,7 +355,9 @@ def test_user_data_round_trips(owned: dict[str, list[int]], generation_id: int) 
     | st.builds(lambda d, n: d[:n], st.just(StickyAssignorUserData({"t": (0, 1)}, 3).encode()), st.integers(0, 30))
 )
 def test_both_readers_agree_on_any_user_data(data: bytes) -> None:
-    """The compiled reader and the pure Python one agree on every input; invalid user data owns no partitions."""
+    """The compiled reader and the pure Python reader give the same result for every input. Invalid user data owns no
+    partitions.
+    """
     raw = [Member("a", ["t"], user_data=data), Member("b", ["t"])]
     decoded = [Member("a", ["t"], user_data=StickyAssignorUserData.decode(data)), Member("b", ["t"])]
     assert get("sticky").assign(raw, {"t": 3}) == get("sticky").assign(decoded, {"t": 3})
@@ -365,7 +371,9 @@ def test_user_data_bytes_are_kafkas() -> None:
 
 
 def test_the_newer_generation_wins_a_conflict() -> None:
-    """KIP-792; before it, cooperative-sticky sent its generation as four bytes of user data."""
+    """Since KIP-792 the subscription has the generation. Before that, cooperative-sticky sent its generation as four
+    bytes of user data.
+    """
     old, new = (4).to_bytes(4, "big"), (5).to_bytes(4, "big")
     members = [
         Member("a", ["t"], owned={"t": [0, 1]}, user_data=old),

@@ -55,7 +55,7 @@ def owners(assignment: GroupAssignment, topics: Topics) -> list[int]:
 @settings(max_examples=150, deadline=None)
 @given(groups())
 def test_arrays_give_the_results_of_value_objects(group: tuple[list[Member], Topics]) -> None:
-    """Runs every assignor with racks, static members and earlier owners."""
+    """Compares every assignor on groups with racks, static members and earlier owners."""
     topics = group[1]
     members = [
         Member(

@@ -1,4 +1,6 @@
-"""`kcore.balanced` is optimal: least imbalance, then fewest moves, then most rack matches."""
+"""The result of `kcore.balanced` is optimal: it has the least imbalance, then the fewest moves, then the most rack
+matches.
+"""
 
 from itertools import product
 from typing import Any
@@ -77,7 +79,7 @@ def test_no_assignment_is_better(group: tuple[list[Member], Topics]) -> None:
     ids=lambda c: c["name"],
 )
 def test_balance_and_moves_are_the_recorded_optimum(case: dict[str, Any]) -> None:
-    """Compares counts and number of moves on every recorded round with an independent solver."""
+    """Compares the counts and the number of moves of every recorded round with those of an independent solver."""
     for part in case["rounds"]:
         if "best_counts" not in part["measures"]:
             continue
@@ -113,7 +115,7 @@ def test_racks_are_matched_if_balance_and_moves_allow() -> None:
 
 
 def test_nothing_moves_for_a_rack_alone() -> None:
-    """Moves rank before rack matches: a balanced assignment stays."""
+    """A balanced assignment stays unchanged, because few moves rank before rack matches."""
     topics = Topics({"t": 2}, racks={"t": [["a"], ["b"]]})
     members = [Member("m0", ["t"], rack_id="a", owned={"t": [1]}), Member("m1", ["t"], rack_id="b", owned={"t": [0]})]
     assert get("kcore.balanced").assign(members, topics) == {"m0": {"t": (1,)}, "m1": {"t": (0,)}}

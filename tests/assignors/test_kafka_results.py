@@ -32,9 +32,8 @@ def vector_input(vector: dict[str, Any]) -> tuple[list[Member], Topics, dict[byt
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda v: v["name"])
 def test_hand_picked_case_gives_kafkas_result(vector: dict[str, Any]) -> None:
-    """Compares exact cases exactly and others with Kafka's result for sorted orders. If Kafka loops forever, the result
-    must
-    be valid and balanced.
+    """Compares cases with `exact` as they are, and others with Kafka's result for sorted order. If Kafka loops forever,
+    kcore's result must be valid and balanced.
     """
     members, topics, names = vector_input(vector)
     group_type, name = cases.GROUP_TYPES[vector["assignor"]]

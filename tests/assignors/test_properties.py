@@ -59,7 +59,7 @@ def wanted_partitions(group: Group) -> int:
 @settings(max_examples=15, deadline=None)
 @given(group=groups())
 def test_every_partition_goes_once_and_only_to_subscribers(kind: str, name: str, group: Group) -> None:
-    """All members are present; each partition is either assigned to a subscriber or withheld."""
+    """The result has all members. Each partition is either assigned to a subscriber or withheld."""
     assignment = assign(kind, name, group)
     validate(assignment, group[0])
     assert set(assignment) == {m.member_id for m in group[0]}
@@ -112,7 +112,9 @@ def test_equal_subscriptions_keep_as_much_as_balance_allows(name: str, group: Gr
 @settings(max_examples=15, deadline=None)
 @given(group=groups(racks=False))
 def test_a_second_run_moves_nothing(name: str, group: Group) -> None:
-    """f(f(x)) = f(x) without racks, for equal and unequal subscriptions."""
+    """Applying the assignor to its own result changes nothing, for equal and unequal subscriptions. The groups have no
+    racks.
+    """
     kind = "consumer" if name == "uniform" else "classic"
     first = assign(kind, name, group)
     rounds = 1
@@ -127,7 +129,7 @@ def test_a_second_run_moves_nothing(name: str, group: Group) -> None:
 @settings(max_examples=15, deadline=None)
 @given(group=groups(equal=True, racks=False))
 def test_cooperative_rounds_reach_the_sticky_target_in_two(group: Group) -> None:
-    """The second round assigns the partitions withheld in the first; no round assigns a partition that another
+    """The second round assigns the partitions that the first round withheld. No round assigns a partition that another
     member owns.
     """
     members, topics = settled(group[0], group[1]), group[1]
@@ -152,8 +154,9 @@ def test_cooperative_rounds_reach_the_sticky_target_in_two(group: Group) -> None
 @settings(max_examples=15, deadline=None)
 @given(group=groups(owned=False))
 def test_unequal_sticky_cannot_be_improved_by_one_move(group: Group) -> None:
-    """If a member owns two partitions more than another one, none of them may go to the other (Kafka's oracle for
-    KIP-54)."""
+    """If a member owns at least two partitions more than another member, none of these partitions may go to the other
+    member (Kafka's oracle for KIP-54).
+    """
     members, _topics = group
     assignment = assign("classic", "sticky", group)
     sizes = assignment.sizes()
@@ -181,7 +184,7 @@ def test_share_partitions_have_readers_and_members_have_their_share(group: Group
 @settings(max_examples=15, deadline=None)
 @given(group=groups(equal=True, racks=False), data=st.data())
 def test_changed_members_are_those_whose_partitions_differ(group: Group, data: st.DataObject) -> None:
-    """KIP-848 writes a record for these members, also when topics or members come and go."""
+    """The changed members are those for which KIP-848 writes a record, also when topics or members come and go."""
     members, topics = group
     before = assign("consumer", "uniform", group)
     grown = Topics({t: topics[t] + data.draw(st.integers(0, 2)) for t in topics if data.draw(st.booleans())})

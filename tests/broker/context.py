@@ -55,7 +55,7 @@ BROKER_APIS = [
 
 
 def no_shard(index: int) -> Shard[Any]:
-    """Refuses: the node has no topic `__transaction_state`."""
+    """Raises an error: the node has no topic `__transaction_state`."""
     raise AssertionError(f"shard {index} of the transaction coordinator is not part of this test")
 
 

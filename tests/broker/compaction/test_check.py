@@ -1,4 +1,6 @@
-"""The checks of `kcore log verify`: no findings in valid logs of every kind, findings in damaged ones."""
+"""The checks of `kcore log verify`: they find nothing in valid logs of every kind, and report
+damage in damaged logs.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from tests.broker.compaction.world import World, state
 
 
 def written(seed: int, turns: int = 60) -> World:
-    """Writes a log of records, transactions and tombstones, a part of which is compacted."""
+    """Writes a log of records, transactions and tombstones, and compacts a part of the log."""
     chance = random.Random(seed)
     world = World(slice_records=5)
     for _ in range(turns):
@@ -61,7 +63,7 @@ def test_the_replayed_state_equals_the_history(seed: int) -> None:
 
 
 def test_a_compaction_that_would_lose_records_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Simulates a bug in the pass: it removes batches that have live records."""
+    """Simulates a defect of compaction: it removes batches that have live records."""
 
     def remove(self: CompactionPass, start: int, stop: int, position: int) -> Generator[None, None, int]:
         self._changes.update(dict.fromkeys(base for base, _ in self._partition.log.batches(start, stop)))

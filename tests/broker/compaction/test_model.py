@@ -1,4 +1,6 @@
-"""Random records, transactions, tombstones, deletions, failing commits, crashes; compaction at random moments."""
+"""Random records, transactions, tombstones, deletions, failed commits and crashes, with compaction
+at random moments.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,7 @@ class CompactionMachine(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([1, 5_000, 5_000]))
     def compact(self, ms: int) -> None:
-        """Runs a whole pass. Before most passes, all delete horizons of the log have ended."""
+        """Runs a whole compaction pass. Before most passes, the time advances beyond all delete horizons of the log."""
         self.world.commit()
         while self.world.step():
             pass
@@ -90,7 +92,7 @@ class CompactionMachine(RuleBasedStateMachine):
 
     @rule()
     def step_fails(self) -> None:
-        """Makes the log refuse the next slices' writes."""
+        """Makes the log refuse the writes of the next slices."""
         if self.world.work is not None:
             self.world.engine.fail_commit()
             while self.world.step():
@@ -142,7 +144,9 @@ class CompactionMachine(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 0.5))
     def delete_before(self, share: float) -> None:
-        """Deletes records between transactions: the model does not cover a transaction that retention cuts."""
+        """Deletes records, but never a part of a transaction: the model does not cover a transaction that retention
+        cuts.
+        """
         world = self.world
         if world.commit() and not world.partition.producers.open_transactions:
             what_happened = outcomes(world.history)
@@ -172,7 +176,7 @@ class CompactionMachine(RuleBasedStateMachine):
             check(self.world)
 
     def teardown(self) -> None:
-        """Runs passes until the log is compacted; two more passes must change nothing."""
+        """Runs compaction passes until the log is compacted. Two more passes must change nothing."""
         if not hasattr(self, "world"):
             return
         world = self.world

@@ -1,4 +1,4 @@
-"""The compiled halves of a pass give the same log as the reference implementation, batch by batch."""
+"""The two compiled parts of a compaction pass give the same log as the reference implementation, batch by batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TURNS = st.lists(st.tuples(st.lists(WRITES, max_size=12), st.sampled_from([0, 1,
 
 
 def expected(world: World, max_merged_bytes: int) -> list[bytes]:
-    """Returns the log that a pass should give."""
+    """Returns the log that a compaction pass should give."""
     stored = [batch for _, batch in world.log.batches()]
     mark = world.log.cleaned_to
     latest = latest_offsets([batch for batch in stored[:-1] if parse_header(batch).base_offset >= mark])
@@ -34,7 +34,7 @@ def expected(world: World, max_merged_bytes: int) -> list[bytes]:
 def test_a_pass_gives_the_same_log_as_the_reference(
     turns: list[tuple[list[tuple[Entries, int, int, bool]], int]], unread_batches: int, max_merged_bytes: int
 ) -> None:
-    """Uses one slice, because neighbours are not merged across slices."""
+    """The pass runs in one slice, because neighbouring batches are not merged across slices."""
     world = World(slice_records=1 << 40, unread_batches=unread_batches)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cleaner, "MERGED_BATCH_BYTES", max_merged_bytes)

@@ -84,7 +84,7 @@ def test_the_active_segment_is_never_touched(limit_offset: int | None, kept: lis
 
 
 def test_the_last_segment_is_the_active_one() -> None:
-    """Segments of 1,000 bytes or one second; only closed ones count as dirty."""
+    """With segments of 1,000 bytes or one second, only closed segments count as dirty."""
     segments = Segments()
     for offset, timestamp_ms, size_bytes in ((0, 0, 600), (1, 10, 400), (2, 20, 1), (3, 1_020, 1), (4, 1_021, 1)):
         segments._add(offset, timestamp_ms, size_bytes, 1_000, 1_000)
@@ -163,8 +163,8 @@ def test_remaining_records_keep_timestamp_headers_and_codec(codec: int, append_t
 def test_a_large_compressed_batch_is_rewritten_in_slices(
     monkeypatch: pytest.MonkeyPatch, codec: int, stopped: bool
 ) -> None:
-    """In one slice, a batch of 700,000 records would take 1.3 s. A pass that ends between two slices leaves the batch
-    as it was.
+    """In one slice, a batch of 700,000 records would take 1.3 s. If a pass ends between two slices, the batch stays as
+    it was.
     """
     monkeypatch.setattr(cleaner, "SLICE_RECORDS", 10)
     monkeypatch.setattr(rewrite, "PIECE_BYTES", 1_000)
@@ -331,7 +331,9 @@ def test_a_marker_is_removed_later_than_its_transaction() -> None:
 
 
 def test_fetch_omits_an_aborted_transaction_without_a_marker() -> None:
-    """Without that, readers would drop the producer's later records, up to the next marker."""
+    """With an aborted transaction but no marker, readers would drop the producer's later records up to the next
+    marker.
+    """
     world = World()
     world.write([(b"a", b"1")], producer_id=1, transactional=True)
     world.end(1, False)
@@ -418,7 +420,7 @@ def test_a_record_waits_for_min_compaction_lag_ms() -> None:
 
 @pytest.mark.parametrize("slice_records", [1, 3])
 def test_a_full_map_ends_the_pass_and_the_next_pass_continues(slice_records: int) -> None:
-    """A batch that is surveyed in several slices is surveyed to its end."""
+    """A batch that is surveyed in several slices is surveyed as a whole before the pass ends."""
     world = World(map_bytes=1, slice_records=slice_records)
     for number in range(6):
         world.write([(b"a", b"1"), (b"k%d" % number, b"2")])
@@ -432,7 +434,7 @@ def test_a_full_map_ends_the_pass_and_the_next_pass_continues(slice_records: int
 @pytest.mark.parametrize("producer_id", [-1, 7])
 @pytest.mark.parametrize("transactional", [False, True])
 def test_a_large_batch_is_read_in_slices(codec: int, producer_id: int, transactional: bool) -> None:
-    """In one slice, a batch of 700,000 keys would take 200 ms, two or three times in a pass."""
+    """In one slice, a batch of 700,000 keys would take 200 ms, and a pass reads it two or three times."""
     world = World(slice_records=10)
     who = 8 if transactional else producer_id
     for keys in (range(100), range(0, 100, 2)):
@@ -489,7 +491,7 @@ def test_a_damaged_batch_stops_the_pass_and_is_not_given_a_new_checksum() -> Non
 
 
 def test_a_load_under_way_stops_the_pass() -> None:
-    """A load that has read a record must also read the tombstone after it."""
+    """A load that has read a record must also read the tombstone that follows."""
     world = World()
     for number in range(30):
         world.write([(b"a", b"%d" % number)])
@@ -503,7 +505,7 @@ def test_a_load_under_way_stops_the_pass() -> None:
 
 
 def test_a_snapshot_of_producers_from_before_a_pass_does_not_open_a_transaction_again() -> None:
-    """The transaction was open at the time of the snapshot; compaction has removed its records and marker since."""
+    """The transaction was open at the time of the snapshot. Compaction has since removed its records and its marker."""
     world = World()
     world.write([(b"a", b"1")], producer_id=1, transactional=True)
     world.commit()

@@ -1,7 +1,6 @@
 """One partition, the history of its writes, and the conditions that its log must meet after any compaction.
 
-The expected results do not use the code under test: the state of a record follows from the order of data and markers
-in the history.
+The expected results come from the order of data and markers in the history, not from the code under test.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ class World:
         self.pipeline.commit()
 
     def restart(self) -> None:
-        """Restarts the process: uncommitted writes are lost."""
+        """Restarts the process. Uncommitted writes are lost."""
         self.engine.rollback()
         self.engine.inner.close()
         self.reopen()

@@ -14,7 +14,7 @@ from tests.broker.data.context import batch_of
 
 
 def filled(count: int, producers: int) -> AbortedTransactionIndex:
-    """Makes an index in which each producer writes one offset, then a marker, again and again."""
+    """Makes an index in which each producer repeatedly writes one offset and then a marker."""
     index = AbortedTransactionIndex()
     for number in range(count):
         round_, producer_id = divmod(number, producers)
@@ -32,7 +32,7 @@ def firsts(found: list[AbortedTransaction]) -> list[tuple[int, int]]:
 
 
 def test_few_entries_are_found_by_their_range_alone() -> None:
-    """As in Kafka, the list has the transactions of producers without a batch, too."""
+    """As in Kafka, the list includes transactions of producers that have no batch in the range."""
     index = filled(FEW, 10)
     assert firsts(index.of_batches([], 3, 12)) == [(number, number) for number in range(10)]
 
@@ -46,7 +46,9 @@ def test_of_many_entries_those_of_the_read_producers_are_found() -> None:
 
 
 def test_a_search_among_many_entries_examines_only_its_producers() -> None:
-    """A client may fetch 2,000 partitions at once, and a partition have 100,000s of aborted transactions."""
+    """A client may fetch 2,000 partitions at once, and a partition may have hundreds of thousands of aborted
+    transactions.
+    """
     index = filled(2_000, 1_000)
 
     class Guarded(list[AbortedTransaction]):
@@ -93,7 +95,7 @@ def test_removals_leave_the_entries_of_a_plain_list(seed: int, monkeypatch: pyte
 
 
 def test_the_first_open_transaction_is_found_at_once_after_many_ended() -> None:
-    """An iteration over a dictionary passes the slots of removed entries. A recovery of 100,000 markers would pass
+    """Iterating over a dictionary visits the slots of removed entries. A recovery of 100,000 markers would visit
     billions of them.
     """
     states = ProducerStates()

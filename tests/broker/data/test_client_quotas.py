@@ -1,4 +1,6 @@
-"""Enforcement of quotas: rates as Kafka measures them, the order of entities, and the throttle time of Produce."""
+"""Enforcement of client quotas: rates as Kafka measures them, the precedence of entities, and the throttle time of
+Produce.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def quotas(
 
 
 def test_a_rate_begins_with_a_burst_and_falls_with_time() -> None:
-    """The first samples are measured over ten windows of a second, so ten times the quota passes at once."""
+    """The rate is averaged over ten windows of one second, so a new client may send ten times the quota at once."""
     rate = Rate()
     rate.record(20_000, 0, 1_000)
     assert rate.excess_ms(10_000, 0, 1_000, 11) == 0
@@ -60,7 +62,7 @@ def test_a_client_above_its_quota_is_muted() -> None:
 
 @pytest.mark.parametrize("bound", [5e-324, 1e-308, 0.001])
 def test_the_throttle_time_of_a_tiny_quota_fits_into_a_response(bound: float) -> None:
-    """Any positive number is a valid quota; the request must not fail after its records are stored."""
+    """Any positive number is a valid quota. The request must not fail after its records are stored."""
     enforced, _, _, muted = quotas({(("client-id", "c"),): bound})
     context = RequestContext(9, "c", connection_id=7)
     assert enforced.charge(PRODUCER_BYTE_RATE, context, 100_000_000) == INT_MAX
@@ -88,7 +90,9 @@ ORDER: list[QuotaEntity] = [
 
 @pytest.mark.parametrize("first", range(len(ORDER)))
 def test_the_most_specific_quota_applies(first: int) -> None:
-    """Pairs go before users, users before client ids, and names before defaults within each user."""
+    """Quotas of a (user, client id) pair precede those of a user, which precede those of a client id. Within each
+    level, a name precedes the default.
+    """
     enforced, *_ = quotas({entity: 1_000.0 + place for place, entity in enumerate(ORDER) if place >= first})
     context = RequestContext(9, "c", principal="User:u")
     found = enforced._find(PRODUCER_BYTE_RATE, context)
@@ -123,7 +127,7 @@ def test_long_names_are_measured_by_a_digest() -> None:
 
 
 def test_idle_rates_are_dropped_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rate that still throttles stays, and a search without result is not repeated for each new client."""
+    """A rate that still throttles is kept. A search that removed nothing is not repeated for each new client."""
     monkeypatch.setattr(client_quotas, "MAX_RATES", 10)
     enforced, clock, now, _ = quotas({(("client-id", None),): 1.0})
     enforced._max_rates = 10
@@ -150,7 +154,7 @@ def test_nothing_is_measured_without_quotas() -> None:
 
 
 def test_records_without_acknowledgement_count() -> None:
-    """Kafka mutes the connection of a producer with acks=0, although no response has the throttle time."""
+    """Kafka mutes the connection of a producer with acks=0, although no response can carry the throttle time."""
     plane = DataPlane()
     plane.topic("t")
     muted: list[tuple[int, int]] = []
@@ -166,7 +170,9 @@ def test_records_without_acknowledgement_count() -> None:
 
 
 def consumer_with_quota() -> tuple[DataPlane, int, list[tuple[int, int]]]:
-    """Returns a broker with four batches of one size; the quota allows two of them in all windows."""
+    """Returns a broker with four batches of one size. The consumer's quota allows two of them in all windows
+    together.
+    """
     plane = DataPlane()
     plane.topic("t")
     size = len(batch_of(bytes(1_000)))
@@ -182,7 +188,7 @@ def consumer_with_quota() -> tuple[DataPlane, int, list[tuple[int, int]]]:
 
 
 def test_a_consumer_above_its_quota_gets_an_empty_response() -> None:
-    """A response has at most the bytes that the quota allows at once. The bytes of an empty response do not count."""
+    """A response has at most as many bytes as the quota allows at once. The bytes of an empty response do not count."""
     plane, size, muted = consumer_with_quota()
     first = plane.call(fetch(entry(0)), 11, "c")
     assert (first.throttle_time_ms, len(data_of(first).records or b"")) == (0, 2 * size)

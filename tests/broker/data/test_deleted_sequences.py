@@ -1,6 +1,6 @@
 """Sequences of idempotent producers whose batches were deleted (DeleteRecords, retention), after a restart.
 
-Kafka's partitions keep them, too: they write a snapshot of the producers whenever a segment ends.
+As in Kafka, a partition keeps these sequences. Kafka writes a snapshot of the producers whenever a segment ends.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ NONE = ErrorCode.NONE
 
 
 def sent(plane: DataPlane, sequence: int, producer: int = 5) -> tuple[int, int]:
-    """Sends the batch of one record with this sequence; returns (error code, base offset)."""
+    """Sends a batch of one record with this sequence. Returns (error code, base offset)."""
     response = produce(plane, batch_of(b"%d" % sequence, producer=(producer, 0), sequence=sequence))
     return response.error_code, response.base_offset
 
 
 def written(count: int = 7) -> DataPlane:
-    """Makes a partition with `count` batches of producer 5, at the offsets of their sequences."""
+    """Makes a partition with `count` batches of producer 5, whose offsets equal their sequences."""
     plane = plane_with()
     assert [sent(plane, sequence) for sequence in range(count)] == [(NONE, offset) for offset in range(count)]
     return plane
@@ -105,7 +105,7 @@ def compacted_beyond(plane: DataPlane, offset: int) -> None:
 
 
 def test_compaction_after_a_deletion_keeps_the_sequences() -> None:
-    """The log is replayed from its start, and the snapshot adds what was deleted."""
+    """Recovery replays the log from its start and adds the deleted sequences from the snapshot."""
     plane = written()
     assert sent(plane, 0, 6) == (NONE, 7)
     deleted(plane, 5)
@@ -118,7 +118,9 @@ def test_compaction_after_a_deletion_keeps_the_sequences() -> None:
 
 
 def test_compaction_after_a_deletion_opens_no_transaction_again() -> None:
-    """Compaction may have removed the marker, so that readers would wait for it forever."""
+    """Compaction may have removed the marker. If recovery opened the transaction again, readers would wait for the
+    marker forever.
+    """
     plane = written(1)
     produce(plane, transactional(producer=(8, 0)), tid="tid")
     deleted(plane, 2)
@@ -134,7 +136,7 @@ def test_compaction_after_a_deletion_opens_no_transaction_again() -> None:
 def test_a_deletion_beyond_an_equal_high_watermark_writes_no_second_snapshot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The first snapshot may be in a round that is still being written; a second snapshot would replace its chunks."""
+    """The first snapshot may be in a round whose commit is under way. A second snapshot would replace its chunks."""
     plane = written()
     taken: list[int] = []
     encode = partition_module.encode

@@ -1,7 +1,7 @@
 """The fast path of Produce gives the same responses, appends and producer states as the generic path, for any request.
 
-Two nodes get the same requests. One serves them normally, the other only with `ProduceApi.handle`, which is the
-definition. After every step both must have the same responses, bytes, producers and offsets.
+Two nodes get the same requests. One node serves them normally. The other uses only `ProduceApi.handle`, which defines
+the correct result. After every step both nodes must have the same responses, bytes, producers and offsets.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ PARTITIONS = 2
 
 
 class Coordinator(ProduceVerifier):
-    """Coordinator that confirms one id and denies another; the test sets the results for others."""
+    """Coordinator that confirms one transactional id and denies another. For all other ids the test
+    sets the results.
+    """
 
     def __init__(self) -> None:
         self.requests: list[Any] = []
@@ -67,7 +69,7 @@ class Coordinator(ProduceVerifier):
 
 
 class Strict:
-    """Authorizer that denies writes to one topic and with one transactional id."""
+    """Authorizer that denies writes to one topic, and writes with one transactional id."""
 
     def __init__(self) -> None:
         self.checked: list[tuple[Any, str]] = []
@@ -114,7 +116,7 @@ CHANGES = st.one_of(
 
 
 def changed(records: bytes, change: Any) -> bytes | None:
-    """Changes a batch."""
+    """Returns the batch with one change."""
     kind, at, value = change
     match kind:
         case "header":
@@ -144,7 +146,7 @@ RECORDS = st.lists(
 
 @dataclass(frozen=True)
 class Spec:
-    """Description of a batch: number of common records or uncommon ones, and other uncommon properties."""
+    """Description of a batch: the number of its common or uncommon records, and its other uncommon properties."""
 
     producer_id: int
     transactional: bool
@@ -200,7 +202,7 @@ def requests(draw: Any) -> list[tuple[str, list[tuple[int, Spec]]]]:
 
 
 class Pair(RuleBasedStateMachine):
-    """Sends the same requests to a node with the fast path and to one without it."""
+    """Two nodes that get the same requests: one has the fast path, the other does not."""
 
     @initialize(
         verify=st.booleans(),
@@ -296,7 +298,7 @@ class Pair(RuleBasedStateMachine):
 
     @rule(code=st.sampled_from([ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE, ErrorCode.COORDINATOR_NOT_AVAILABLE]))
     def verified(self, code: ErrorCode) -> None:
-        """Makes the coordinator complete its oldest request."""
+        """Makes the coordinator complete its oldest request with `code`."""
         for node in self.nodes:
             assert isinstance(node.verifier, Coordinator)
             if node.verifier.requests:
@@ -393,7 +395,7 @@ def is_fast(plane: DataPlane, request: ProduceRequest, version: int = 11) -> boo
 
 
 def test_common_requests_take_the_fast_path() -> None:
-    """The comparison above would otherwise compare the generic path with itself."""
+    """Without this test, the comparison in this module could compare the generic path with itself."""
     plane = plane_of()
     plain = batch_of(b"v", b"w")
     assert is_fast(plane, request_of(plain))
@@ -406,7 +408,9 @@ def test_common_requests_take_the_fast_path() -> None:
 
 
 def test_batches_of_a_known_transaction_take_the_fast_path() -> None:
-    """The generic path verifies the first batch of a partition."""
+    """The generic path verifies the first batch of a partition; the fast path appends later batches of the
+    transaction.
+    """
     plane = plane_of(verifier=Coordinator())
     first, second = (batch_of(b"v", producer=(7, 0), sequence=at, transactional=True) for at in (0, 1))
     assert not is_fast(plane, request_of(first, tid="yes"))
@@ -481,8 +485,9 @@ def test_the_fast_path_declines_an_unverified_transaction_before_it_reads_record
 @pytest.mark.parametrize("version", [9, 11])
 @pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR])
 def test_a_log_error_has_the_same_response_on_both_paths(code: ErrorCode, version: int) -> None:
-    """Covers a log that another leader has written, and a log that no longer exists. The request's other partitions are
-    served."""
+    """Covers a log that another leader has written and a log that no longer exists. The other partitions of the request
+    are served.
+    """
     responses = []
     for fast in (True, False):
         plane = plane_of()

@@ -1,4 +1,4 @@
-"""Fetch: isolation, sizes, epochs, and long polls that complete exactly once."""
+"""The Fetch API: isolation levels, size limits, epochs, and long polls that complete exactly once."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_response_has_the_stored_batches_from_the_requested_offset() -> None:
 
 
 def test_uncommitted_records_are_not_read() -> None:
-    """A reader at the end of the log waits for the present commit, even with max_wait 0: in Kafka, with one replica,
+    """A reader at the end of the log waits for the current commit, even with max_wait 0. In Kafka with one replica,
     every append is readable at once.
     """
     plane = plane_with(batch_of(b"a"))
@@ -109,7 +109,7 @@ def test_a_fetch_behind_an_append_without_acks_sees_it() -> None:
 
 
 def test_a_waiting_fetch_survives_a_failed_commit() -> None:
-    """The append is lost; the fetch with max_wait 0 gets the present data."""
+    """The append is lost. The waiting fetch, whose max_wait is 0, gets the data that exists."""
     plane = plane_with()
     plane.send(request(("t", 0, batch_of(b"b"))), 11)
     pending = plane.send(fetch(entry(0)), 12)
@@ -200,7 +200,9 @@ def test_a_poll_waits_for_min_bytes_of_all_its_partitions() -> None:
 
 
 def test_a_partition_beyond_its_limit_counts_as_the_limit() -> None:
-    """min_bytes exceeds the whole batches within the limit: waiting would not add bytes."""
+    """Here min_bytes exceeds the size of the whole batches within the partition's limit, so waiting would not add
+    bytes.
+    """
     plane = plane_with(batch_of(b"a" * 100), batch_of(b"b" * 100))
     response = plane.send(fetch(entry(0, most=250), wait_ms=500, min_bytes=250), 12)
     assert values_in(data_of(response).records) == [(0, b"a" * 100)]
@@ -237,7 +239,7 @@ def test_a_request_without_partitions_completes_at_once() -> None:
 
 
 def test_committed_readers_stop_at_the_first_open_transaction_and_skip_aborted_ones() -> None:
-    """Reads two transactions from begin to end at both isolation levels (KIP-98)."""
+    """Reads two complete transactions at both isolation levels (KIP-98)."""
     plane = plane_with(batch_of(b"0"), transactional(), transactional(producer=(8, 0)), batch_of(b"3"))
     partition = plane.partition("t")
 
@@ -265,7 +267,9 @@ def test_committed_readers_stop_at_the_first_open_transaction_and_skip_aborted_o
 
 @pytest.mark.parametrize("with_aborted", [False, True])
 def test_a_committed_reader_gets_no_list_of_aborted_transactions_if_no_batch_fits(with_aborted: bool) -> None:
-    """The list is null as in Kafka. It is empty if the limit is 0, or if there is nothing to read."""
+    """As in Kafka, the list is null if no batch fits. The list is empty if the limit is 0 or there is nothing to
+    read.
+    """
     plane = plane_with(transactional() if with_aborted else batch_of(b"0"))
     if with_aborted:
         plane.partition("t").append_marker(7, 0, 0, False, WALL_MS)
@@ -306,7 +310,7 @@ def epochs() -> DataPlane:
 
 
 def test_leader_epochs_are_checked_and_name_the_leader() -> None:
-    """From v16 on, the response to a fenced reader names the leader (KIP-320, KIP-951)."""
+    """From v16 on, the response to a reader with an old epoch names the leader (KIP-320, KIP-951)."""
     plane = epochs()
     for epoch, code in ((1, ErrorCode.FENCED_LEADER_EPOCH), (2, 0), (3, ErrorCode.UNKNOWN_LEADER_EPOCH)):
         assert data_of(plane.call(fetch(entry(0, epoch=epoch)), 12)).error_code == code
@@ -317,7 +321,7 @@ def test_leader_epochs_are_checked_and_name_the_leader() -> None:
 
 
 def test_a_diverging_log_is_in_the_response() -> None:
-    """The response has the end of the largest common epoch, where the reader truncates."""
+    """The response has the end offset of the largest common epoch, at which the reader truncates its log."""
     plane = epochs()
     diverged = [(3, 0, EpochEndOffset(epoch=0, end_offset=2)), (9, 1, EpochEndOffset(epoch=1, end_offset=3))]
     for offset, last_epoch, expected in diverged:
@@ -334,7 +338,7 @@ def test_a_diverging_log_is_in_the_response() -> None:
 
 
 def test_a_coordinators_topic_is_read_like_any_other() -> None:
-    """A record that a shard writes to `__consumer_offsets` completes the poll of a consumer of the topic."""
+    """A record that a shard writes to `__consumer_offsets` completes the poll of a consumer that reads this topic."""
     plane = DataPlane()
     plane.topic("__consumer_offsets", cleanup_policy="compact")
     partition = plane.partition("__consumer_offsets")
@@ -348,7 +352,9 @@ def test_a_coordinators_topic_is_read_like_any_other() -> None:
 
 
 def test_long_fetches_are_tried_in_slices_once_for_all_appends() -> None:
-    """Without slices, each append would try all parked fetches at once: 0.4 s for 300 fetches of 5,000 partitions."""
+    """Without slices, each append would try all parked fetches at once, which takes 0.4 s for 300 fetches of 5,000
+    partitions.
+    """
     plane = DataPlane()
     plane.topic("t", partitions=MAX_AT_ONCE + 1)
     plane.slices.requests.enabled = True
@@ -374,7 +380,9 @@ def test_long_fetches_are_tried_in_slices_once_for_all_appends() -> None:
 
 
 def test_a_round_tries_parked_fetches_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the bound, a request that appends to 100 partitions would take 7 s beside 1,000 fetches of all."""
+    """Without the bound, a request that appends to 100 partitions would take 7 s if 1,000 parked fetches read all of
+    them.
+    """
     plane = DataPlane()
     partitions = MAX_AT_ONCE
     fetches = 3 * MAX_IN_A_ROUND // partitions
@@ -465,8 +473,9 @@ def test_a_long_fetch_beyond_the_memory_of_parked_ones_gets_its_response_at_once
 
 @pytest.mark.parametrize(("committed", "aborted"), [(False, False), (True, False), (True, True)])
 def test_a_request_reads_a_bounded_number_of_logs(committed: bool, aborted: bool) -> None:
-    """A client may name one partition again and again. Later responses have the remaining batches, as with the size
-    limit."""
+    """A client may name one partition many times in a request. Later responses have the remaining batches, as with the
+    size limit.
+    """
     plane = plane_with(transactional() if aborted else batch_of(b"0"))
     if aborted:
         plane.partition("t").append_marker(7, 0, 0, False, WALL_MS)
@@ -504,8 +513,8 @@ def test_a_response_has_a_bounded_number_of_batches() -> None:
 
 
 def test_a_try_of_a_parked_fetch_costs_as_much_as_the_batches_that_it_examines() -> None:
-    """Without the bound, each append to a partition would try ten fetches that are 4,000 batches behind, which would
-    take 0.3 s.
+    """Without the bound, each append to a partition would try ten fetches that are 4,000 batches behind, which takes
+    0.3 s.
     """
     plane = plane_with()
     for _ in range(MAX_AT_ONCE + 1):

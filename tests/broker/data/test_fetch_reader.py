@@ -29,7 +29,7 @@ class Denies:
 
 
 class Pair:
-    """Two data planes with the same requests: one has the compiled reader, one the Python reader."""
+    """Two data planes that get the same requests: one has the compiled reader, the other the Python reader."""
 
     def __init__(self, rng: random.Random, authorized: bool) -> None:
         self.rng = rng
@@ -48,7 +48,7 @@ class Pair:
         return first, second
 
     def same(self, responses: tuple[Any, Any], version: int) -> Any:
-        """Compares both responses as the client decodes them; parked ones are compared when complete."""
+        """Compares both responses as a client decodes them. Parked responses are compared once they are complete."""
         first, second = responses
         assert isinstance(first, Pending) == isinstance(second, Pending)
         if isinstance(first, Pending):
@@ -78,7 +78,7 @@ class Pair:
         self.each(lambda plane: plane.send(request((topic, index, batch), acks=acks), 11))
 
     def transact(self) -> None:
-        """Writes a transaction's records, or ends it."""
+        """Writes a record of a transaction, or ends the transaction."""
         index = self.rng.randrange(2)
         if self.rng.random() < 0.5:
             sequence = self.sequences.get(("b", index), 0)
@@ -107,7 +107,7 @@ class Pair:
         self.each(lambda plane: plane.partition("a", index).delete_before(plane.partition("a", index).high_watermark))
 
     def remake(self) -> None:
-        """Deletes a topic, or creates it (again, with another id)."""
+        """Deletes a topic, or creates the topic (again, with another id)."""
         self.commit()
         name = self.rng.choice(("a", "later"))
         if name in self.planes[0].topics and name != "a":

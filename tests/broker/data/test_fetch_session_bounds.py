@@ -1,4 +1,4 @@
-"""Bounds of fetch sessions: partitions of all sessions, unreadable partitions, the end of a connection."""
+"""Bounds of fetch sessions: the partitions of all sessions, unreadable partitions, and the end of a connection."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_many_unreadable_partitions_prevent_a_session(unreadable: int, session: 
 
 
 def test_many_unreadable_partitions_end_a_session() -> None:
-    """Otherwise each short request of the session would get a response that names all these partitions."""
+    """If the session did not end, each of its short requests would get a response that names all these partitions."""
     plane = plane_with()
     first = plane.call(session_fetch(topic_of("absent", MAX_UNREADABLE)), 12)
     more = plane.call(session_fetch(topic_of("absent", 1, MAX_UNREADABLE), epoch=1, session_id=first.session_id), 12)
@@ -72,7 +72,7 @@ def test_names_that_are_too_long_are_not_stored(incremental: bool) -> None:
 
 
 def test_the_partitions_of_all_sessions_are_limited() -> None:
-    """Beyond the limit, a client fetches without a session; a session that grows beyond it is closed."""
+    """Beyond the limit, a new client fetches without a session, and an existing session that grows is closed."""
     plane = DataPlane(config={"kcore.max.fetch.session.partitions": "5"})
     plane.topic("t", 6)
     first = plane.call(session_fetch(topic_of("t", 3)), 12).session_id
@@ -97,7 +97,7 @@ def test_the_partitions_of_one_session_are_limited() -> None:
 
 
 def read(members: list[SessionPartition], sparse: bool) -> list[Any]:
-    """Reads partition 0 of a topic with one record for each of the members."""
+    """Reads partition 0 of a topic, in which each of the members has one record."""
     plane = plane_with(batch_of(b"v"))
     for member in members:
         member.partition = plane.partition("t")
@@ -107,8 +107,8 @@ def read(members: list[SessionPartition], sparse: bool) -> list[Any]:
 
 
 def test_a_response_has_a_bounded_number_of_errors() -> None:
-    """Later responses have the remaining errors, after the client has changed these positions or read the metadata
-    again.
+    """The client gets the remaining errors in later responses, after it has changed these positions or read the
+    metadata again.
     """
     for fields in ({"fetch_offset": 7}, {"current_leader_epoch": 9}, {"fetch_offset": 5, "last_fetched_epoch": 0}):
         requested = FetchPartition(**fields)

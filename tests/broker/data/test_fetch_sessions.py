@@ -29,7 +29,7 @@ def test_epochs_increase_and_never_wrap_to_zero() -> None:
 
 
 def test_a_session_is_created_continued_and_closed() -> None:
-    """Epoch 0 creates a session, its responses have only changes, and epoch -1 closes it."""
+    """Epoch 0 creates a session. Its later responses have only changed partitions. Epoch -1 closes the session."""
     plane = DataPlane()
     plane.topic("t", 3)
     plane.call(request(("t", 1, batch_of(b"a"))), 11)
@@ -76,7 +76,9 @@ def test_a_session_without_partitions_is_closed() -> None:
 
 
 def test_an_error_is_in_each_response_and_its_end_in_one() -> None:
-    """A missing topic is in each response; once it exists, the next response has it without other changes."""
+    """A missing topic is in each response. Once the topic exists, the next response includes it even without other
+    changes.
+    """
     plane = plane_with()
     plane.call(fetch(entry(0), topic="later", session_id=0, session_epoch=0), 12)
     for epoch in (1, 2):
@@ -111,7 +113,7 @@ def test_sessions_by_id_know_their_topics_names() -> None:
 
 
 def test_an_overtaken_request_gets_an_error() -> None:
-    """Of two concurrent requests of one session, the parked one gets INVALID_FETCH_SESSION_EPOCH (71)."""
+    """Of two concurrent requests of one session, the parked request gets INVALID_FETCH_SESSION_EPOCH (71)."""
     plane = plane_with()
     plane.call(fetch(entry(0), session_id=0, session_epoch=0), 12)
     waiting = plane.send(FetchRequest(session_id=FIRST_ID, session_epoch=1, max_wait_ms=500, min_bytes=1), 12)
@@ -121,7 +123,9 @@ def test_an_overtaken_request_gets_an_error() -> None:
 
 
 def test_partitions_with_data_go_behind_those_without() -> None:
-    """If a response reaches its size limit, the next response begins with the partitions without data in this one."""
+    """If a response reaches its size limit, the next response begins with the partitions that had no data in this
+    response.
+    """
     plane = DataPlane()
     plane.topic("t", 3)
     for index in range(3):
@@ -147,7 +151,7 @@ class SessionModel:
         self.returned = returned
 
     def expected(self, marks: dict[int, tuple[int, int]]) -> set[int]:
-        """Lists partitions with data after their offset, or with a changed high watermark or start."""
+        """Lists the partitions with data after their offset, and those whose high watermark or start offset changed."""
         return {
             index
             for index in self.offsets
@@ -157,7 +161,9 @@ class SessionModel:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_responses_of_a_session_have_exactly_the_changes(seed: int) -> None:
-    """Random appends, deletions, moves, additions and removals; each response has exactly the changed partitions."""
+    """After random appends, deletions, and moved, added or removed partitions, each response has exactly the changed
+    partitions.
+    """
     print("seed", seed)
     rng = random.Random(seed)
     plane = DataPlane()
@@ -220,7 +226,7 @@ def sessions_of(*sizes: int, slots: int) -> tuple[FetchSessions, list[int]]:
 
 
 def test_there_are_no_more_sessions_than_slots() -> None:
-    """Young sessions of any size are not evicted; the new client gets no session."""
+    """Sessions of any size that were created recently are not evicted. The new client gets no session."""
     sessions, ids = sessions_of(1, 2, slots=2)
     assert ids == [1, 2]
     assert sessions.create(members(50), False, EVICTION_MS) == 0
@@ -238,8 +244,9 @@ def test_the_least_recently_used_session_is_evicted_when_expired() -> None:
 
 
 def test_a_larger_session_evicts_an_old_one() -> None:
-    """The age counts from the creation, even if the session is in use. A new session evicts the smallest old one, if
-    that is smaller."""
+    """A session's age counts from its creation, even if the session is in use. A new session evicts the smallest old
+    session, if that is smaller than the new one.
+    """
     sessions, _ = sessions_of(3, 2, slots=2)
     for session_id in (1, 2):
         session = sessions.get(session_id)

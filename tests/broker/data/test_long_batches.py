@@ -1,6 +1,5 @@
-"""Compressed batches with up to 16 MB of records are decompressed and checked in slices.
-
-In one slice, a gzip batch of 26 KB with 16 MB of records would take 38 to 64 ms.
+"""Compressed batches that have up to 16 MB of records are decompressed and checked in slices. In one slice, a gzip
+batch of 26 KB with 16 MB of records would take 38 to 64 ms.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fetches of many topics with an authorizer, which decide the permissions in slices before they read."""
+"""Fetches of many topics on a node with an authorizer: the permissions are checked in slices before the reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PARTITION = FetchPartition(partition=0, partition_max_bytes=1 << 20, fetch_offse
 
 
 class Readers:
-    """An authorizer that denies READ of one topic, and stores the topics about which it has decided."""
+    """An authorizer that denies READ of one topic and records the checked topics."""
 
     def __init__(self) -> None:
         self.decided: list[str] = []
@@ -45,7 +45,7 @@ def plane_of(sliced: bool, *, authorizer: bool = True) -> DataPlane:
 
 
 def named(plane: DataPlane, version: int, names: list[str], **fields: Any) -> FetchRequest:
-    """Makes a request that names topics; it opens a session unless `fields` prevents that."""
+    """Makes a request that names topics. The request opens a session unless `fields` prevents that."""
     fields.setdefault("session_epoch", 0)
     ids = {name: plane.topics[name].topic_id for name in names} if version >= 13 else {}
     topics = [
@@ -75,7 +75,9 @@ def next_of(session_id: int, epoch: int = 1, **fields: Any) -> FetchRequest:
 
 
 def session_responses(plane: DataPlane, version: int) -> list[FetchResponse]:
-    """Opens a session, continues it, adds topics to it, and fetches without one."""
+    """Opens a session, continues the session, adds topics to it, and fetches without a session. Returns the
+    responses.
+    """
     half = TOPICS // 2
     first = finished(plane, plane.send(named(plane, version, NAMES[:half]), version), version)
     assert first.session_id
@@ -124,7 +126,7 @@ def test_few_topics_or_no_authorizer_need_no_slices() -> None:
 
 
 def test_many_partitions_of_few_topics_wait_for_no_long_request() -> None:
-    """The number of topics of a session is unknown in advance; its first slice runs at once."""
+    """The number of topics of a session is unknown in advance, so the first slice of its request runs at once."""
     plane = plane_of(True)
     plane.topic("wide", FEW_TOPICS + 1)
     entries = [FetchPartition(partition=index, partition_max_bytes=1) for index in range(FEW_TOPICS + 1)]
@@ -195,7 +197,9 @@ def test_a_long_fetch_waits_for_records() -> None:
 
 @pytest.mark.parametrize("parked", [False, True])
 def test_a_client_that_disconnects_leaves_nothing(parked: bool) -> None:
-    """Between the slices and in the purgatory: a client could otherwise fill the memory with fetches of long waits."""
+    """Covers a disconnect between the slices, and one while the fetch is parked. Otherwise a client could fill the
+    memory with fetches that wait long.
+    """
     plane = plane_of(True)
     pending = long_poll(plane)
     if parked:
@@ -251,7 +255,7 @@ def test_a_produce_to_many_topics_decides_the_permissions_in_slices(version: int
 
 
 class Writers(Readers):
-    """An authorizer that denies WRITE of one topic, and stores the topics about which it has decided."""
+    """An authorizer that denies WRITE of one topic and records the checked topics."""
 
     def allowed(self, context: Any, operation: Operation, resource_type: Any, name: str) -> bool:
         self.decided.append(name)

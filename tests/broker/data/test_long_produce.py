@@ -1,4 +1,4 @@
-"""Produce requests with many or large batches: slices, the limits of decompression, failed commits of a part."""
+"""Produce requests with many or large batches: slices, the limits of decompression, and failed commits of a slice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GZIP, ZSTD = 1, 4
 
 
 def wide(*indexes: int, records: bytes | None = None, acks: int = -1) -> ProduceRequest:
-    """Makes a request with a batch for each of these partitions of the topics t and u."""
+    """Makes a request that has a batch for each given partition of the topics t and u."""
     records = batch_of(b"v") if records is None else records
     return ProduceRequest(
         acks=acks,
@@ -52,7 +52,7 @@ def results(response: ProduceResponse) -> list[PartitionProduceResponse]:
 
 
 def finish(made: DataPlane, answer: Any, version: int = 9) -> Any:
-    """Runs the slices, with a commit after each; returns the response as a client decodes it."""
+    """Runs the slices, with a commit after each one. Returns the response as a client decodes it."""
     while made.slices:
         made.slices.step()
         made.commit()
@@ -60,7 +60,9 @@ def finish(made: DataPlane, answer: Any, version: int = 9) -> Any:
 
 
 def test_a_long_request_has_the_same_response_in_slices_as_at_once() -> None:
-    """Unknown partitions and invalid batches are refused, and the response keeps the order of the request."""
+    """The request includes unknown partitions and invalid batches, which are refused. The response keeps the order of
+    the request.
+    """
     answers = []
     for sliced in (False, True):
         made = plane(sliced)
@@ -78,7 +80,9 @@ def test_a_long_request_has_the_same_response_in_slices_as_at_once() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, COUNT])
 def test_a_topic_without_partitions_is_not_in_the_response(count: int) -> None:
-    """The topic is omitted between other topics, alone, and from a response in slices; so is an unknown topic."""
+    """The response omits an empty topic between other topics, an empty topic alone, and an unknown topic, also if the
+    response is made in slices.
+    """
     made = plane()
     request = wide(*range(count))
     for index, name in ((0, "nope"), (1, "u")):
@@ -115,7 +119,9 @@ def test_a_failed_commit_refuses_only_the_partitions_of_its_part() -> None:
 
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_long_request_without_acks_has_no_response(broken: bool) -> None:
-    """An error in the first slice closes the connection; an error in a later slice does not."""
+    """Since the request has no response, an error in the first slice closes the connection. An error in a later slice
+    does not.
+    """
     made = plane()
     request = wide(*range(COUNT), acks=0)
     if broken:
@@ -131,7 +137,7 @@ def test_a_long_request_without_acks_has_no_response(broken: bool) -> None:
 
 
 def packed(mib: int, codec: int = ZSTD) -> bytes:
-    """Makes a batch whose records have so many MiB when decompressed."""
+    """Makes a batch whose records have `mib` MiB when decompressed."""
     builder = BatchBuilder((mib + 1) * MIB, base_timestamp_ms=1_700_000_000_000, compression=codec, compress=compress)
     for _ in range(mib):
         assert builder.append(1_700_000_000_000, None, bytes(MIB - 20))
@@ -140,7 +146,7 @@ def packed(mib: int, codec: int = ZSTD) -> bytes:
 
 @pytest.mark.parametrize("codec", [GZIP, ZSTD])
 def test_a_batch_with_too_many_bytes_of_records_is_refused(codec: int) -> None:
-    """MESSAGE_TOO_LARGE makes a Java producer split the batch. The limit holds for batches of the fast path, too."""
+    """On MESSAGE_TOO_LARGE, a Java producer splits the batch. The limit applies on the fast path, too."""
     made = plane()
     for mib, code in ((1, 0), (15, 0), (17, ErrorCode.MESSAGE_TOO_LARGE)):
         request = wide(0, records=packed(mib, codec))

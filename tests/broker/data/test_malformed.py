@@ -41,7 +41,9 @@ REFUSALS = {
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """Draws a batch with changed bytes, usually with a valid CRC, sometimes truncated or with trailing bytes."""
+    """Draws a batch with changed bytes. The batch usually has a valid CRC, and is sometimes truncated or has trailing
+    bytes.
+    """
     batch = bytearray(draw(st.sampled_from(SEEDS)))
     for _ in range(draw(st.integers(1, 4))):
         batch[draw(st.integers(0, len(batch) - 1))] = draw(st.integers(0, 255))
@@ -83,7 +85,7 @@ OFFSETS = st.sampled_from([-(2**63), -2, -1, 0, 1, 2, 3, 4, 2**63 - 1])
     st.lists(NUMBERS, max_size=3),
 )
 def test_odd_fetches_get_a_response(entries: Any, limits: Any, forgotten: list[int]) -> None:
-    """The response comes at once, at the timeout, or with data; no state remains."""
+    """The response comes at once, at the timeout, or when data arrives. No state of the request remains."""
     plane = DataPlane()
     plane.topic("t", 2)
     plane.call(request(("t", 0, SEEDS[0]), ("t", 1, SEEDS[1])), 11)

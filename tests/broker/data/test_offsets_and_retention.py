@@ -89,7 +89,9 @@ def test_the_largest_timestamp_of_records_without_timestamps_is_that_of_the_firs
 @pytest.mark.parametrize("codec", [0, 1])
 @pytest.mark.parametrize("seed", range(4))
 def test_times_are_found_as_by_a_scan(seed: int, codec: int) -> None:
-    """Finds the first record at or after a time, in logs with unordered times, also if the start is within a batch."""
+    """Looks up the first record at or after a time, in logs with unordered times, also if the log starts within a
+    batch.
+    """
     print("seed", seed)
     rng = random.Random(seed)
     plane = plane_with()
@@ -122,15 +124,18 @@ def test_a_batch_with_the_time_of_its_append_is_found_at_its_first_record() -> N
 
 
 def test_committed_readers_see_no_offset_behind_an_open_transaction() -> None:
-    """The latest offset is the last stable one; times and the largest timestamp beyond it are not found."""
+    """The latest offset is the last stable one. A look-up by time, or of the largest timestamp, finds no record beyond
+    that offset.
+    """
     plane = plane_with(stamped(10), transactional())
     assert list_offsets(plane, -1, -3, 11, committed=True) == [at(1), NONE, NONE]
     assert list_offsets(plane, -1, -3, 11) == [at(2), at(1, WALL_MS), at(1, WALL_MS)]
 
 
 def test_invalid_list_offsets_requests_are_refused() -> None:
-    """Covers special values in versions that lack them, unknown values, duplicate partitions, and other leader
-    epochs."""
+    """Covers special timestamps in versions that lack them, unknown special timestamps, duplicate partitions, and other
+    leader epochs.
+    """
     plane = plane_with()
     for timestamp, version in ((-3, 6), (-4, 7), (-5, 8), (-6, 10), (-7, 11), (-9, 11)):
         assert list_offsets(plane, timestamp, version=version)[0].error_code == ErrorCode.UNSUPPORTED_VERSION
@@ -151,7 +156,7 @@ def test_list_offsets_includes_an_earlier_append_without_acks() -> None:
 
 
 def test_epochs_end_where_the_next_begins() -> None:
-    """Checks the table of KIP-101 over three starts of a node, the second without an append."""
+    """Checks KIP-101's table of epochs over three starts of a node. The node appends nothing after the second start."""
     plane = plane_with(batch_of(b"0"), batch_of(b"1"))
     plane.restart()
     plane.restart()
@@ -232,7 +237,7 @@ def enforce(plane: DataPlane) -> int:
 
 
 def test_old_segments_are_deleted() -> None:
-    """retention.ms applies to the largest timestamp of a segment; a younger one keeps those after it."""
+    """retention.ms applies to the largest timestamp of a segment. A younger segment keeps the segments after it."""
     hour_ms = 3_600_000
     batches = [stamped(WALL_MS - age * hour_ms, WALL_MS - (age + 1) * hour_ms) for age in (5, 3, 9, 1)]
     plane = plane_with(*batches, retention_ms=4 * hour_ms, segment_bytes=len(batches[0]))
@@ -244,7 +249,7 @@ def test_old_segments_are_deleted() -> None:
 
 
 def test_segments_beyond_the_size_are_deleted() -> None:
-    """retention.bytes deletes whole segments from the start, as long as that many bytes remain."""
+    """retention.bytes deletes whole segments from the start, as long as at least that many bytes remain."""
     size = len(stamped(1))
     plane = plane_with(*[stamped(WALL_MS)] * 10, retention_bytes=4 * size + 1, segment_bytes=size)
     assert enforce(plane) == 5
@@ -254,7 +259,9 @@ def test_segments_beyond_the_size_are_deleted() -> None:
 
 
 def test_the_active_segment_is_kept_as_a_whole() -> None:
-    """Batches in one segment are deleted together: never by size while it is the only one, by time with the last."""
+    """The batches of one segment are deleted together: never by size while the segment is the only one, and by time
+    once the last batch is old enough.
+    """
     size, hour_ms = len(stamped(1)), 3_600_000
     plane = plane_with(*[stamped(WALL_MS)] * 10, retention_bytes=size)
     assert enforce(plane) == 0
@@ -302,8 +309,9 @@ def test_retention_runs_by_its_timer() -> None:
 
 
 def long_log(monkeypatch: pytest.MonkeyPatch, batches: int = 100) -> tuple[DataPlane, list[int]]:
-    """Returns a plane with a log of many batches, whose index is read in slices, and the number of headers that each
-    slice reads."""
+    """Returns a plane with a log of many batches, whose index is read in slices. Also returns a list of the number of
+    headers that each slice reads.
+    """
     monkeypatch.setattr(time_index, "WALK_GROUPS", 1)
     monkeypatch.setattr(time_index, "GROUP_BATCHES", 8)
     monkeypatch.setattr(log_partition, "INDEX_STEP_COST", SLICE_COST)
@@ -336,7 +344,7 @@ def most_in_a_slice(plane: DataPlane, walks: list[int]) -> int:
 def test_a_long_log_is_searched_in_slices(
     monkeypatch: pytest.MonkeyPatch, timestamp: int, found: ListOffsetsPartitionResponse, unacknowledged: bool
 ) -> None:
-    """Searched at once, 800,000 batches would hold the event loop for 0.8 s."""
+    """In one slice, the search of 800,000 batches would block the event loop for 0.8 s."""
     plane, walks = long_log(monkeypatch)
     if unacknowledged:
         plane.send(request(("t", 0, stamped(1_000)), acks=0), 11)
@@ -393,7 +401,7 @@ def test_retention_reads_a_long_log_in_slices(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_batch_after_a_cut_one_is_found_by_the_index() -> None:
-    """Without the index, all batches after the cut one would be read and decoded."""
+    """Without the index, the search would read and decode all batches after the cut batch."""
     plane = plane_with(stamped(50, 10, 10), *(stamped(20) for _ in range(300)), stamped(50))
     plane.partition("t").delete_before(1)
     plane.commit()

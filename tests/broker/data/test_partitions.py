@@ -56,7 +56,7 @@ def followed() -> tuple[DataPlane, Topics, Partitions]:
 
 
 def test_partitions_are_created_and_dropped_with_their_topic() -> None:
-    """Logs are created and dropped in the commit of the metadata change."""
+    """Logs are created and dropped in the same commit as the metadata change."""
     plane, topics, partitions = followed()
     topics.created(TopicInfo("t", ID, 2))
     assert plane.pipeline.dirty
@@ -109,7 +109,9 @@ def test_partitions_have_the_effective_settings_after_each_change() -> None:
 
 
 def test_many_topics_read_a_changed_setting_of_the_broker_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second change begins again with all topics. A topic that is created between two slices has the new settings."""
+    """A second change of the setting begins again with all topics. A topic that is created between two slices has the
+    new settings.
+    """
     monkeypatch.setattr(partitions_module, "CONFIGURED_AT_ONCE", 2)
     plane = DataPlane()
     plane.slices.requests.enabled = True
@@ -141,7 +143,7 @@ def test_many_topics_read_a_changed_setting_of_the_broker_in_slices(monkeypatch:
 
 
 class MetadataValue:
-    """A record that is both key and value."""
+    """A record that serves as key and as value."""
 
     def encode_key(self) -> bytes:
         return b"k"
@@ -191,7 +193,9 @@ def shard_on(plane: DataPlane) -> Shard[Machine]:
 
 
 def test_a_partition_is_the_log_of_a_shard() -> None:
-    """Consumers read its records; its transactions limit read_committed readers; it loads again."""
+    """Consumers read the shard's records, its transactions limit read_committed readers, and the shard can be loaded
+    again.
+    """
     plane = DataPlane()
     plane.topic("__consumer_offsets", cleanup_policy="compact")
     shard = shard_on(plane)
@@ -236,7 +240,7 @@ def test_the_last_stable_offset_moves_although_memory_was_short_after_the_commit
 
 
 def test_a_coordinators_producer_is_fenced_by_its_epoch_alone() -> None:
-    """Batches of a coordinator (KIP-98) have epochs and no sequences."""
+    """Batches of a coordinator (KIP-98) have epochs but no sequences."""
     plane = DataPlane()
     plane.topic("__consumer_offsets")
     partition = plane.partition("__consumer_offsets")
@@ -265,7 +269,9 @@ def state_of(plane: DataPlane) -> Any:
 
 
 def test_a_restart_restores_the_state() -> None:
-    """Compares producers with five batches, open and aborted transactions, offsets (KIP-98, KIP-360)."""
+    """Compares producers with five batches, open and aborted transactions, and offsets before and after the restart
+    (KIP-98, KIP-360).
+    """
     plane = plane_with()
     for sequence in range(7):
         produce(plane, batch_of(b"v", producer=(5, 1), sequence=sequence))
@@ -284,7 +290,9 @@ def test_a_restart_restores_the_state() -> None:
 
 
 def test_a_partition_refuses_requests_during_recovery() -> None:
-    """Long logs recover in slices; requests get a retriable error, from v10 and v16 on with the leader."""
+    """Long logs recover in slices. Meanwhile requests get a retriable error, which names the leader from v10 (Produce)
+    and v16 (Fetch) on.
+    """
     plane = plane_with()
     partition = plane.partition("t")
     for _ in range(SLICE_BATCHES + 1):
@@ -306,7 +314,9 @@ def test_a_partition_refuses_requests_during_recovery() -> None:
 
 
 def test_an_append_by_a_coordinator_finishes_the_recovery() -> None:
-    """A shard does not wait for slices: its first append needs the producers and completes the recovery."""
+    """A shard does not wait for the slices: its first append needs the producers, so the append completes the
+    recovery.
+    """
     plane = plane_with(transactional())
     plane._open()
     partition = plane.partition("t")
@@ -326,7 +336,7 @@ def test_a_recovery_that_ends_with_its_engine_is_no_damage(caplog: pytest.LogCap
 
 
 def test_a_damaged_log_makes_its_partition_unavailable(caplog: pytest.LogCaptureFixture) -> None:
-    """Other partitions are served."""
+    """The other partitions of the node are served."""
     plane = DataPlane()
     plane.topic("t", 2)
     for index in range(2):
@@ -352,7 +362,7 @@ def test_a_damaged_log_makes_its_partition_unavailable(caplog: pytest.LogCapture
 
 
 def test_many_producers_of_a_partition_are_described_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Described at once, 500,000 producers would hold the event loop for 0.3 s."""
+    """In one slice, the description of 500,000 producers would block the event loop for 0.3 s."""
     plane = plane_with()
     for producer_id in range(5):
         produce(plane, batch_of(b"v", producer=(producer_id, 1), sequence=4))
@@ -431,7 +441,7 @@ def test_producers_are_described() -> None:
 def test_describing_producers_of_a_missing_partition_is_an_error(
     topic: str, code: ErrorCode, has_message: bool
 ) -> None:
-    """A missing partition of a known topic has no message; an illegal name is 17."""
+    """For a missing partition of a known topic, the error has no message. An illegal name gets error 17."""
     response = plane_with().call(DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[9])]), 0)
     found = response.topics[0].partitions[0]
     assert (found.error_code, found.error_message is not None) == (code, has_message)
@@ -450,7 +460,9 @@ def test_batches_carry_the_epoch_of_the_node() -> None:
 
 
 def busy() -> DataPlane:
-    """Makes producers in every state: idle, with five batches and more, in a transaction, after an aborted one."""
+    """Makes producers in every state: idle, with five batches, with more batches, in a transaction, and after an
+    aborted transaction.
+    """
     plane = plane_with()
     for sequence in range(7):
         produce(plane, batch_of(b"v", producer=(5, 1), sequence=sequence))
@@ -468,7 +480,7 @@ def take_snapshot(plane: DataPlane) -> int:
 
 
 def test_a_restart_from_a_snapshot_restores_the_state() -> None:
-    """The state equals that from the whole log; only the batches after the snapshot are read."""
+    """The restored state equals the state from the whole log. Only the batches after the snapshot are read."""
     plane = busy()
     assert take_snapshot(plane) == 1
     assert take_snapshot(plane) == 0, "nothing came since"
@@ -487,7 +499,9 @@ def test_a_restart_from_a_snapshot_restores_the_state() -> None:
 
 
 def test_a_snapshot_below_the_log_start_is_ignored() -> None:
-    """The snapshot may have an open transaction whose marker was deleted: readers would wait for it forever."""
+    """The snapshot may have an open transaction whose marker was deleted. Readers would wait for
+    that marker forever.
+    """
     plane = busy()
     take_snapshot(plane)
     partition = plane.partition("t")
@@ -516,7 +530,7 @@ def test_the_whole_log_is_replayed_if_the_snapshot_is_damaged(caplog: pytest.Log
 
 
 def test_no_snapshot_is_made_of_uncommitted_state() -> None:
-    """Staged appends may fail; a snapshot whose commit fails does not exist."""
+    """Staged appends may fail. A snapshot whose commit fails does not exist."""
     plane = busy()
     plane.send(request(("t", 0, batch_of(b"v", producer=(5, 1), sequence=7))), 11)
     assert sum(1 for _ in plane.housekeeping.snapshot_producers(1)) == 0
@@ -531,7 +545,7 @@ def test_no_snapshot_is_made_of_uncommitted_state() -> None:
 
 
 def test_the_format_of_snapshots_is_stable() -> None:
-    """A later version reads the snapshots of this one."""
+    """A later version must be able to read the snapshots of this version."""
     plane = busy()
     head, producers, aborted = encode(plane.partition("t").producers)
     assert (head, aborted) == (b"\0\0\1", b"\2" + struct.pack(">qqqq", 8, 8, 9, 7))

@@ -1,4 +1,4 @@
-"""Periodic housekeeping: one run at a time, also after a run could not begin."""
+"""Periodic housekeeping: one run at a time, also after a run that could not begin."""
 
 from __future__ import annotations
 

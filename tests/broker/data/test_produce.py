@@ -145,7 +145,9 @@ def test_topics_are_named_by_id_from_v13_on() -> None:
 
 
 def test_the_log_sets_log_append_time() -> None:
-    """Bit 3, the largest timestamp and the CRC are set; the response has the time; bounds are not checked."""
+    """The log sets bit 3 of the attributes, the largest timestamp and the CRC. The response has the time, and the
+    bounds of timestamps are not checked.
+    """
     plane = DataPlane()
     plane.topic("t", message_timestamp_type="LogAppendTime")
     plane.clock.advance(5)
@@ -166,7 +168,7 @@ def test_producers_must_not_set_the_append_time() -> None:
 
 
 def test_a_wrong_largest_timestamp_is_corrected() -> None:
-    """Lookups by time use the header, so it must agree with the records."""
+    """Look-ups by time use the batch header, so its timestamp must agree with the records."""
     plane = DataPlane()
     plane.topic("t")
     assert produce(plane, with_header(batch_of(b"a"), 35, ">q", WALL_MS + 999)) == taken(0)
@@ -200,7 +202,7 @@ def test_compacted_topics_need_keys() -> None:
 @pytest.mark.parametrize("source", [0, 1, 4])
 @pytest.mark.parametrize(("target", "codec"), [("gzip", 1), ("zstd", 4), ("uncompressed", 0), ("producer", None)])
 def test_batches_are_stored_in_the_codec_of_the_topic(source: int, target: str, codec: int | None) -> None:
-    """compression.type changes the codec and keeps records, producer and sequences."""
+    """compression.type changes the codec of the batch, but not its records, producer or sequences."""
     plane = DataPlane()
     plane.topic("t", compression_type=target)
     sent = batch_of(*[b"v" * 50] * 20, producer=(7, 3), sequence=0, compression=source, compress=compress)
@@ -231,7 +233,7 @@ def test_a_batch_larger_than_a_segment_is_refused() -> None:
 
 
 def test_damaged_compressed_records_are_refused() -> None:
-    """Every consumer would fail on such records."""
+    """A consumer could not read such records."""
     plane = DataPlane()
     plane.topic("t")
     sent = bytearray(batch_of(*[b"v" * 50] * 20, compression=1, compress=compress))
@@ -287,7 +289,9 @@ def commit_record() -> tuple[bytes, bytes]:
 
 
 def test_clients_cannot_write_to_internal_topics() -> None:
-    """Only the admin client can, if an authorizer allows it, and only records that a coordinator can load."""
+    """Only the admin client may write to internal topics, if an authorizer allows it, and only records that a
+    coordinator can load.
+    """
     key, value = commit_record()
     requested = request(("__consumer_offsets", 0, batch_of(value, keys={0: key})))
     invalid_topic = response(refused(ErrorCode.INVALID_TOPIC_EXCEPTION), name="__consumer_offsets")
@@ -390,7 +394,7 @@ def test_a_request_has_one_transactional_producer() -> None:
 
 
 def test_without_a_coordinator_transactions_cannot_be_verified() -> None:
-    """As for an unreachable coordinator, clients get NOT_ENOUGH_REPLICAS with a message and retry."""
+    """As for an unreachable coordinator, clients get NOT_ENOUGH_REPLICAS with a message, and retry."""
     plane = DataPlane()
     plane.topic("t")
     response = produce(plane, transactional(), tid="tid")
@@ -400,7 +404,9 @@ def test_without_a_coordinator_transactions_cannot_be_verified() -> None:
 
 
 def test_the_first_batch_of_a_transaction_is_verified_and_the_rest_is_not() -> None:
-    """v11 only verifies, v12 adds partitions. The request is parked until the coordinator responds."""
+    """In v11 the coordinator only verifies the partition; in v12 it adds the partition. The request is parked until the
+    coordinator responds.
+    """
     for version, adds in ((11, False), (12, True)):
         coordinator = Coordinator()
         plane = DataPlane(verifier=coordinator)
@@ -444,7 +450,7 @@ def test_error_codes_of_the_coordinator_are_translated(version: int, told: Error
 
 
 def test_v12_retries_while_the_last_transaction_is_completed() -> None:
-    """The request is retried every 20 ms for 100 ms, and then CONCURRENT_TRANSACTIONS is returned unchanged."""
+    """The node retries the request every 20 ms for 100 ms, and then returns CONCURRENT_TRANSACTIONS."""
     coordinator = Coordinator()
     plane = DataPlane(verifier=coordinator)
     plane.topic("t")
@@ -460,7 +466,9 @@ def test_v12_retries_while_the_last_transaction_is_completed() -> None:
 
 
 def test_a_transaction_begins_once_the_last_one_is_completed() -> None:
-    """The marker of the last transaction, written between two retries, does not fence the next transaction."""
+    """The marker of the last transaction arrives between two retries. The marker does not fence the
+    next transaction.
+    """
     coordinator = Coordinator()
     plane = DataPlane(verifier=coordinator)
     plane.topic("t")
@@ -493,7 +501,7 @@ def test_a_newer_epoch_between_two_retries_fences() -> None:
 def test_an_internal_error_after_the_verification_is_the_response(
     step: str, acks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client would wait for ever otherwise: no other code completes the response."""
+    """Without this response, the client would wait forever, because no other code completes the request."""
     coordinator = Coordinator()
     plane = DataPlane(verifier=coordinator)
     plane.topic("t")
@@ -511,8 +519,8 @@ def test_an_internal_error_after_the_verification_is_the_response(
 
 
 def test_a_producer_has_one_outstanding_verification() -> None:
-    """A newer request with the same ids and epoch supersedes the older one (NETWORK_EXCEPTION, which clients get as
-    NOT_ENOUGH_REPLICAS). The coordinator decides between two epochs.
+    """A newer request with the same ids and epoch supersedes the older one, which fails with NETWORK_EXCEPTION; clients
+    get this error as NOT_ENOUGH_REPLICAS. If the epochs differ, the coordinator decides.
     """
     coordinator = Coordinator()
     plane = DataPlane(verifier=coordinator)
@@ -535,7 +543,7 @@ def test_a_producer_has_one_outstanding_verification() -> None:
 
 
 def test_a_late_verification_does_not_open_a_transaction_again() -> None:
-    """The marker that was written before the verification ended has removed the guard (KIP-890)."""
+    """A marker that is written before the verification ends removes the guard of the partition (KIP-890)."""
     coordinator = Coordinator()
     plane = DataPlane(verifier=coordinator)
     plane.topic("t")

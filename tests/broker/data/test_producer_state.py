@@ -51,7 +51,7 @@ class Written:
 
 @dataclass
 class Model:
-    """Model that holds only the log of a partition and computes every result from its beginning."""
+    """Model that stores only the log of a partition and computes every result from its beginning."""
 
     log: list[Written] = field(default_factory=list)
     committed: int = 0
@@ -68,7 +68,9 @@ class Model:
         return own[-1].epoch if own else -1
 
     def cached(self, producer_id: int) -> list[Written]:
-        """Returns the last five batches since the epoch changed. A marker of the same epoch removes none of them."""
+        """Returns the last five batches since the last change of the epoch. A marker of the same epoch removes none of
+        them.
+        """
         found: list[Written] = []
         for batch in reversed(self.of(producer_id)):
             if batch.epoch != self.epoch(producer_id):
@@ -89,7 +91,7 @@ class Model:
     def verdict(
         self, producer_id: int, epoch: int, sequences: list[int], transactional: bool
     ) -> int | ErrorCode | None:
-        """Returns None if the batch may be appended, the offset of its original, or the error."""
+        """Returns None if the batch may be appended, the offset of the original for a duplicate, or the error."""
         for batch in self.cached(producer_id):
             if epoch == batch.epoch and (sequences[0], sequences[-1]) == (batch.sequences[0], batch.sequences[-1]):
                 return batch.offset
@@ -123,7 +125,7 @@ class Model:
 
 
 class PartitionMachine(RuleBasedStateMachine):
-    """Appends, markers, commits, failures and restarts, on a real partition and on the model."""
+    """Appends, markers, commits, failures and restarts, on a real partition and on a model."""
 
     @initialize(start=st.sampled_from([0, MAX_SEQUENCE - 6]))
     def begin(self, start: int) -> None:
@@ -140,7 +142,7 @@ class PartitionMachine(RuleBasedStateMachine):
         transactional=st.booleans(),
     )
     def produce(self, producer_id: int, epoch: int, count: int, step: int, transactional: bool) -> None:
-        """Sends a batch: usually with the next sequence, sometimes after a gap, repeated, or with an older sequence."""
+        """Sends a batch. Its sequence is usually the next one, but may leave a gap, repeat, or be older."""
         known = self.model.epoch(producer_id)
         cached = self.model.cached(producer_id)
         if cached and epoch == known:
@@ -183,7 +185,7 @@ class PartitionMachine(RuleBasedStateMachine):
 
     @rule(producer_id=st.integers(1, 3), epoch=st.integers(0, 3), commit=st.booleans(), version=st.sampled_from([0, 2]))
     def end(self, producer_id: int, epoch: int, commit: bool, version: int) -> None:
-        """Writes an end marker of either transaction version."""
+        """Writes an end marker of transaction version 1 or 2."""
         known, in_transaction = self.model.epoch(producer_id), producer_id in self.model.open()
         fenced = epoch < known or (version == 2 and epoch == known and in_transaction)
         partition = self.plane.partition("t")
@@ -211,7 +213,7 @@ class PartitionMachine(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """Restarts: uncommitted appends are lost, and the other state is the same."""
+        """Restarts the partition. Uncommitted appends are lost; all other state is unchanged."""
         self.plane.restart()
         self.model.log = [batch for batch in self.model.log if batch.end <= self.model.committed]
 
@@ -251,7 +253,7 @@ TestPartitionMachine.settings = settings(max_examples=60, stateful_step_count=40
 )
 @settings(max_examples=100, deadline=None)
 def test_any_uncommitted_appends_can_be_rolled_back(steps: list[tuple[str, int, int]]) -> None:
-    """After rollbacks at any high watermark, the state equals that of the batches below it."""
+    """After a rollback to any high watermark, the state equals that of the batches below the high watermark."""
     states = ProducerStates()
     log: list[tuple[int, int, BatchMetadata]] = []
     durable = 0
@@ -289,7 +291,7 @@ def test_a_marker_of_an_older_coordinator_is_fenced() -> None:
 
 
 def test_a_repeated_marker_is_accepted() -> None:
-    """An equal epoch without an open transaction means a marker whose response was lost (KIP-1228)."""
+    """A marker of the current epoch without an open transaction repeats a marker whose response was lost (KIP-1228)."""
     plane = DataPlane()
     plane.topic("t")
     partition = plane.partition("t")
@@ -299,8 +301,8 @@ def test_a_repeated_marker_is_accepted() -> None:
 
 
 def test_idle_producers_expire_and_others_stay() -> None:
-    """After producer.id.expiration.ms a producer is unknown, and even an older epoch is accepted. A producer in a
-    transaction, or whose last append is not durable, stays.
+    """After producer.id.expiration.ms without appends, a producer is unknown, so that even an older epoch is accepted.
+    A producer stays if it is in a transaction, or if its last append is not durable.
     """
     plane = DataPlane(config={"transaction.partition.verification.enable": "false"})
     plane.topic("t")
@@ -327,7 +329,7 @@ def test_idle_producers_expire_and_others_stay() -> None:
 
 
 def test_the_expiry_runs_by_its_timer() -> None:
-    """Every producer.id.expiration.check.interval.ms, in slices."""
+    """The timer fires every producer.id.expiration.check.interval.ms, and the expiry runs in slices."""
     plane = DataPlane(config={"producer.id.expiration.ms": "50", "producer.id.expiration.check.interval.ms": "40"})
     plane.topic("t")
     partition = plane.partition("t")

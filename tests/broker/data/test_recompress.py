@@ -1,4 +1,6 @@
-"""Recompression at a topic's level, which is the fastest one for records that would take too long."""
+"""Conversion of batches to the codec of the topic, at the topic's compression level or, for records that would take too
+long, at the fastest level.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +37,12 @@ LIMITS = [
 
 
 def appended(plane: DataPlane, records: bytes) -> Any:
-    """Returns the result of an append, or the steps of one that converts its batch."""
+    """Returns the result of an append, or the steps of the append if the batch must be converted."""
     return append(plane.partition("t"), records, parse_header(records, 0), plane.now)
 
 
 def drained(steps: Generator[int, None, Any]) -> tuple[list[int], Any]:
-    """Runs steps to their end; returns their costs and the result."""
+    """Runs the steps to their end. Returns their costs and the result."""
     costs = []
     while True:
         try:
@@ -97,7 +99,7 @@ def test_pieces_are_compressed_to_one_whole(codec: CompressionType, size: int) -
 @pytest.mark.parametrize("name", ["producer", "gzip", "uncompressed"])
 @pytest.mark.parametrize("size", [1_000, 700_000])
 def test_a_batch_that_is_stored_as_it_was_sent_is_appended_at_once(name: str, size: int) -> None:
-    """Generators for such batches would make small requests a tenth slower."""
+    """A generator for each such batch would make small requests 10 % slower."""
     plane = DataPlane()
     plane.topic("t", compression_type=name, message_timestamp_type="LogAppendTime")
     codec = CompressionType.NONE if name == "uncompressed" else CompressionType.GZIP
@@ -113,7 +115,7 @@ def test_a_batch_that_is_stored_as_it_was_sent_is_appended_at_once(name: str, si
 
 @pytest.mark.parametrize("name", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
 def test_a_large_batch_is_converted_in_slices(name: str) -> None:
-    """A conversion at once would take 0.1 to 0.35 s for the largest batches."""
+    """In one slice, the conversion of the largest batches would take 0.1 to 0.35 s."""
     plane = DataPlane()
     plane.topic("t", compression_type=name)
     values = [TEXT[start : start + 1_000] for start in range(0, 700_000, 1_000)]
@@ -168,7 +170,9 @@ def batch_with(record: bytes) -> bytes:
 
 
 def test_a_record_with_many_headers_is_converted_without_an_object_for_each() -> None:
-    """Batches of 16 KB may have 8 million headers; an object for each would take 2.4 s in one slice, and a gigabyte."""
+    """Batches of 16 KB may have 8 million headers. An object for each header would take 2.4 s in one slice, and a
+    gigabyte of memory.
+    """
     count = 100_000
     plane = DataPlane()
     plane.topic("t", compression_type="zstd")

@@ -42,7 +42,7 @@ class Retrying:
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, partition: Partition, errors: list[BaseException]) -> None:
-    """Makes reads of the partition's log raise these errors, one each."""
+    """Makes the next reads of the partition's log raise these errors, one error for each read."""
     runs = type(partition.log).runs
 
     def fails(log: Any, *arguments: Any, **options: Any) -> Iterator[Any]:
@@ -120,7 +120,7 @@ def test_a_closed_partition_is_not_recovered_again(
 def test_a_topic_that_is_deleted_during_the_recovery_is_no_damage(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: LogError
 ) -> None:
-    """The log would name `kcore log verify`."""
+    """If the deletion counted as damage, a log line would recommend `kcore log verify`."""
     world = Retrying()
     failing(monkeypatch, world.partition, [error])
     world.plane.slices.add(world.retry.recover(world.partition))

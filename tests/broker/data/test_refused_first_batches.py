@@ -1,7 +1,7 @@
-"""The first batches of a producer that cannot be stored for now: no later batch of it is stored before them.
+"""First batches of a producer that cannot be stored for now: later batches are not stored before them.
 
-A client has up to five unacknowledged batches, and sends the refused ones again. A partition accepts any first sequence
-of a producer that it does not know, because the producer's state may have expired.
+A client has up to five unacknowledged batches, and sends the refused batches again. A partition accepts any first
+sequence of an unknown producer, because the state of the producer may have expired.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def plane() -> DataPlane:
 
 
 def fail(plane: DataPlane, *batches: Any) -> None:
-    """Sends batches in one round, whose commit fails."""
+    """Sends batches in one round, and makes the commit of the round fail."""
     pending = [plane.send(request(("t", 0, one)), 11) for one in batches]
     plane.fail_next_commit()
     assert not plane.commit()
@@ -62,7 +62,7 @@ def test_a_second_failed_commit_keeps_the_order(plane: DataPlane) -> None:
 
 
 def test_other_producers_and_epochs_are_not_concerned(plane: DataPlane) -> None:
-    """The client begins a new epoch if it gives the refused batch up."""
+    """A client that gives up the refused batch begins a new epoch."""
     fail(plane, batch(0))
     assert produce(plane, batch(5, (8, 0))) == taken(0)
     assert produce(plane, batch(5)) == OUT_OF_ORDER
@@ -89,7 +89,7 @@ def test_a_later_batch_waits_for_one_that_came_during_the_recovery(plane: DataPl
 
 
 def test_notes_are_forgotten_at_the_second_expiry(plane: DataPlane) -> None:
-    """So a client that gives a batch up without a new epoch is not refused for ever."""
+    """Otherwise a client that gives up a batch without a new epoch would be refused forever."""
     fail(plane, batch(0))
     producers = plane.partition("t").producers
     list(producers.expire(0, 1, 100))

@@ -54,7 +54,7 @@ def state(world: World) -> Any:
 
 @pytest.mark.parametrize("version", [11, 12])
 def test_a_strangers_transactional_id_does_not_lock_a_producer_out(version: int) -> None:
-    """The foreign producer gets error 49. The real producer and its next instance succeed."""
+    """The other client gets error 49. The rightful producer, and its next instance, succeed."""
     world = World(topics={"t": 1})
     own = world.begin("own")
     world.begin("stranger")
@@ -72,7 +72,7 @@ def test_a_strangers_transactional_id_does_not_lock_a_producer_out(version: int)
 
 @pytest.mark.parametrize("version", [11, 12])
 def test_a_higher_epoch_of_the_own_id_does_not_lock_it_out(version: int) -> None:
-    """An epoch that the coordinator did not allocate is refused (47), and the real one is accepted."""
+    """An epoch that the coordinator did not allocate is refused (47), and the allocated epoch is accepted."""
     world = World(topics={"t": 1})
     own = world.begin("own")
     if version == 11:
@@ -86,7 +86,7 @@ def test_a_higher_epoch_of_the_own_id_does_not_lock_it_out(version: int) -> None
 
 @pytest.mark.parametrize("version", [11, 12])
 def test_a_stranger_does_not_lock_out_an_idempotent_producer(version: int) -> None:
-    """The sequence of an unverified transaction does not delay batches outside of transactions."""
+    """A sequence in an unverified transaction does not delay batches outside of transactions."""
     world = World(topics={"t": 1})
     world.begin("stranger")
     response = world.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), 5)
@@ -100,8 +100,9 @@ def test_a_stranger_does_not_lock_out_an_idempotent_producer(version: int) -> No
 
 
 def test_forged_requests_do_not_fail_one_that_is_being_verified() -> None:
-    """A forged request with a higher epoch or another producer id does not supersede the real one, with any result
-    of the coordinator."""
+    """A forged request with a higher epoch or another producer id does not supersede the rightful request, for any
+    result of the coordinator.
+    """
     coordinator = Coordinator()
     plane = DataPlane(verifier=coordinator)
     plane.topic("t")
@@ -124,8 +125,9 @@ def test_forged_requests_do_not_fail_one_that_is_being_verified() -> None:
 
 @pytest.mark.parametrize("code", sorted(UNDECIDED))
 def test_a_batch_that_could_not_be_verified_is_not_overtaken(code: E) -> None:
-    """The client sends sequence 0 again. Sequence 1 must not be appended before it, even if the verification of 0 has
-    failed."""
+    """The client sends sequence 0 again. Sequence 1 must not be appended before sequence 0, even if the verification of
+    0 has failed.
+    """
     coordinator = Coordinator()
     plane = DataPlane(verifier=coordinator)
     plane.topic("t")
@@ -179,7 +181,7 @@ def test_old_verifications_expire() -> None:
 
 @dataclass
 class Victim:
-    """A rightful producer; `version` is that of its Produce requests."""
+    """A rightful producer, which sends Produce requests of `version`."""
 
     tid: str | None
     version: int
@@ -190,7 +192,7 @@ class Victim:
 
 
 class Strangers(RuleBasedStateMachine):
-    """Rightful producers write while foreign clients send requests that must be refused."""
+    """Rightful producers write while other clients send requests that must be refused."""
 
     @initialize()
     def begin(self) -> None:
@@ -239,7 +241,7 @@ class Strangers(RuleBasedStateMachine):
     # ---- requests that must be refused
 
     def refused(self, sent: Any, version: int, *codes: E) -> None:
-        """Sends the request to the fast path and to the generic path."""
+        """Sends the request to the fast path and to the generic path; both must refuse it."""
         before = state(self.world)
         assert self.code(self.world.call(sent, version)) in codes
         assert state(self.world) == before
@@ -258,7 +260,7 @@ class Strangers(RuleBasedStateMachine):
         version=st.sampled_from([11, 12]),
     )
     def forge_producer_id(self, who: int, index: int, bump: int, sequence: int, tid: str, version: int) -> None:
-        """Sends another client's producer id with the own transactional id."""
+        """Sends another client's producer id with the client's own transactional id."""
         victim = self.victims[who]
         epoch = victim.identity.producer_epoch + bump
         if epoch < 0 or (bump == 0 and index in victim.open):
@@ -282,13 +284,15 @@ class Strangers(RuleBasedStateMachine):
 
     @rule(who=st.integers(0, 1), index=st.integers(0, PARTITIONS - 1), version=st.sampled_from([11, 12]))
     def forge_transactional_id(self, who: int, index: int, version: int) -> None:
-        """Sends the own producer id with another client's transactional id."""
+        """Sends the client's own producer id with another client's transactional id."""
         sent = produce_request(self.victims[who].tid, self.stranger, 0, index=index)
         self.refused(sent, version, E.INVALID_PRODUCER_ID_MAPPING)
 
     @rule(who=st.integers(0, 1), index=st.integers(0, PARTITIONS - 1), sequence=st.sampled_from([0, 1, 5]))
     def write_outside_of_the_transaction(self, who: int, index: int, sequence: int) -> None:
-        """Sends to a partition that was not added; before version 12 the coordinator only verifies."""
+        """Sends a batch to a partition that was not added to the transaction. Before version 12, the coordinator only
+        verifies the partition.
+        """
         victim = self.victims[who]
         if index in victim.open or index in victim.added:
             return
@@ -297,7 +301,7 @@ class Strangers(RuleBasedStateMachine):
 
     @rule(who=st.integers(0, 2), index=st.integers(0, PARTITIONS - 1), gap=st.integers(1, 9))
     def leave_a_gap(self, who: int, index: int, gap: int) -> None:
-        """Sends a sequence out of order, without a transaction."""
+        """Sends a sequence with a gap before it, outside of a transaction."""
         victim = self.victims[who]
         if index not in victim.sequences:
             return
@@ -321,7 +325,7 @@ TestStrangers.settings = settings(max_examples=60, stateful_step_count=30, deadl
 
 @pytest.mark.parametrize("version", [11, 12])
 def test_a_stranger_does_not_write_into_an_open_transaction(version: int) -> None:
-    """The foreign request has the right producer id, epoch and next sequence, but another transactional id."""
+    """The forged request has the right producer id, epoch and next sequence, but another transactional id."""
     world = World(topics={"t": 1})
     own = world.begin("own")
     world.begin("stranger")
@@ -333,7 +337,9 @@ def test_a_stranger_does_not_write_into_an_open_transaction(version: int) -> Non
 
 
 def test_a_batch_without_transaction_does_not_lock_a_transactional_producer_out() -> None:
-    """The batch has a higher epoch, and comes before the first transaction in the partition or between two of them."""
+    """The batch has a higher epoch. It comes before the first transaction in the partition, or between two
+    transactions.
+    """
     world = World(topics={"t": 1})
     own = world.begin("own")
     forged = Identity(own.producer_id, own.producer_epoch + 100)

@@ -1,4 +1,4 @@
-"""Internal topics of Kafka Streams applications on a whole node: limits of one topology, and log lines."""
+"""Internal topics of Kafka Streams applications on a whole node: the limit for one topology, and log lines."""
 
 from __future__ import annotations
 
@@ -50,8 +50,9 @@ def missing_detail(response: StreamsGroupHeartbeatResponse) -> str:
 
 
 def test_a_topology_creates_at_most_ten_thousand_partitions(caplog: pytest.LogCaptureFixture) -> None:
-    """Without the limit, one request could create thousands of changelogs with as many partitions as their source
-    topic."""
+    """Without the limit, one request could create thousands of changelogs, each with as many partitions as its source
+    topic.
+    """
     caplog.set_level(logging.WARNING, logger=LOGGER)
     engine = opened()
     make_topic(engine, "in", 2_000)
@@ -69,7 +70,7 @@ def test_a_topology_creates_at_most_ten_thousand_partitions(caplog: pytest.LogCa
 
 
 def test_many_topics_that_cannot_be_created_take_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
-    """A topology can name 20,000 such topics, and each heartbeat of each member requests them again."""
+    """A topology may name 20,000 such topics, and each heartbeat of each member requests their creation again."""
     caplog.set_level(logging.WARNING, logger=LOGGER)
     engine = opened()
     make_topic(engine, "in", 1)

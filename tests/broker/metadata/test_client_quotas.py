@@ -48,7 +48,7 @@ def found(
 
 
 def test_quotas_are_set_changed_and_removed() -> None:
-    """The records are KRaft's; a restart shows the same quotas, and so does a log that is compacted."""
+    """The records have KRaft's format. The same quotas exist after a restart, and after a compaction of the log."""
     node = BrokerContext()
     node.records()
     response = node.call(AlterClientQuotasRequest(entries=[entry({"user": "u"}, producer_byte_rate=1000)]), 1)
@@ -103,7 +103,7 @@ def test_quotas_are_set_changed_and_removed() -> None:
     ],
 )
 def test_invalid_entities_and_values_are_refused(entity: Entity, key: str, value: float, code: int) -> None:
-    """A validated change changes nothing; a refused entity does not affect others."""
+    """A request with validate_only changes nothing. A refused entity does not affect others."""
     node = BrokerContext()
     good = entry({"client-id": "c"}, consumer_byte_rate=7)
     bad = EntryData(entity=entry(entity).entity, ops=[OpData(key=key, value=value)])
@@ -115,7 +115,7 @@ def test_invalid_entities_and_values_are_refused(entity: Entity, key: str, value
 
 
 def test_a_duplicate_entity_or_quota_gets_invalid_request() -> None:
-    """An entity with a duplicate quota is refused. Of a duplicate entity, Kafka makes the first change and returns
+    """An entity with a duplicate quota is refused. If an entity occurs twice, Kafka makes the first change and returns
     INVALID_REQUEST.
     """
     node = BrokerContext()
@@ -129,7 +129,9 @@ def test_a_duplicate_entity_or_quota_gets_invalid_request() -> None:
 
 
 def test_filters_match_exact_default_and_any_names() -> None:
-    """Exact, default and any name; strict leaves out entities with other types."""
+    """A filter matches an exact name, the default, or any name. A strict filter leaves out entities
+    with other types.
+    """
     node = BrokerContext()
     entities: list[Entity] = [
         {"user": "u"},

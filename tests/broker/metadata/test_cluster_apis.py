@@ -96,7 +96,7 @@ CLIENT = {"client_software_name": "test", "client_software_version": "1"}
 @pytest.mark.parametrize("kind", [0, 1, 3, 5, 64, -1, 127])
 @pytest.mark.parametrize("topics", [1, 200])
 def test_a_resource_type_without_settings_is_an_error_of_the_whole_request(kind: int, topics: int) -> None:
-    """Every resource of a DescribeConfigs request gets INVALID_REQUEST, also in a request that is decided in parts."""
+    """Every resource of a DescribeConfigs request gets INVALID_REQUEST, also if the request is decided in slices."""
     node = BrokerContext()
     named = [(2, f"t{index}") for index in range(topics)]
     for _, name in named[:2]:
@@ -118,7 +118,7 @@ def test_a_resource_type_without_settings_is_an_error_of_the_whole_request(kind:
 
 # ---------------------------------------------------------------- ApiVersions
 def test_every_api_is_listed_once_with_its_range() -> None:
-    """Every version lists Produce from 0 on, although it is served from 3 on."""
+    """Every version of ApiVersions lists Produce from 0 on, although the node serves Produce from 3 on."""
     node = BrokerContext()
     expected = {int(row.key): row.versions for row in SERVED_APIS}
     expected[ApiKey.PRODUCE] = (0, 13)
@@ -129,7 +129,9 @@ def test_every_api_is_listed_once_with_its_range() -> None:
 
 
 def test_features_are_listed_from_version_3_on_with_their_levels() -> None:
-    """Version 4 adds ranges that begin at 0; levels of 0 are omitted; the epoch increases with each change."""
+    """Version 4 adds ranges that begin at 0. Features with level 0 are omitted. The epoch increases
+    with each change.
+    """
     node = BrokerContext()
 
     def listed_features(version: int) -> tuple[set[str], dict[str, int], int]:
@@ -155,7 +157,7 @@ def test_features_are_listed_from_version_3_on_with_their_levels() -> None:
 
 
 def test_the_name_of_client_software_must_be_legal_in_every_request() -> None:
-    """Legal names are cached up to a limit, illegal ones never."""
+    """The node caches legal names up to a limit, and illegal names never."""
     node = BrokerContext()
 
     def code(name: str, version: str = "1") -> int:
@@ -206,7 +208,7 @@ def test_an_unknown_version_gets_a_response_of_version_0() -> None:
 def test_only_supported_levels_and_permitted_downgrades_are_accepted(
     feature: str, level: int, kind: int, code: int
 ) -> None:
-    """Levels must be supported, and only downgrades may lower them. One invalid update refuses all."""
+    """A level must be supported, and only a downgrade may lower it. One invalid update refuses all."""
     node = BrokerContext()
     update = FeatureUpdateKey(feature=feature, max_version_level=level, upgrade_type=kind)
     other = FeatureUpdateKey(feature="streams.version", max_version_level=0, upgrade_type=2)
@@ -228,7 +230,7 @@ def test_only_supported_levels_and_permitted_downgrades_are_accepted(
 
 
 def test_an_upgrade_goes_back_up_and_a_downgrade_does_not() -> None:
-    """Version 0 has a flag for downgrades."""
+    """Downgrades and upgrades in both formats; version 0 has a flag for downgrades."""
     node = BrokerContext()
 
     def to(level: int, down: bool) -> UpdateFeaturesResponse:
@@ -245,7 +247,9 @@ def test_an_upgrade_goes_back_up_and_a_downgrade_does_not() -> None:
 
 # ---------------------------------------------------------------- ListConfigResources
 def test_config_resources_are_listed_by_type() -> None:
-    """Version 0 lists metrics subscriptions; version 1 all topics and brokers, and groups that have settings."""
+    """Version 0 lists metrics subscriptions. Version 1 lists all topics and brokers, and the groups that have
+    settings.
+    """
     node = BrokerContext()
     node.create("t")
     node.alter(32, "g", ("share.isolation.level", 0, "read_committed"))
@@ -268,7 +272,7 @@ ALICE = "User:alice"
 
 
 def test_access_lists_are_off() -> None:
-    """Each API responds with SECURITY_DISABLED and a text."""
+    """Without an authorizer, each API responds with SECURITY_DISABLED and a message."""
     node, code, message = BrokerContext(), 54, ErrorCode.SECURITY_DISABLED.message
     any_ = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
     for version in (1, 2, 3):
@@ -316,7 +320,7 @@ def test_nothing_is_reassigned() -> None:
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])
 def test_a_reassignment_whose_deadline_has_passed_times_out(timeout_ms: int) -> None:
-    """The request and each partition get REQUEST_TIMED_OUT without a text, unless the request has no topics."""
+    """The request and each partition get REQUEST_TIMED_OUT without a message, unless the request has no topics."""
     node = BrokerContext()
     topic = ReassignableTopic(name="t", partitions=[ReassignablePartition(partition_index=9, replicas=None)])
     partition = ReassignablePartitionResponse(partition_index=9, error_code=7, error_message=None)
@@ -352,7 +356,7 @@ def component(entity_type: str, match_type: int = 2, match: str | None = None) -
     ],
 )
 def test_a_new_node_has_no_client_quotas(components: list[ComponentData], code: int) -> None:
-    """The list is empty; invalid filters are refused with null entries."""
+    """The list of quotas is empty. Invalid filters are refused with null entries."""
     node = BrokerContext()
     for version in (0, 1):
         response = node.call(DescribeClientQuotasRequest(components=components), version)
@@ -363,7 +367,7 @@ def test_a_new_node_has_no_client_quotas(components: list[ComponentData], code: 
 
 
 def test_descriptions_of_scram_users_have_no_secrets() -> None:
-    """Unknown users get RESOURCE_NOT_FOUND, duplicates DUPLICATE_RESOURCE; an empty request lists all users."""
+    """Unknown users get RESOURCE_NOT_FOUND, and duplicates DUPLICATE_RESOURCE. An empty request lists all users."""
     node = BrokerContext()
 
     def described(*names: str) -> Any:
@@ -394,7 +398,7 @@ def test_descriptions_of_scram_users_have_no_secrets() -> None:
     ("resource_type", "bits"), [(ResourceType.TOPIC, 3576), (ResourceType.CLUSTER, 8096), (ResourceType.GROUP, 3400)]
 )
 def test_authorized_operations_are_bits(resource_type: ResourceType, bits: int) -> None:
-    """All bits without access control; otherwise one bit for each allowed operation (KIP-430)."""
+    """Without access control all bits are set; otherwise one bit for each allowed operation (KIP-430)."""
     assert authorized_operations(None, None, resource_type, "x") == bits
     everything = Only(*((operation, resource_type, "x") for operation in Operation))
     assert authorized_operations(everything, None, resource_type, "x") == bits

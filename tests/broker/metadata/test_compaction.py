@@ -38,7 +38,7 @@ def log(node: BrokerContext) -> PartitionLog:
 
 
 def churn(node: BrokerContext, times: int) -> None:
-    """Makes changes that leave only records in the log."""
+    """Makes changes that add records to the log but leave the state as it was."""
     for i in range(times):
         node.create(f"churn{i}", 2)
         node.call(DeleteTopicsRequest(topic_names=[f"churn{i}"]), 5)
@@ -59,7 +59,7 @@ def durable_state(node: BrokerContext) -> object:
 
 
 def test_a_replayed_image_gives_the_same_state(node: BrokerContext) -> None:
-    """Replays into an empty machine and over the same state; listeners get no notifications."""
+    """Replays the image into an empty machine, and again over the same state. Listeners get no notifications."""
     records = [record for part in image_parts(node.topics.image, 1) for record in MetadataBlock(part)]
     assert image_size(node.topics.image) == len(records) > 5
     machine = MetadataMachine(node.machine.context, Topics(), lambda offset: None, 0)
@@ -71,7 +71,7 @@ def test_a_replayed_image_gives_the_same_state(node: BrokerContext) -> None:
 
 
 def test_the_log_stays_small_without_notifications(node: BrokerContext) -> None:
-    """Older batches are removed; listeners get only real changes; restarts give the same state."""
+    """Older batches are removed. Listeners get only real changes. A restart gives the same state."""
     node.heard.take()
     before = durable_state(node)
     churn(node, 200)
@@ -87,7 +87,7 @@ def test_the_log_stays_small_without_notifications(node: BrokerContext) -> None:
 
 
 def test_decisions_of_the_same_round_are_kept(node: BrokerContext) -> None:
-    """The image may be in the middle of a batch: older records in the batch do not count."""
+    """The image may be in the middle of a batch; older records in this batch do not count."""
     node.auto_commit = False
     middles = 0
     for round_ in range(20):
@@ -120,7 +120,7 @@ def _grow(node: BrokerContext) -> Outcome:
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("nth", range(1, 5))
 def test_a_crash_at_any_commit_keeps_the_state(node: BrokerContext, nth: int, after: bool) -> None:
-    """Crashes before and after the commit of the image, and of the deletion."""
+    """Crashes before and after the commit of the image, and before and after the deletion of old batches."""
     while log(node).end_offset - log(node).log_start_offset < 58:
         flip(node, 1)
     before = durable_state(node)
@@ -154,7 +154,7 @@ def test_a_failed_commit_of_the_image_changes_nothing(node: BrokerContext) -> No
 def test_an_image_too_large_for_one_batch_leaves_the_log_alone(
     node: BrokerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log is not truncated unless the image is durable, even if other records are written in its place."""
+    """The log is not truncated unless the image is durable, even if other records are written at its offsets."""
     node.shard._max_batch_bytes = 700
     before = durable_state(node)
     churn(node, 60)

@@ -110,7 +110,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.seeded
 @pytest.mark.parametrize("number", range(40))
 def test_changes_between_slices_survive(number: int) -> None:
-    """The truncated log gives the same state as memory, however changes and commits interleave with the slices."""
+    """The truncated log gives the same state as memory, wherever changes and commits fall between the slices."""
     changing = ChangingNode(random.Random(f"{SEED}-{number}"))
     rng, node = changing.rng, changing.node
     for _ in range(2):
@@ -168,7 +168,9 @@ def test_a_crash_or_failed_commit_at_any_slice_leaves_the_older_records(stop: in
 
 @pytest.mark.seeded
 def test_no_part_is_long() -> None:
-    """A part has a bounded number of records, also for a wide topic; together they are the image."""
+    """A part has a bounded number of records, also for a topic with many partitions. Together the parts are the
+    image.
+    """
     changing = ChangingNode(random.Random(SEED))
     topic_id = bytes(range(16))
     changing.decide([*topic_records("wide", topic_id, {}, [(NODE_ID,)] * 50)])

@@ -48,7 +48,9 @@ def codes(node: BrokerContext, *topics: CreatableTopic, **more: Any) -> list[tup
     ],
 )
 def test_invalid_manual_assignments_are_refused(topic: CreatableTopic, code: int) -> None:
-    """Manual assignments need counts of -1, partitions 0 to n-1 once each, and existing nodes once each."""
+    """A manual assignment needs counts of -1, each partition from 0 to n-1 once, and existing nodes, each once for a
+    partition.
+    """
     node = BrokerContext()
     assert codes(node, topic) == [("t", code)]
     found = node.topics.by_name("t")
@@ -56,7 +58,9 @@ def test_invalid_manual_assignments_are_refused(topic: CreatableTopic, code: int
 
 
 def test_a_partition_assigned_twice_and_lists_of_different_length_are_39() -> None:
-    """The first failed check counts; an assignment is checked before the partition numbers."""
+    """The first failed check decides the error; an assignment is checked before the partition numbers. The error is
+    INVALID_REPLICA_ASSIGNMENT (39).
+    """
     node = BrokerContext()
     topic = assigned({0: [NODE_ID]})
     topic.assignments = [*topic.assignments, *topic.assignments]
@@ -73,7 +77,7 @@ def test_a_duplicate_name_has_one_result_and_is_not_created() -> None:
 
 @pytest.mark.parametrize("count", [-10, -(2**31)])
 def test_a_negative_count_does_not_make_room_for_too_many_partitions(count: int) -> None:
-    """The limit of a request applies to the sum of the counts: invalid ones count as nothing."""
+    """The limit of a request applies to the sum of the partition counts, in which an invalid count is 0."""
     node = BrokerContext()
     topics = [
         CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
@@ -114,7 +118,9 @@ def test_more_than_ten_thousand_partitions_are_refused_as_one() -> None:
 
 
 def test_the_response_has_every_setting_sorted_by_name() -> None:
-    """v5 and later: the topic's own values as sent, others with their source: the node's file (4) or default (5)."""
+    """Since v5 the response has the topic's own values as sent, and other settings with their source: the node's file
+    (4) or the default (5).
+    """
     node = BrokerContext({"log.retention.hours": 1, "compression.type": "zstd"})
     result = node.create("t", configs={"retention.bytes": " 5 ", "cleanup.policy": ""})
     shown = {c.name: (c.value, c.config_source, c.read_only, c.is_sensitive) for c in result.configs}
@@ -128,7 +134,7 @@ def test_the_response_has_every_setting_sorted_by_name() -> None:
 
 
 def test_the_last_value_of_a_duplicate_setting_counts_even_if_the_first_is_null() -> None:
-    """Only a null last value is refused."""
+    """A null value is refused only if it is the last one."""
     node = BrokerContext()
     for values, code in (((None, "5"), 0), (("5", None), 40)):
         topic = CreatableTopic(

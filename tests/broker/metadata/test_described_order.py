@@ -23,7 +23,9 @@ def names(node: BrokerContext, kind: int, resource: str) -> list[str]:
 
 
 def test_the_orders_are_those_of_javas_hash_tables() -> None:
-    """The orders were recorded; within a slot they follow Kafka's definitions."""
+    """The orders were recorded from Kafka. Settings in one slot of the hash table follow the order of Kafka's
+    definitions.
+    """
     for order, slots in ((TOPIC_ORDER, 64), (GROUP_ORDER, 32)):
         places = [java_slot(name, slots) for name in order]
         assert places == sorted(places)
@@ -37,7 +39,7 @@ def test_the_orders_are_those_of_javas_hash_tables() -> None:
 
 
 def test_topics_groups_and_brokers_are_described_in_that_order() -> None:
-    """A broker's settings that Kafka does not define come first, kcore's own last."""
+    """A broker's settings that Kafka does not define come first, and kcore's own settings last."""
     node = BrokerContext()
     node.create("t", configs={"segment.bytes": "1048576"})
     assert names(node, ConfigType.TOPIC, "t") == list(TOPIC_ORDER)

@@ -1,4 +1,4 @@
-"""Requests about many objects are decided in slices, with the same responses as in one decision."""
+"""Requests about many objects are decided in slices, and get the same responses as in one decision."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _acls(*names: str) -> CreateAclsRequest:
 
 
 def _wide(topic: type, partition: type, name: str) -> Any:
-    """Makes a request for many partitions, most of which do not exist in the topic."""
+    """Makes a request for many partitions. The topic does not have most of them."""
     field = "partition" if name == "topic" else "partition_index"
     return topic(**{name: "wide"}, partitions=[partition(**{field: index % 8_000}) for index in range(8_100)])
 
@@ -257,7 +257,7 @@ AT_ONCE = {"list groups"}
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_long_request_has_the_same_response_in_slices_as_at_once(name: str) -> None:
-    """Responses and resulting states are equal except for ids."""
+    """Responses and resulting states are equal, except for the generated ids."""
     version = VERSIONS.get(name, -1)
     (expected, none), (response, slices) = (Node(parked).send(REQUESTS[name](), version) for parked in (False, True))
     for answer in (expected, response):
@@ -278,7 +278,7 @@ def _results(response: Any) -> list[Any]:
 
 
 def test_topics_of_a_long_request_appear_one_by_one() -> None:
-    """Other requests see complete, durable topics; a duplicate name is refused once."""
+    """Other requests see only complete, durable topics. A duplicate name is refused once."""
     node = Node(True)
     response, _ = node.send(_topics(*NEW, "n7"))
     codes = {result.name: result.error_code for result in response.topics}
@@ -301,7 +301,7 @@ def test_one_request_still_makes_ten_thousand_partitions_at_most() -> None:
 
 
 def test_offsets_of_several_groups_are_bounded_before_they_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name of a few bytes can select thousands of offsets; each group is looked up once."""
+    """A name of a few bytes can select thousands of offsets. Each group is looked up once."""
     monkeypatch.setattr(offset_fetch, "MAX_OFFSETS", 5)
     node = Node(True)
     for times, expected in ((5, (0, 1)), (6, (ErrorCode.POLICY_VIOLATION, 0))):

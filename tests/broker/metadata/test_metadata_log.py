@@ -43,7 +43,8 @@ def grow(node: BrokerContext, name: str, count: int) -> int:
 
 def test_a_new_log_begins_with_the_features() -> None:
     """As in Kafka, the record of metadata.version has the same format as the records after it. A restart adds no
-    records."""
+    records.
+    """
     node = BrokerContext()
     expected = [
         *(FeatureLevelRecord(name=name, feature_level=f.initial) for name, f in FEATURES.items()),
@@ -57,7 +58,7 @@ def test_a_new_log_begins_with_the_features() -> None:
 
 
 def test_a_topic_is_written_as_kraft_writes_it() -> None:
-    """Records of the creation, a new setting, two new partitions and the deletion."""
+    """Compares the records of a creation, a new setting, two new partitions and a deletion."""
     node = BrokerContext()
     node.records()
     topic_id = node.create("t", 2, configs={"retention.ms": "5"}).topic_id
@@ -132,7 +133,7 @@ def test_a_restart_shows_exactly_what_was_committed() -> None:
 
 
 def test_a_failed_commit_is_rolled_back_with_notifications() -> None:
-    """The creation gets NOT_CONTROLLER, listeners get the reverse change, and the state is as before."""
+    """The creation gets NOT_CONTROLLER. Listeners get the reverse change, and the state is as before the request."""
     node = BrokerContext()
     node.create("kept", 2)
     before = node.durable_state()
@@ -165,7 +166,7 @@ def test_a_failed_commit_is_rolled_back_with_notifications() -> None:
 
 
 def test_a_deletion_that_fails_leaves_the_topic() -> None:
-    """The partitions of the topic are served again, with their records."""
+    """The partitions of the topic are served again and still have their records."""
     node = BrokerContext()
     node.create("t", 2)
     node.heard.take()
@@ -178,7 +179,7 @@ def test_a_deletion_that_fails_leaves_the_topic() -> None:
 
 
 def test_reads_wait_for_the_commit_of_their_state() -> None:
-    """A Metadata response with a topic that is not durable waits for its commit."""
+    """A Metadata response that includes a topic waits until the creation of the topic is committed."""
     node = BrokerContext()
     node.auto_commit = False
     node.send(CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)]))
@@ -191,7 +192,7 @@ def test_reads_wait_for_the_commit_of_their_state() -> None:
 
 
 def test_each_api_has_its_own_error_code_while_the_log_is_loaded() -> None:
-    """Codes are NOT_CONTROLLER, LEADER_NOT_AVAILABLE and COORDINATOR_LOAD_IN_PROGRESS."""
+    """The codes are NOT_CONTROLLER, LEADER_NOT_AVAILABLE and COORDINATOR_LOAD_IN_PROGRESS."""
     node = BrokerContext()
     node.shard.failed(AssertionError("the log refused"))  # type: ignore[arg-type]
     assert node.shard.state is ShardState.LOADING
@@ -213,7 +214,7 @@ def test_each_api_has_its_own_error_code_while_the_log_is_loaded() -> None:
 
 
 def test_a_name_can_be_used_again_under_another_id() -> None:
-    """The new topic has a new id and no settings of the old one; the old id is unknown."""
+    """The new topic has a new id and none of the old topic's settings. The old id is unknown."""
     node = BrokerContext()
     old = node.create("t", 3, configs={"retention.ms": "5"}).topic_id
     node.call(DeleteTopicsRequest(topic_names=["t"]), 5)
@@ -225,7 +226,7 @@ def test_a_name_can_be_used_again_under_another_id() -> None:
 
 
 def test_ids_are_never_zero_reserved_or_like_an_option() -> None:
-    """Random bytes with such an id are discarded."""
+    """Random ids that are zero or reserved, or begin like a command-line option, are discarded."""
     node = BrokerContext()
     drawn = [bytes(16), bytes(15) + b"\x01", b"\xf8" + bytes(15), b"\x01" * 16]
     node.control.creation._new_id = lambda: drawn.pop(0)

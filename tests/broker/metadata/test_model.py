@@ -50,7 +50,7 @@ class ControlPlaneModel(RuleBasedStateMachine):
         self.failing = False
 
     def saved(self) -> bool:
-        """Commits; returns False if this commit was made to fail."""
+        """Commits. Returns False if the test made this commit fail."""
         kept, self.failing = not self.failing, False
         return kept
 

@@ -1,4 +1,4 @@
-"""The quota `controller_mutation_rate` (KIP-599): refused in new versions, only throttled in old ones."""
+"""The quota `controller_mutation_rate` (KIP-599): new request versions are refused, old versions are only throttled."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ USED_UP = EXCEEDED.message
 
 
 class Limited(BrokerContext):
-    """A node with a quota of two partitions a second for the client "c": 22 at once."""
+    """A node whose quota allows the client "c" two partitions a second, and 22 at once."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(settings)
@@ -35,7 +35,7 @@ class Limited(BrokerContext):
         self.client_quotas.mute = lambda connection_id, duration_ms: self.muted.append((connection_id, duration_ms))
 
     def create_all(self, version: int, *topics: tuple[str, int], **more: Any) -> tuple[int, list[tuple[str, int]]]:
-        """Creates topics as the client "c"; returns the throttle time, and name and error of each."""
+        """Creates topics as the client "c". Returns the throttle time, and the name and error of each topic."""
         request = CreateTopicsRequest(
             topics=[CreatableTopic(name=n, num_partitions=p, replication_factor=1) for n, p in topics], **more
         )
@@ -51,7 +51,9 @@ class Limited(BrokerContext):
 
 
 def test_new_versions_are_refused_while_the_quota_is_used_up() -> None:
-    """The request that uses up the quota passes as a whole, as in Kafka. The next one waits until the debt is paid."""
+    """As in Kafka, the request that uses up the quota passes as a whole. The next request waits until the excess has
+    been made up.
+    """
     node = Limited()
     assert node.create_all(7, ("a", 20), ("b", 10), ("c", 1)) == (4_000, [("a", 0), ("b", 0), ("c", EXCEEDED)])
     assert node.muted == [(3, 4_000)]
@@ -83,7 +85,7 @@ def test_a_refused_creation_has_kafkas_message() -> None:
 
 
 def test_only_changes_that_would_be_made_count() -> None:
-    """Refused topics do not count; validated ones do, as in Kafka."""
+    """As in Kafka, refused topics do not count, but topics of a validate_only request do."""
     node = Limited()
     node.create("exists")
     assert node.create_all(7, ("exists", 1_000), ("?", 1_000)) == (
@@ -103,7 +105,7 @@ def test_other_clients_are_not_limited() -> None:
 
 
 def test_partitions_are_added_within_the_quota() -> None:
-    """An assignment of the wrong length does not count; one to an unknown node does, as in Kafka."""
+    """As in Kafka, an assignment of the wrong length does not count, but an assignment to an unknown node does."""
     node = Limited()
     for name in ("a", "b", "c"):
         node.create(name)
@@ -132,7 +134,7 @@ def test_partitions_are_added_within_the_quota() -> None:
 
 
 def test_topics_are_deleted_within_the_quota() -> None:
-    """The partitions of a deleted topic count; a refused topic keeps existing."""
+    """The partitions of a deleted topic count. A refused topic continues to exist."""
     node = Limited()
     for name, partitions in (("a", 23), ("b", 2), ("c", 2)):
         node.create(name, partitions)
@@ -155,7 +157,7 @@ def test_topics_are_deleted_within_the_quota() -> None:
 
 
 def test_topics_created_by_metadata_count() -> None:
-    """While the quota is used up, a Metadata request creates no topic; its response is that of a created topic."""
+    """While the quota is used up, a Metadata request creates no topic, although its response looks the same."""
     node = Limited(**{"num.partitions": 23})
 
     def look_up(name: str) -> Any:
@@ -173,7 +175,7 @@ def test_topics_created_by_metadata_count() -> None:
 
 @pytest.mark.parametrize("version", [5, 7])
 def test_a_long_request_returns_the_longest_throttle_time(version: int) -> None:
-    """A request that is decided in parts has the throttle time of the part that exceeds the quota most."""
+    """A request that is decided in slices returns the throttle time of the slice that exceeds the quota most."""
     node = Limited()
     throttle_ms, results = node.create_all(version, *((f"t{index}", 1) for index in range(250)))
     codes = [code for _, code in results]

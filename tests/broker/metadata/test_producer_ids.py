@@ -30,7 +30,7 @@ def taken(node: BrokerContext) -> int:
 
 
 def test_ids_count_up_and_a_block_is_one_record() -> None:
-    """A record allocates a thousand ids; a response waits only for the commit of its id's record."""
+    """One record allocates a thousand ids. A response waits only for the commit of the record that contains its id."""
     node = BrokerContext()
     node.records()
     assert [taken(node) for _ in range(3)] == [0, 1, 2]
@@ -112,13 +112,13 @@ def test_no_id_is_allocated_twice_across_crashes_and_failed_commits() -> None:
     ],
 )
 def test_invalid_requests_are_refused(invalid: InitProducerIdRequest, code: int) -> None:
-    """An id without an epoch, an empty transactional id, a transactional id without a coordinator."""
+    """Covers an id without an epoch, an empty transactional id, and a transactional id without a coordinator."""
     response = BrokerContext().call(invalid)
     assert (response.error_code, response.producer_epoch) == (code, 0 if code == 0 else -1)
 
 
 def test_transactional_ids_go_to_their_coordinator() -> None:
-    """The coordinator responds, now or later."""
+    """The coordinator responds, at once or later."""
 
     class Coordinator:
         def handle(self, context: Any, requested: InitProducerIdRequest) -> InitProducerIdResponse:

@@ -81,7 +81,7 @@ def test_other_partitions_have_no_quorum() -> None:
 
 
 def test_partitions_can_be_reassigned_to_where_they_are() -> None:
-    """Any other target is refused with Kafka's code, and there is never a reassignment to cancel."""
+    """Any other target is refused with Kafka's code. There is never a reassignment to cancel."""
     node = BrokerContext()
     node.create("t", 2)
     targets = {0: [NODE_ID], 1: None, 9: [NODE_ID]}

@@ -91,7 +91,7 @@ def bounds(setting: Setting) -> str:
 
 
 def test_the_settings_of_topics_are_kafkas() -> None:
-    """Every setting of Kafka 4.3: name, type, default, bounds, and the broker's setting that it falls back to."""
+    """Compares name, type, default, bounds and fallback setting of the broker for every topic setting of Kafka 4.3."""
     ours = [
         f"{name}|{row.setting.type.name}|{show_value(row.setting.default)}|{bounds(row.setting)}"
         f"|{row.synonyms[0].name if row.synonyms else ''}"
@@ -101,7 +101,7 @@ def test_the_settings_of_topics_are_kafkas() -> None:
 
 
 def test_the_settings_of_groups_are_kafkas() -> None:
-    """Every setting of Kafka 4.3."""
+    """Compares every group setting of Kafka 4.3."""
     ours = [
         f"{name}|{row.setting.type.name}|{show_value(row.setting.default)}|{bounds(row.setting)}|{row.broker or ''}"
         for name, row in GROUP_SETTINGS.items()
@@ -110,7 +110,7 @@ def test_the_settings_of_groups_are_kafkas() -> None:
 
 
 def test_fallback_settings_exist_and_have_the_same_default() -> None:
-    """The node's table has every broker setting that a group's setting falls back to or is bounded by."""
+    """The node's table has every broker setting that a group's setting falls back to or that bounds it."""
     for name, row in GROUP_SETTINGS.items():
         for broker in (row.broker, row.least, row.most):
             assert broker is None or broker in Config.SETTINGS, (name, broker)
@@ -167,7 +167,7 @@ def test_fallback_settings_exist_and_have_the_same_default() -> None:
     ],
 )
 def test_values_are_read_as_kafka_reads_them(name: str, text: str, shown: str | None) -> None:
-    """Compares with the value that Apache Kafka 4.3.1 parses (None: it refuses it)."""
+    """Compares each value with the value that Apache Kafka 4.3.1 parses, or None if Kafka refuses the text."""
     setting = TOPIC_SETTINGS[name].setting
     if shown is None:
         with pytest.raises(InvalidValueError, match=name):
@@ -216,7 +216,7 @@ def test_the_refusal_of_a_value_names_the_valid_ones() -> None:
 
 # ---------------------------------------------------------------- topics
 def test_contradictory_settings_are_refused() -> None:
-    """min.compaction.lag.ms must not exceed max.compaction.lag.ms, even if one of them is the broker's."""
+    """min.compaction.lag.ms must not exceed max.compaction.lag.ms, even if one of the values is the broker's."""
     node = BrokerContext({"log.cleaner.max.compaction.lag.ms": 100})
     assert node.create("t", configs={"min.compaction.lag.ms": "101"}).error_code == 40
     assert node.create("t", configs={"min.compaction.lag.ms": "100"}).error_code == 0
@@ -228,7 +228,9 @@ def test_contradictory_settings_are_refused() -> None:
 
 
 def test_a_topics_default_follows_the_broker_at_once() -> None:
-    """Sets the default in the file, at run time for all brokers, and for this node; removes them in reverse order."""
+    """Sets the default in the file, at run time for all brokers, and at run time for this node. Then removes the values
+    in reverse order.
+    """
     node = BrokerContext({"message.max.bytes": 1000})
     node.create("t")
     key, own = "max.message.bytes", "message.max.bytes"
@@ -267,7 +269,7 @@ def test_a_topics_default_follows_the_broker_at_once() -> None:
 
 
 def test_settings_in_other_units_count_but_are_no_synonyms_alone() -> None:
-    """log.retention.hours gives retention.ms its value; only log.retention.ms is its synonym."""
+    """log.retention.hours gives retention.ms its value, but only log.retention.ms is listed as its synonym."""
     node = BrokerContext({"log.retention.hours": 2})
     node.create("t")
     (setting,) = node.describe(TOPIC, "t", "retention.ms", include_synonyms=True).configs
@@ -283,7 +285,7 @@ def test_settings_in_other_units_count_but_are_no_synonyms_alone() -> None:
 
 
 def test_types_and_documentation_of_settings_are_described() -> None:
-    """The type is in versions 3 and later, the documentation only on request."""
+    """The response has the type since version 3, and the documentation only on request."""
     node = BrokerContext()
     node.create("t")
     for setting in node.describe(TOPIC, "t", include_documentation=True).configs:
@@ -310,7 +312,7 @@ def test_an_invalid_or_validate_only_request_does_not_change_a_resource() -> Non
 
 
 def test_a_value_has_a_maximum_length() -> None:
-    """The limit is 32 767 characters; appends could exceed it."""
+    """The limit is 32,767 characters; the operation APPEND could exceed it."""
     node = BrokerContext()
     node.create("t")
     key = "leader.replication.throttled.replicas"
@@ -370,13 +372,17 @@ def test_clients_without_rights_get_no_error_about_settings() -> None:
 def test_invalid_changes_of_a_broker_are_refused(
     name: str, changes: list[tuple[str, int, str | None]], code: int
 ) -> None:
-    """Other brokers, static settings and invalid values get INVALID_REQUEST. As in Kafka, unknown names are stored."""
+    """Covers other brokers, static settings and invalid values, which get INVALID_REQUEST. As in Kafka, unknown names
+    are stored.
+    """
     node = BrokerContext()
     assert node.alter(BROKER, name, *changes).error_code == code
 
 
 def test_the_brokers_settings_are_shown() -> None:
-    """All have type, source and the read-only flag; "" describes run-time settings of all brokers."""
+    """Each setting has its type, source and read-only flag. The resource "" describes the run-time settings of all
+    brokers.
+    """
     node = BrokerContext({"num.partitions": 3})
     shown = {c.name: c for c in node.describe(BROKER, NODE).configs}
     listed = kafka_settings().keys() - unlisted_settings()
@@ -405,7 +411,9 @@ def test_the_brokers_settings_are_shown() -> None:
 
 
 def test_min_insync_replicas_of_the_cluster_cannot_be_removed_with_eligible_leader_replicas() -> None:
-    """A cluster with the feature has a dynamic min.insync.replicas: it cannot be removed, and no broker has its own."""
+    """A cluster with the feature has a dynamic min.insync.replicas. This value cannot be removed, and a single broker
+    cannot have its own value.
+    """
     node = BrokerContext({"min.insync.replicas": 2})
     key = "min.insync.replicas"
     assert node.alter(BROKER, NODE, (key, SET, "3")).error_code == 40
@@ -439,7 +447,7 @@ def test_passwords_are_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # ---------------------------------------------------------------- groups
 def test_a_groups_own_setting_applies_at_once_until_it_is_removed() -> None:
-    """The effective value is the group's, else the broker's; observers are notified."""
+    """The effective value is the group's own, or else the broker's. Observers are notified."""
     node = BrokerContext({"group.consumer.heartbeat.interval.ms": 6000})
     groups, key = node.control.group_configs, "consumer.heartbeat.interval.ms"
     told: list[str] = []
@@ -512,7 +520,7 @@ def test_a_session_is_longer_than_the_time_between_heartbeats() -> None:
 
 
 def test_a_groups_value_stays_within_bounds_that_became_narrower() -> None:
-    """After a restart with other bounds, the effective value is the nearest allowed one; the set value stays."""
+    """After a restart with narrower bounds, the nearest allowed value applies. The stored value does not change."""
     node = BrokerContext()
     node.alter(GROUP, "g", ("consumer.session.timeout.ms", SET, "60000"))
     node.settings["group.consumer.max.session.timeout.ms"] = "50000"
@@ -562,7 +570,7 @@ def test_changes_of_a_metrics_subscription_are_checked_and_stored(
     ],
 )
 def test_hostile_patterns_of_a_metrics_subscription_are_refused(pattern: str) -> None:
-    """RE2 compiles patterns of bounded size, so no pattern holds the node; the error is that of an invalid pattern."""
+    """RE2 compiles patterns of bounded size, so no pattern blocks the node. The error is that of an invalid pattern."""
     node = BrokerContext()
     refused = node.alter(METRICS, "m", ("match", SET, f"client_id={pattern}"))
     assert refused.error_code == 40
@@ -583,7 +591,9 @@ def test_leading_zeroes_do_not_count_as_digits() -> None:
 
 
 def test_topics_of_one_request_share_the_descriptions_of_defaults() -> None:
-    """Ten thousand topics would otherwise take 136 MB. Own values are not shared, and no response changes."""
+    """Separate descriptions for ten thousand topics would take 136 MB. Descriptions of the topics' own values are not
+    shared, and the responses are the same as before.
+    """
     node = BrokerContext()
     node.create("a", 1)
     node.create("b", 1, configs={"retention.ms": "7"})

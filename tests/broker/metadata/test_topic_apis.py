@@ -59,7 +59,7 @@ NOT_ASKED = -2147483648
 
 # ---------------------------------------------------------------- DeleteTopics
 def test_deletion_can_be_disabled() -> None:
-    """With delete.topic.enable=false requests get TOPIC_DELETION_DISABLED, before version 3 INVALID_REQUEST."""
+    """With delete.topic.enable=false, requests get TOPIC_DELETION_DISABLED, or INVALID_REQUEST before version 3."""
     node = BrokerContext({"delete.topic.enable": "false"})
     node.create("t")
     for version, code in ((1, 42), (2, 42), (3, 73), (5, 73)):
@@ -124,7 +124,7 @@ def grow(node: BrokerContext, count: int, assignments: Sequence[Sequence[int]] |
 def test_invalid_assignments_of_new_partitions_are_refused(
     count: int, assignments: Sequence[Sequence[int]] | None, code: int
 ) -> None:
-    """Each new partition needs a list of nodes; the count is checked first."""
+    """Each new partition needs a list of nodes. The number of partitions is checked first."""
     node = BrokerContext()
     node.create("t", 1)
     (result,) = grow(node, count, assignments)
@@ -174,7 +174,7 @@ def test_a_metadata_response_has_nodes_cluster_and_topic() -> None:
 
 
 def test_cluster_operations_are_in_versions_8_to_10() -> None:
-    """The value is 8096 without access control."""
+    """Without access control, the value is 8096."""
     node = BrokerContext()
     for version in (8, 9, 10):
         requested = MetadataRequest(topics=[], include_cluster_authorized_operations=True)
@@ -183,7 +183,7 @@ def test_cluster_operations_are_in_versions_8_to_10() -> None:
 
 
 def test_the_leader_epoch_grows_with_every_start() -> None:
-    """Clients can thus detect metadata from before the restart."""
+    """Clients can thus recognize metadata that is older than the restart."""
     node = BrokerContext()
     node.create("t")
     requested = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
@@ -198,8 +198,8 @@ def test_the_leader_epoch_grows_with_every_start() -> None:
 
 
 def test_topics_are_created_on_demand_once_with_the_defaults() -> None:
-    """In the first response the topics are unknown, as in Kafka; later they have num.partitions. A colliding name stays
-    unknown. Without the right to create, the topic is refused.
+    """As in Kafka, the topics are unknown in the first response; in later ones they have num.partitions. A colliding
+    name stays unknown. A client without the right to create topics gets an error.
     """
     node = BrokerContext({"num.partitions": 3})
     requested = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in ("a.b", "a.b", "c")])
@@ -216,8 +216,9 @@ def test_topics_are_created_on_demand_once_with_the_defaults() -> None:
 
 
 def test_topics_that_the_client_may_not_describe_are_refused_or_left_out() -> None:
-    """A list of all topics omits them. Requests by name or by id get TOPIC_AUTHORIZATION_FAILED (29), by id without a
-    name."""
+    """A list of all topics omits them. Requests by name or id get TOPIC_AUTHORIZATION_FAILED (29); the response to a
+    request by id has no name.
+    """
     node = BrokerContext()
     topic_id = node.create("t").topic_id
     node.apis[3].authorizer = Only()
@@ -229,7 +230,9 @@ def test_topics_that_the_client_may_not_describe_are_refused_or_left_out() -> No
 
 
 def test_internal_topics_have_kafkas_own_settings() -> None:
-    """Offsets and transactions are compacted, share state is deleted by age; each is created once."""
+    """Topics for offsets and transactions are compacted, and the share state is deleted by age. Each topic is created
+    once.
+    """
     node = BrokerContext({"offsets.topic.num.partitions": 2, "transaction.state.log.num.partitions": 4})
     for name in ("__consumer_offsets", "__transaction_state", "__share_group_state"):
         assert node.control.internal_topics.ensure(name)
@@ -306,13 +309,13 @@ def three() -> BrokerContext:
 def test_a_page_has_a_limited_number_of_partitions_and_a_cursor(
     three: BrokerContext, limit: int, cursor: Any, topics: Sequence[str], expected: Any
 ) -> None:
-    """A page has topics sorted by name, a limited number of partitions and a cursor; it creates no topics."""
+    """The topics of a page are sorted by name. Reading a page creates no topics."""
     assert page(three, limit, cursor, topics) == expected
     assert len(list(three.topics.all())) == 3
 
 
 def test_pages_join_to_the_whole() -> None:
-    """With any limit, following the cursor gives every partition once. The server's limit applies, too."""
+    """For any limit, the pages together have every partition once. The server's limit applies, too."""
     node = BrokerContext({"max.request.partition.size.limit": 4})
     for name, count in (("a", 5), ("b", 1), ("c", 7)):
         node.create(name, count)
@@ -327,7 +330,7 @@ def test_pages_join_to_the_whole() -> None:
 
 
 def test_the_description_of_a_partition_is_complete() -> None:
-    """The partition has no eligible leaders besides the leader; authorized operations are always included."""
+    """The partition has no eligible leaders besides the leader. Authorized operations are always included."""
     node = BrokerContext()
     node.create("__consumer_offsets", 1)
     (topic,) = node.call(DescribeTopicPartitionsRequest()).topics
@@ -354,7 +357,7 @@ def test_describe_cluster_lists_the_nodes() -> None:
 
 
 def test_a_single_node_leads_every_partition() -> None:
-    """Other nodes and other listeners are unknown."""
+    """Metadata has no other nodes, and no addresses of other listeners."""
     cluster = SingleNodeCluster(7, "id", leader_epoch=3, rack="r")
     assert cluster.brokers("L") == ()
     cluster.advertise("L", "h", 1)
@@ -366,7 +369,7 @@ def test_a_single_node_leads_every_partition() -> None:
 
 
 def test_log_dirs_have_sizes_of_existing_partitions() -> None:
-    """null requests all, [] none; missing partitions are omitted; version 4 adds the volume."""
+    """null requests all partitions, [] none. Missing partitions are omitted. Version 4 adds the size of the volume."""
     node = BrokerContext()
     node.create("t", 2)
 
@@ -394,8 +397,8 @@ def test_log_dirs_have_sizes_of_existing_partitions() -> None:
 
 
 def test_elections_are_never_needed() -> None:
-    """Partitions with a leader get ELECTION_NOT_NEEDED, missing ones UNKNOWN_TOPIC_OR_PARTITION; a request for all
-    omits those that need no election.
+    """Partitions with a leader get ELECTION_NOT_NEEDED, and missing ones UNKNOWN_TOPIC_OR_PARTITION. A request for all
+    partitions omits those that need no election.
     """
     node = BrokerContext()
     node.create("t", 2)
@@ -422,7 +425,9 @@ def test_elections_are_never_needed() -> None:
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])
 def test_an_election_whose_deadline_has_passed_times_out(timeout_ms: int) -> None:
-    """Every partition gets REQUEST_TIMED_OUT without a text; a request without partitions reaches no controller."""
+    """Every partition gets REQUEST_TIMED_OUT without a message. A request without partitions does not reach the
+    controller, so it cannot time out.
+    """
     node = BrokerContext()
     node.create("t", 2)
 

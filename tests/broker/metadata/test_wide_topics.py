@@ -73,7 +73,7 @@ def assert_complete(world: World, partitions: int = PARTITIONS) -> None:
 
 
 def test_the_logs_of_a_wide_topic_are_opened_in_slices() -> None:
-    """The metadata change is one commit; the response comes once all logs are open."""
+    """The metadata change is one commit. The response comes once all logs are open."""
     world = sliced_world()
     rounds = world.engine.pipeline.rounds
     response = world.start(creation(), 7)
@@ -98,7 +98,7 @@ def test_the_logs_of_a_wide_topic_are_opened_in_slices() -> None:
 
 
 def test_added_partitions_are_opened_in_slices_too() -> None:
-    """Partitions may be added while the first partitions are being opened."""
+    """Partitions may also be added while the slices open the first partitions."""
     world = sliced_world()
     world.start(creation(), 7)
     world.engine.commit()
@@ -120,7 +120,7 @@ def test_without_an_event_loop_all_logs_are_open_at_once() -> None:
 
 @pytest.mark.parametrize("slices", range(4))
 def test_a_failed_commit_of_a_slice_leaves_a_complete_topic(slices: int) -> None:
-    """The creation itself is durable; a log that could not be created is created by its first append."""
+    """The creation itself is durable. The first append to a partition creates its log if a slice could not."""
     world = sliced_world()
     world.start(creation(), 7)
     world.engine.commit()
@@ -144,7 +144,7 @@ def test_a_failed_commit_of_a_slice_leaves_a_complete_topic(slices: int) -> None
 
 @pytest.mark.parametrize("slices", range(3))
 def test_a_failed_creation_leaves_no_log(slices: int) -> None:
-    """The slices that were opened before the commit failed are dropped with the topic."""
+    """The logs that the slices opened before the commit failed are dropped with the topic."""
     world = sliced_world()
     response = world.start(creation(), 7)
     for _ in range(slices):
@@ -201,7 +201,7 @@ def test_no_memory_in_a_slice_delays_the_opening(monkeypatch: pytest.MonkeyPatch
 
 
 def test_many_topics_are_created_in_parts_by_their_partitions() -> None:
-    """A hundred topics with a hundred partitions each are not one decision."""
+    """A request for a hundred topics with a hundred partitions each is decided in slices."""
     world = sliced_world()
     topics = [CreatableTopic(name=f"w{n}", num_partitions=100, replication_factor=1) for n in range(100)]
     response = world.start(CreateTopicsRequest(topics=topics, timeout_ms=1000), 7)
@@ -212,7 +212,7 @@ def test_many_topics_are_created_in_parts_by_their_partitions() -> None:
 
 
 def test_a_block_equals_its_records() -> None:
-    """A range encodes and replays like the single records that it stands for."""
+    """A block of partitions encodes and replays like the single records that it replaces."""
     topic_id = bytes(range(16))
     assignments = [(1,), (1,), (2, 1), (1,), (2, 1)]
     head = [

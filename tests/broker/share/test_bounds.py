@@ -1,4 +1,4 @@
-"""Bounds of the work and the memory that one request or one deleted topic causes."""
+"""Bounds of the work and memory that one request, or one deleted topic, causes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_deleted_topic_drops_its_share_partitions_alone() -> None:
 
 
 def test_a_fetch_without_group_id_is_refused_each_time(caplog: pytest.LogCaptureFixture) -> None:
-    """The share coordinator gives an empty response; each fetch must try the load again."""
+    """The share coordinator gives an empty response, so each fetch must try to load the share partition again."""
     world = World()
     for _ in range(2):
         response = world.fetch("m", 0, [0], group_id="", max_wait_ms=1_000)
@@ -72,8 +72,9 @@ def test_a_fetch_without_group_id_is_refused_each_time(caplog: pytest.LogCapture
 def test_records_acquired_by_other_members_count_as_work_of_a_fetch(
     fast: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise a member could repeatedly release one record before 16 MB of acquired ones, in each of many
-    partitions."""
+    """Without this rule, a member could repeatedly release one record that precedes 16 MB of acquired records, in each
+    of many partitions.
+    """
     world = World(partitions=2)
     api = world.engine.apis[ApiKey.SHARE_FETCH]
     for _ in range(20):
@@ -93,7 +94,7 @@ def test_records_acquired_by_other_members_count_as_work_of_a_fetch(
 
 
 def test_aborted_records_are_removed_from_many_ranges() -> None:
-    """A comparison of each range with each aborted transaction would take seconds for thousands of them."""
+    """With thousands of ranges and aborted transactions, comparing each pair would take seconds."""
     world = World(group={"share.isolation.level": "read_committed"})
     first = 0
     for producer_id in range(300):

@@ -26,7 +26,9 @@ def test_a_restart_keeps_acknowledgements_and_delivery_counts() -> None:
 
 
 def test_nothing_is_delivered_before_the_state_is_loaded() -> None:
-    """The first fetch of a new leader epoch writes the epoch. With max.wait 0 it does not wait for this write."""
+    """The first fetch of a new leader epoch writes the epoch. With max_wait 0 the fetch does not
+    wait for this write.
+    """
     world = World()
     world.produce(4)
     world.acquire("m", 0, [0])
@@ -43,7 +45,7 @@ def test_nothing_is_delivered_before_the_state_is_loaded() -> None:
 
 
 def test_a_failed_commit_takes_an_acknowledgement_back() -> None:
-    """The write is repeated until the persister gives up; then the member may acknowledge again."""
+    """The write is retried until the persister gives up. Then the member may acknowledge again."""
     world = World()
     world.produce(2)
     world.acquire("m", 0, [0])
@@ -73,7 +75,9 @@ def test_a_write_that_fails_for_good_takes_an_acknowledgement_back() -> None:
 
 
 def test_a_share_partition_that_is_loaded_again_takes_no_writes_of_the_former_one() -> None:
-    """A late repetition has a higher count than a new delivery, which began with the count of the log."""
+    """The former share partition repeats a write late, with a higher count than a new delivery, whose count continues
+    from the log.
+    """
     world = World()
     world.produce(1)
     world.acquire("m", 0, [0])
@@ -143,8 +147,9 @@ def test_uninitialized_state_is_an_error_of_the_partition() -> None:
     ],
 )
 def test_invalid_stored_state_is_an_error_of_every_fetch(stored: tuple[int, int, int, int]) -> None:
-    """After a failed load the share partition is dropped; otherwise it would stay in the loading state after the
-    repair."""
+    """After a failed load the share partition is dropped. Otherwise it would stay in the loading state after the repair
+    of the stored state.
+    """
     world = World()
     world.produce(1)
     world.store(stored)
@@ -158,7 +163,9 @@ def test_invalid_stored_state_is_an_error_of_every_fetch(stored: tuple[int, int,
 
 @pytest.mark.parametrize(("stored", "shown"), [(32767, 32767), (32766, 32767), (-32768, 1)])
 def test_a_stored_delivery_count_of_any_size_can_be_delivered(stored: int, shown: int) -> None:
-    """The delivery count must fit into its field, because a response that cannot be encoded closes the connection."""
+    """The delivery count must fit into its response field, because a response that cannot be encoded closes the
+    connection.
+    """
     world = World()
     world.produce(1)
     world.store((0, 0, 0, stored))
@@ -191,9 +198,9 @@ def test_failed_loads_log_one_warning_in_ten_seconds(caplog: pytest.LogCaptureFi
 
 
 def test_a_deleted_log_start_moves_the_share_partition() -> None:
-    """Available records below the log's start are gone; acknowledgements of others below it are ignored.
-
-    As in Kafka, the fetch that finds the new start delivers nothing, and the next one delivers the records from there.
+    """Available records below the log's start are removed, and acknowledgements of acquired records there are ignored.
+    As in Kafka, the fetch that finds the new start delivers nothing, and the next fetch delivers the records from the
+    new start.
     """
     world = World()
     world.produce(3, 3, 3)
@@ -207,7 +214,7 @@ def test_a_deleted_log_start_moves_the_share_partition() -> None:
 
 
 def test_acquired_records_below_the_log_start_can_be_acknowledged() -> None:
-    """The share partition keeps its start until a fetch is due below the log's start."""
+    """The share partition keeps its start until a fetch finds the new start of the log."""
     world = World()
     world.produce(5, 5)
     assert world.acquire("m", 0, [0], max_records=5) == [(0, 4, 1)]
@@ -229,8 +236,9 @@ def test_records_are_the_log_batches_of_the_acquired_ones() -> None:
 
 
 def test_the_window_of_tracked_offsets_is_bounded() -> None:
-    """One unacknowledged record at the start holds the window back. Released records within the window can still be
-    acquired."""
+    """One unacknowledged record at the start prevents the window from moving. Released records within the window can
+    still be acquired.
+    """
     world = World(group={"share_partition_max_record_locks": "100"})
     world.produce(*[10] * 30)
     assert world.acquire("m", 0, [0], max_records=1000) == [(0, 99, 1)]
@@ -255,7 +263,7 @@ def test_the_reset_policy_determines_the_start_offset(reset: str, first: int) ->
 
 @pytest.mark.parametrize("step", ["acknowledge", "finish"])
 def test_an_internal_error_loads_the_share_partition_again(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory may have a part of the change. No acknowledgement is lost, and no lock remains."""
+    """Memory may have only a part of the change. No acknowledgement is lost, and no lock remains."""
     world = World()
     world.produce(4)
     timers = len(world.engine.wheel)
@@ -279,7 +287,7 @@ def test_an_internal_error_loads_the_share_partition_again(step: str, monkeypatc
 def test_an_internal_error_of_a_release_loads_the_share_partition_again(
     step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The records of a member that is gone are available again, if not by its release, then by the load."""
+    """If the release of the records of a departed member fails, the load makes these records available again."""
     world = World()
     world.produce(2)
     assert world.acquire("m", 0, [0]) == [(0, 1, 1)]

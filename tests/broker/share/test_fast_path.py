@@ -29,7 +29,7 @@ class Script:
     """Random requests and events on one node.
 
     Args:
-        seed: decides everything, together with the responses.
+        seed: decides, together with the responses, every step.
     """
 
     def __init__(self, seed: int) -> None:
@@ -46,7 +46,7 @@ class Script:
         self.served = 0
 
     def run(self) -> list[Any]:
-        """Runs all steps; returns all that can be seen of the node."""
+        """Runs all steps. Returns everything that a client or an observer can see of the node."""
         for step in range(STEPS):
             kind = self.random.choices(
                 ["fetch", "produce", "acknowledge", "advance", "truncate", "fail", "configure", "restart"],
@@ -79,7 +79,7 @@ class Script:
                 mine += [(each.first_offset, each.last_offset) for each in partition.acquired_records]
 
     def acks(self, member: str) -> dict[int, list[Ack]]:
-        """Acknowledgements of records that the member has, and sometimes of others."""
+        """Makes acknowledgements of records that the member has acquired, and sometimes of other records."""
         found: dict[int, list[Ack]] = {}
         for index, ranges in list(self.held[member].items()):
             if self.random.random() < 0.3:
@@ -151,7 +151,7 @@ class Script:
         self.world.delete_records(self.random.randrange(partition.log_start_offset, partition.high_watermark + 1))
 
     def fail(self) -> None:
-        """Makes the commit of a request fail; retries of its writes succeed."""
+        """Makes the commit of a request fail. Retries of its writes succeed."""
         self.world.log.failures_left = 1
         self.fetch()
         self.world.settle()
@@ -175,7 +175,7 @@ class Script:
 
 
 def done(result: Any) -> Pending:
-    """Returns the response of a pending one after its completion; an immediate response is complete."""
+    """Returns the response of a pending request once it is complete, or an immediate response unchanged."""
     if isinstance(result, Pending):
         return result
     pending = Pending(None, None, None)  # type: ignore[arg-type]
@@ -214,7 +214,9 @@ def test_the_fast_path_serves_like_the_generic_one(seed: int, monkeypatch: pytes
 
 
 def test_the_common_requests_take_the_fast_path() -> None:
-    """One fetch opens the session; then fetches with and without acknowledgements need no Python code."""
+    """The first fetch opens the session. The following fetches, with and without acknowledgements, run without Python
+    code.
+    """
     world = World(partitions=2)
     world.produce(3)
     world.produce(2, partition=1)
@@ -228,7 +230,7 @@ def test_the_common_requests_take_the_fast_path() -> None:
 
 
 class Denying:
-    """Refuses READ of one resource."""
+    """An authorizer that denies READ of one resource."""
 
     def __init__(self) -> None:
         self.denied: tuple[ResourceType, str] | None = None

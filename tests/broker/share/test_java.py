@@ -16,7 +16,7 @@ SOURCE = Path(__file__).with_name("java") / "ShareClient.java"
 @pytest.mark.clients
 @pytest.mark.timeout(400)
 def test_java_share_consumers_work(tmp_path: Path) -> None:
-    """Implicit and explicit acknowledgement, renewal, both acquire modes, four members of one partition."""
+    """Uses implicit and explicit acknowledgement, renewal, both acquire modes, and four members in one partition."""
     libraries = classpath()
     subprocess.run(["javac", "-cp", libraries, "-d", str(tmp_path), str(SOURCE)], check=True, timeout=120)
     with ServerProcess(tmp_path / "data", stderr=tmp_path / "server.log") as server:

@@ -15,7 +15,9 @@ from tests.broker.share.world import World, acquired
 
 @pytest.mark.parametrize("large", ["state batches", "search"])
 def test_large_loads_count_as_several(monkeypatch: pytest.MonkeyPatch, large: str) -> None:
-    """500 share partitions of 20,000 state batches each would be loaded in 20 s."""
+    """A load of many state batches counts as several loads: 500 share partitions of 20,000 state batches each would
+    take 20 s.
+    """
     monkeypatch.setattr(share_fetch, "MAX_LOADS", 10)
     if large == "search":
         world = World(partitions=4, group={"share_auto_offset_reset": "by_duration:PT1H"}, start_offset=-1)
@@ -35,7 +37,7 @@ def test_large_loads_count_as_several(monkeypatch: pytest.MonkeyPatch, large: st
 
 
 def searching_world(monkeypatch: pytest.MonkeyPatch) -> World:
-    """Returns a world whose log has 3,000 batches, and where each step of a search by time is a slice."""
+    """Returns a world whose log has 3,000 batches, and in which each step of a search by time is a slice."""
     monkeypatch.setattr(share_partition, "SLICE_COST", 1)
     world = World(group={"share_auto_offset_reset": "by_duration:PT1H"}, start_offset=-1)
     world.produce(2, wall_ms=world.clock.wall_ms() - 3 * 3_600_000)

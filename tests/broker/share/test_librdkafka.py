@@ -34,7 +34,7 @@ def append(bootstrap: str, name: str, first: int, last: int) -> None:
 
 
 def consume(consumer: ShareConsumer, enough: Callable[[], bool], handle: Callable[[Any], None]) -> None:
-    """Polls until there is enough."""
+    """Polls until `enough` is true."""
     until = time.monotonic() + DEADLINE_S
     while not enough():
         assert time.monotonic() < until, "not enough records"
@@ -46,7 +46,9 @@ def consume(consumer: ShareConsumer, enough: Callable[[], bool], handle: Callabl
 @pytest.mark.clients
 @pytest.mark.timeout(300)
 def test_a_share_consumer_continues_after_a_kill_of_the_server(tmp_path: Path) -> None:
-    """Implicit acknowledgement: committed records never come again, also after kill -9; no record is missing."""
+    """With implicit acknowledgement, records whose acknowledgement was committed never come again, even after kill -9,
+    and no record is missing.
+    """
     server = ServerProcess(tmp_path / "data", stderr=tmp_path / "server.log")
     with server:
         prepare(server.bootstrap, "jobs")

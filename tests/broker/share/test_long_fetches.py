@@ -12,7 +12,7 @@ from tests.broker.share.world import World, acquired
 
 
 def park_long(world: World, *members: str) -> list[Pending]:
-    """Parks one fetch of all partitions for each member, and loads them."""
+    """Parks one fetch of all partitions for each member. The share partitions are loaded before."""
     parked = []
     for member in members:
         pending = world.start(world.fetch_request(member, 0, range(MAX_AT_ONCE + 1), max_wait_ms=5000), 2)
@@ -24,7 +24,9 @@ def park_long(world: World, *members: str) -> list[Pending]:
 
 
 def test_long_fetches_are_tried_in_slices_once_for_all_records() -> None:
-    """Without slices, each record would try all parked fetches at once: 0.4 s for 120 fetches of 5,000 partitions."""
+    """Without slices, each new record would try all parked fetches at once, which takes 0.4 s for 120 fetches of 5,000
+    partitions.
+    """
     world = World(partitions=MAX_AT_ONCE + 1)
     parked = park_long(world, "a", "b", "c")
     tries: list[DelayedShareFetch] = []

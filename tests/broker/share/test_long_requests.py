@@ -1,4 +1,4 @@
-"""ShareAcknowledge with many partitions: it runs in slices, with the results of one that runs at once."""
+"""ShareAcknowledge with many partitions runs in slices, with the same results as in one decision."""
 
 from __future__ import annotations
 
@@ -99,7 +99,9 @@ def test_a_fetch_with_acknowledgements_of_many_partitions_runs_in_slices() -> No
 
 
 def test_the_end_of_a_long_session_releases_its_records_in_slices() -> None:
-    """Until the last slice, its member cannot open another session, whose records would be released, too."""
+    """Until the last slice has run, the member cannot open another session, because the records of that session would
+    be released, too.
+    """
     world = acquired_world()
     world.engine.slices.requests.enabled = True
     shares = world.engine.share_partitions

@@ -1,4 +1,4 @@
-"""The compiled delivery state of a share partition, against a dictionary of offsets."""
+"""Compares the compiled delivery state of a share partition with a dictionary of offsets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def log_batch(base_offset: int, records: int, offsets: int | None = None) -> byt
 
 
 class Runs(ShareRuns):
-    """The compiled state of a share partition, which also collects the writes of expired locks."""
+    """The compiled state of a share partition; also collects the writes of expired locks."""
 
     def __init__(self) -> None:
         self.expired: list[tuple[int, int, int, int]] = []
@@ -50,7 +50,7 @@ def each_offset(batches: list[tuple[int, int, int, int]]) -> dict[int, tuple[int
 
 
 class ShareRunsMachine(RuleBasedStateMachine):
-    """Fetches, acknowledgements, expiry, releases, compaction, truncation and crashes, in any order."""
+    """Compares fetches, acknowledgements, expiry, releases, compaction, truncation and crashes in any order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class ShareRunsMachine(RuleBasedStateMachine):
 
     @rule(member=MEMBERS, data=st.data(), allow_renew=st.booleans())
     def acknowledge(self, member: str, data: Any, allow_renew: bool) -> None:
-        """Acknowledges ranges that the member mostly owns."""
+        """Acknowledges ranges that are mostly acquired by the member."""
         owned = [offset for offset, one in self.model.offsets.items() if one.state == ACQUIRED and one.member == member]
         points = st.sampled_from(owned) if owned else st.integers(self.model.start - 2, self.model.end + 2)
         batches = []
@@ -189,7 +189,7 @@ class ShareRunsMachine(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """Loads the written state; unwritten changes are lost, and none of their timers fires."""
+        """Simulates a crash: loads the written state. Unwritten changes are lost, and their timers do not fire."""
         self.changes.clear()
         self.runs.drop_locks()
         self.runs = Runs()
@@ -223,7 +223,7 @@ TestShareRuns.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 def test_a_run_of_acknowledged_offsets_is_one_object() -> None:
-    """Records that are acknowledged one at a time leave one run in total."""
+    """Records that are acknowledged one at a time are stored as a single run."""
     wheel, runs = TimerWheel(0), Runs()
     runs.reset(0, ())
     limits = {"max_records": 500, "batch_size": 500, "record_limit": False, "max_locks": 2000, "max_deliveries": 5}
@@ -238,7 +238,7 @@ def test_a_run_of_acknowledged_offsets_is_one_object() -> None:
 
 
 def test_a_divided_range_expires_with_one_write_for_each_record() -> None:
-    """As in Kafka, a partly acknowledged range expires record by record, and a complete range with one write."""
+    """As in Kafka, a partly acknowledged range expires record by record, and an untouched range with one write."""
     wheel, runs = TimerWheel(0), Runs()
     runs.reset(0, ())
     limits = {"max_records": 8, "batch_size": 4, "record_limit": False, "max_locks": 2000, "max_deliveries": 5}

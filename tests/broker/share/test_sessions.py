@@ -32,7 +32,7 @@ def test_a_refused_session_keeps_the_earlier_one() -> None:
 
 
 def test_a_session_adds_partitions_up_to_the_limit() -> None:
-    """Partitions that the session has already do not count twice."""
+    """Partitions that are already in the session do not count twice."""
     world = World({"kcore.max.fetch.session.partitions": 2}, partitions=3)
     world.fetch("m", 0, [0, 1])
     assert world.fetch("m", 1, [0, 1]).error_code == 0
@@ -63,7 +63,7 @@ def test_a_client_with_many_sessions_locks_out_no_other(limit: str) -> None:
 
 
 def test_a_refused_fetch_of_a_closed_connection_is_forgotten() -> None:
-    """The client chooses the wait time, so a timer for each such request would keep many requests in memory."""
+    """The client chooses the wait time. A timer for each refused fetch would keep many requests in memory."""
     world = World({"group.share.max.share.sessions": 1})
     world.fetch("m", 0, [0])
     armed = len(world.engine.wheel)
@@ -74,7 +74,7 @@ def test_a_refused_fetch_of_a_closed_connection_is_forgotten() -> None:
 
 
 def test_a_session_has_at_most_10000_partitions() -> None:
-    """A fetch without partitions serves all of its session, so a small request would take as long as a large one."""
+    """A fetch without partitions serves its whole session, so a small request could take as long as a large one."""
     world = World()
     world.fetch("m", 0, range(10_000))
     assert world.fetch("m", 1, [10_000]).error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
@@ -98,7 +98,7 @@ def test_the_sessions_that_give_way_are_those_of_the_heaviest_client_at_each_ste
 
 
 def reference_victims(sessions: ShareSessions, new: Client, size: int, too_many: int, total: int) -> list[SessionKey]:
-    """Chooses the sessions to evict one by one, each time from the client with the most partitions or sessions."""
+    """Chooses the sessions to evict one by one, each time from the client that has the most partitions or sessions."""
     left = dict(sessions.by_key)
     victims: list[SessionKey] = []
 

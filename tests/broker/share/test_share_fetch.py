@@ -18,7 +18,7 @@ ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 
 
 def park(world: World, member: str, epoch: int, partitions: Any = (), **more: Any) -> Pending:
-    """Sends a fetch that waits."""
+    """Sends a fetch that is parked."""
     pending = world.start(world.fetch_request(member, epoch, partitions, **{"max_wait_ms": 5000, **more}), 2)
     world.settle()
     assert isinstance(pending, Pending)
@@ -54,7 +54,9 @@ def test_a_fetch_without_records_completes_at_its_timeout() -> None:
 
 
 def test_new_and_released_records_complete_the_waiting_fetches_in_order() -> None:
-    """New records go to the first waiting member. Records that this member releases go to the second member at once."""
+    """The first waiting member gets the new records. When this member releases records, the second member gets them at
+    once.
+    """
     world = World()
     first, second = park(world, "m", 0, [0]), park(world, "n", 0, [0])
     world.produce(3)
@@ -75,7 +77,7 @@ def test_a_fetch_waits_for_min_bytes() -> None:
 
 
 def test_a_closed_connection_acquires_nothing() -> None:
-    """A parked fetch of a connection that closes is forgotten."""
+    """The parked fetch of a closed connection is removed."""
     world = World()
     pending = park(world, "m", 0, [0])
     pending.abandon()
@@ -87,7 +89,7 @@ def test_a_closed_connection_acquires_nothing() -> None:
 
 
 def test_acknowledgements_of_a_fetch_apply_before_it_acquires_records() -> None:
-    """A request may acquire the records that it releases; the response waits until the release is durable."""
+    """A request may acquire the records that it releases. Its response waits until the release is durable."""
     world = World()
     world.produce(3)
     assert world.acquire("m", 0, [0]) == [(0, 2, 1)]
@@ -137,7 +139,9 @@ def test_a_renewed_lock_is_extended() -> None:
 
 
 def test_a_refused_acknowledgement_renews_no_lock() -> None:
-    """A request is all or nothing: offset 1 is another member's, so the lock of offset 0 does not last longer."""
+    """A request is applied as a whole or not at all: offset 1 is acquired by another member, so the lock of offset 0 is
+    not renewed.
+    """
     world = World()
     world.produce(1)
     assert world.acquire("m", 0, [0]) == [(0, 0, 1)]
@@ -158,7 +162,9 @@ def test_renewal_can_be_disabled() -> None:
 
 
 def test_a_record_that_no_member_can_process_is_archived() -> None:
-    """The delivery count limit is 5; after it the start moves on, and nothing is left to fetch."""
+    """The delivery count limit is 5. After the fifth delivery the start offset moves on, and no record is left to
+    fetch.
+    """
     world = World()
     world.produce(1)
     for count in range(1, 6):
@@ -204,7 +210,7 @@ def test_records_of_a_lost_connection_go_to_a_member_of_another_one() -> None:
 
 
 def test_partitions_are_forgotten_and_rotated() -> None:
-    """The first partition of a response changes with each epoch; a forgotten partition is not served."""
+    """The order of partitions in the response rotates with each epoch. A forgotten partition is not served."""
     world = World(partitions=3)
     first = []
     world.fetch("m", 0, [0, 1, 2])
@@ -251,7 +257,7 @@ def transaction(world: World, commit: bool | None, size: int) -> None:
 
 
 def test_read_committed_leaves_out_aborted_records() -> None:
-    """Aborted records count as complete; markers are delivered like records."""
+    """Aborted records count as complete. Markers are delivered like records."""
     world = World(group={"share_isolation_level": "read_committed"})
     world.produce(1)
     transaction(world, False, 2)
@@ -263,7 +269,9 @@ def test_read_committed_leaves_out_aborted_records() -> None:
 
 
 def test_only_a_write_moves_the_start_past_aborted_records() -> None:
-    """As in Kafka: the record of the acknowledgement has the start before it, and counts the aborted records."""
+    """As in Kafka, the record of an acknowledgement has the start offset before the aborted records, and counts these
+    records as complete.
+    """
     world = World(group={"share_isolation_level": "read_committed"})
     transaction(world, False, 2)
     world.produce(2)
@@ -276,7 +284,7 @@ def test_only_a_write_moves_the_start_past_aborted_records() -> None:
 
 
 def test_aborted_records_do_not_fill_the_window() -> None:
-    """No write follows a fetch that finds only aborted records, and still the next records can be acquired."""
+    """A fetch that finds only aborted records causes no write. The next records can be acquired nevertheless."""
     world = World(group={"share_isolation_level": "read_committed", "share_partition_max_record_locks": "100"})
     transaction(world, False, 250)
     world.produce(2)
@@ -285,7 +293,7 @@ def test_aborted_records_do_not_fill_the_window() -> None:
 
 
 def test_a_fetch_without_room_for_bytes_gets_no_records() -> None:
-    """Kafka's response to max_bytes 0 names no partition, not even in the first response of a session."""
+    """Kafka's response to max_bytes 0 has no partitions, not even in the first response of a session."""
     world = World()
     world.produce(2)
     for epoch, max_bytes in enumerate((0, -1, 0)):
@@ -314,7 +322,7 @@ def test_read_uncommitted_delivers_all_records() -> None:
 
 
 def test_a_long_backlog_is_read_in_parts() -> None:
-    """A fetch of few records of a long log reads a small part of it, and several parts for many records."""
+    """A fetch of few records reads a small part of a long log; a fetch of many records reads several parts."""
     world = World()
     world.produce(*[100] * 50)
     response = world.fetch("m", 0, [0], max_records=10, share_acquire_mode=1)
@@ -325,7 +333,7 @@ def test_a_long_backlog_is_read_in_parts() -> None:
 
 
 def test_large_log_batches_are_read_one_by_one() -> None:
-    """A log batch that is larger than a read does not end the fetch, but the size limit of the request does."""
+    """The fetch continues after a log batch that is larger than one read, but ends at the size limit of the request."""
     world = World()
     world.produce(1, 12_000, 12_000, 12_000)
     world.configure(share_partition_max_record_locks="4000")
@@ -349,7 +357,7 @@ def test_a_request_has_at_most_10000_partitions() -> None:
 
 
 def test_a_request_begins_a_bounded_number_of_loads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Further requests load the other partitions. A request is parked only when all its partitions are loaded."""
+    """Further requests load the remaining partitions. A request is parked only once all its partitions are loaded."""
     monkeypatch.setattr(share_fetch, "MAX_LOADS", 2)
     world = World(partitions=5)
     world.produce(1, partition=4)

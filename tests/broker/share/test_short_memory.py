@@ -24,7 +24,7 @@ ACCEPT = 1
 def test_a_load_that_an_exception_interrupts_is_repeated(
     owner: type, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A share partition that stayed in the state INITIALIZING would never deliver a record."""
+    """If the share partition stayed in the state INITIALIZING, no record of it would ever be delivered."""
     world = World()
     world.produce(1)
 
@@ -40,7 +40,7 @@ def test_a_load_that_an_exception_interrupts_is_repeated(
 
 @pytest.mark.parametrize("late", [False, True], ids=["at once", "after acknowledgements"])
 def test_a_fetch_that_cannot_wait_leaves_nothing_behind(late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An operation that stayed would acquire records for a client that got an error."""
+    """If the operation stayed in the purgatory, it would acquire records for a client that got an error."""
     world = World()
     world.produce(1)
     world.acquire("m", 0, [0])
@@ -62,7 +62,7 @@ def test_a_fetch_that_cannot_wait_leaves_nothing_behind(late: bool, monkeypatch:
 def test_two_memory_errors_in_a_row_leave_no_fetch_without_a_response(
     fast: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second error occurs while the first is handled, after the acknowledgements are durable."""
+    """The second error occurs while the first error is handled, after the acknowledgements are durable."""
     world = World()
     world.produce(1)
     world.acquire("m", 0, [0])
@@ -82,7 +82,7 @@ def test_two_memory_errors_in_a_row_leave_no_fetch_without_a_response(
 
 
 def test_two_memory_errors_in_a_row_leave_no_load_unfinished(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second one interrupts the failure of the load: the state INITIALIZING would stay for ever."""
+    """The second error interrupts the failure handling of the load. The state would stay INITIALIZING forever."""
     world = World()
     world.produce(1)
     failures = iter([True])
@@ -108,7 +108,9 @@ def test_two_memory_errors_in_a_row_leave_no_load_unfinished(monkeypatch: pytest
 def test_records_are_not_delivered_again_after_the_result_of_their_acknowledgement_was_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A MemoryError comes after the repeated write is durable. The state in memory would be older than the log's."""
+    """A MemoryError occurs after the retried write is durable. Without a reload, the state in memory would be older
+    than the log.
+    """
     world = World()
     world.produce(1)
     world.acquire("m", 0, [0])

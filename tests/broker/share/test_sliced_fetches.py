@@ -1,4 +1,4 @@
-"""Share fetches of thousands of partitions run in slices, with the results of one that runs at once.
+"""Share fetches of thousands of partitions run in slices, with the same results as in one decision.
 
 In one slice, a fetch of 10,000 partitions would take 45 to 51 ms.
 """
@@ -21,14 +21,14 @@ AVAILABLE, ACQUIRED = 0, 1
 
 @pytest.fixture(autouse=True)
 def costly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes each partition as expensive as 50, and each fetch of this test a long one."""
+    """Makes each partition count as 50, so that each fetch of this test is a long one."""
     monkeypatch.setattr(share_fetch, "FEW_FETCHED", 100)
     monkeypatch.setattr(share_fetch, "LOOK_UP_COST", 100)
     monkeypatch.setattr(share_fetch, "ACQUIRE_COST", 150)
 
 
 def loaded_world(records: int = 1) -> World:
-    """Returns a world with loaded share partitions, each with some records."""
+    """Returns a world with loaded share partitions, each of which has some records."""
     world = World(partitions=PARTITIONS)
     for index in range(PARTITIONS):
         for _ in range(records):

@@ -1,4 +1,6 @@
-"""A whole node to test share groups: real engine, log in memory, virtual time, and methods that send requests."""
+"""A whole node to test share groups, with a real engine, a log in memory, virtual time, and methods that send
+requests.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,7 @@ class World(EngineHarness):
         self.initialize(range(partitions), start_offset)
 
     def configure(self, **settings: str) -> None:
-        """Alters settings of the group; underscores stand for dots."""
+        """Alters settings of the group. Underscores in the keywords stand for dots."""
         configs = [
             AlterableConfig(name=name.replace("_", "."), config_operation=0, value=value)
             for name, value in settings.items()
@@ -95,7 +97,9 @@ class World(EngineHarness):
         assert {result.error_code for result in response.results[0].partitions} == {0}, response
 
     def store(self, *batches: tuple[int, int, int, int]) -> None:
-        """Writes state batches of partition 0 as another program could: first and last offset, state, count."""
+        """Writes state batches of partition 0 directly, as another program could. Each batch is (first offset, last
+        offset, state, count).
+        """
         data = WritePartition(
             partition=0,
             state_epoch=-1,
