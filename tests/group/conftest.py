@@ -9,5 +9,7 @@ from tests.group.context import GroupContext
 
 @pytest.fixture
 def context() -> GroupContext:
-    """A group shard with Kafka's settings but no initial rebalance delay, and session timeouts of any length."""
+    """Returns a group shard with Kafka's settings, but without an initial rebalance delay, and with session timeouts of
+    any length.
+    """
     return GroupContext({"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 1})

@@ -1,4 +1,4 @@
-"""A group shard for tests: real runtime, real log in memory, virtual time, no threads and no sleeps."""
+"""A group shard for tests: a real runtime, a real log in memory, virtual time, no threads and no sleeps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Topics:
             self.add(name, size)
 
     def add(self, name: str, partitions: int) -> TopicInfo:
-        """Creates a topic; its id is derived from its name."""
+        """Creates a topic, whose id is derived from its name."""
         info = self._topics[name] = TopicInfo(name, name.encode().rjust(16, b"-")[-16:], partitions)
         return info
 
@@ -53,7 +53,9 @@ class Topics:
 
 
 class RequestedTopics:
-    """Records the internal topics that streams groups request; the test creates them or lets them fail."""
+    """Records the internal topics that streams groups request. The test creates these topics, or makes their creation
+    fail.
+    """
 
     def __init__(self) -> None:
         self.requested: dict[str, InternalTopic] = {}
@@ -84,7 +86,7 @@ class Call:
         return f"<Call {type(self._api).__name__} v{self._version} {self.response if self.done else 'waits'}>"
 
     def take(self, response: Any) -> None:
-        """Takes the response as a client decodes it: encoded and decoded in the request's version."""
+        """Stores the response as a client decodes it: encoded and decoded in the request's version."""
         assert not self.done, "a request is answered once"
         self.done = True
         kind = self._api.response_type
@@ -100,8 +102,8 @@ class GroupContext:
         partitions: the number of partitions of `__consumer_offsets`.
 
     Attributes:
-        consumer: the node's services for consumer groups, for the shards of the present process.
-        streams: the node's services for streams groups, for the shards of the present process.
+        consumer: the node's services for consumer groups; a restart makes new ones.
+        streams: the node's services for streams groups; a restart makes new ones.
         internal: the internal topics that streams groups requested.
         metadata_version: increases with each change of a topic.
         group_settings: settings of single groups, by (group id, name).
@@ -180,24 +182,24 @@ class GroupContext:
             self.slices.finish()
 
     def restart(self) -> None:
-        """Stops the process and starts it again: uncommitted and soft state is lost."""
+        """Stops the process and starts it again. Uncommitted changes and soft state are lost."""
         self.engine.rollback()
         self._boot()
 
     def unload(self) -> None:
-        """Moves the first partition to another node."""
+        """Unloads the first partition, as a move to another node does."""
         self.shards.unload(0)
 
     @property
     def shard(self) -> Shard[GroupShard]:
-        """The first shard; the only one unless the test created more."""
+        """Returns the first shard, the only one unless the test created more."""
         shard = self.shards.get(0)
         assert shard is not None, "the shard was unloaded"
         return shard
 
     @property
     def machine(self) -> GroupShard:
-        """The current state machine; another one after each load."""
+        """Returns the current state machine; each load makes another one."""
         return self.shard.machine
 
     # ---- topics and settings
@@ -208,7 +210,7 @@ class GroupContext:
         return self.config.get(f"group.{key}") if own is None else own
 
     def set_group(self, group_id: str, **settings: Any) -> None:
-        """Changes a group's own settings; names have _ instead of dots."""
+        """Changes settings of a group. Keywords have _ in place of dots."""
         for name, value in settings.items():
             self.group_settings[group_id, name.replace("_", ".")] = value
         self.consumer.settings_changed()
@@ -301,11 +303,13 @@ class GroupContext:
         return done
 
     def fail_next_commit(self) -> None:
-        """Fails the next commit that has something to write."""
+        """Makes the next commit that writes something fail."""
         self.engine.failures_left += 1
 
     def records(self) -> list[tuple[Any, Any]]:
-        """Returns the records committed since the last call: typed (key, value) pairs, value None for a tombstone."""
+        """Returns the records committed since the last call, as typed (key, value) pairs; the value of a tombstone is
+        None.
+        """
         found = []
         for index in range(self.partitions):
             log = self.log(index)

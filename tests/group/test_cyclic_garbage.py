@@ -1,7 +1,7 @@
-"""State that is deleted is freed by reference counts alone.
+"""Deleted state is freed by reference counts alone.
 
-`kcore serve` does not visit all objects with the garbage collector once there are many: it would take too long. So a
-deleted group must not keep itself in memory by a cycle.
+With many objects, `kcore serve` avoids full garbage collections, which would take too long. So a deleted group must not
+stay in memory because of a reference cycle.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ UNITS = 20
 
 
 class Node:
-    """An engine whose requests are served to their end."""
+    """An engine that decides each request to its end."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -87,7 +87,7 @@ def classic_groups(node: Node, unit: int) -> None:
 
 
 def expired_classic_groups(node: Node, unit: int) -> None:
-    """Its member, and an id that was never used, time out."""
+    """Creates groups whose member, and an id that was never used, time out."""
     group = f"expired-{unit}"
     stable_alone(node, group)
     request: JoinGroupRequest = join(group, "")
@@ -110,7 +110,7 @@ def consumer_heartbeat(node: Node, group: str, epoch: int, member: str = MEMBER)
 
 
 def consumer_groups(node: Node, unit: int) -> None:
-    """A second member joins, and the first must give partitions up."""
+    """Creates groups that a second member joins, so that the first one must release partitions."""
     group = f"consumer-{unit}"
     consumer_heartbeat(node, group, 0)
     node.advance(2_000)

@@ -1,4 +1,4 @@
-"""Descriptions of large groups are converted in slices, as of one moment."""
+"""Descriptions of large groups are converted in slices, and show the state at one moment."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def send(world: World, authorizer: Any = None) -> Any:
 
 
 def test_the_assignments_of_a_group_are_converted_in_slices(world: World) -> None:
-    """In one piece, two members with 30,000 topics each would take 260 ms."""
+    """In one slice, two members with 30,000 topics each would take 260 ms."""
     call = send(world)
     slices = 1
     while world.slices.step():
@@ -75,7 +75,7 @@ def test_a_topic_that_the_client_may_not_see_refuses_the_group(world: World) -> 
 
 
 def test_the_cost_of_a_description_depends_on_the_members(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise one turn would describe 100 groups with 10,000 members each."""
+    """Otherwise one slice would describe 100 groups with 10,000 members each."""
     monkeypatch.setattr(base, "MEMBER_COST", 10_000)
     world = ClassicWorld()
     for group in ("a", "b", "c"):

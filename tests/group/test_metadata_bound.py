@@ -1,6 +1,6 @@
 """The metadata of members of consumer, share and streams groups takes bounded memory.
 
-Without the bound, 40 members with 20,000 names each would take 200 MB, and each further group as much.
+Without the bound, 40 members with 20,000 names each would take 200 MB in each group.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def consumer_world(limit: int = LIMIT) -> World:
 
 
 def held(world: World) -> int:
-    """Returns the counted bytes, which must be those of all members."""
+    """Returns the counted bytes, after checking that they are the sum over all members."""
     groups = world.machine.groups.values()
     for group in groups:
         metadata = {member_id: member.metadata for member_id, member in group.members.items()}

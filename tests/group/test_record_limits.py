@@ -26,7 +26,7 @@ def create(name: str, partitions: int) -> CreateTopicsRequest:
 
 
 def commit(engine: Guarded, metadata: str, count: int = PARTITIONS) -> set[int]:
-    """Commits offsets of a simple group; returns the error codes."""
+    """Commits offsets of a simple group. Returns the error codes."""
     partitions = [
         OffsetCommitRequestPartition(partition_index=index, committed_offset=index, committed_metadata=metadata)
         for index in range(count)
@@ -65,7 +65,7 @@ def test_the_limit_follows_the_settings_of_the_broker_and_of_the_topic() -> None
 
 
 def test_records_of_groups_are_compressed() -> None:
-    """Compression applies to every batch, and a restart reads them."""
+    """Compression applies to every batch. A restarted node reads the compressed batches."""
     engine = Guarded(offsets_topic_compression_codec="1")
     engine.send(create("t", PARTITIONS), who=ADMIN)
     for metadata in ("m" * 100, "x"):

@@ -1,4 +1,4 @@
-"""The group shard: its groups, and the administrative requests about all of them."""
+"""The group shard: its groups, and the administrative requests about all groups."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Denying:
 
 
 def test_group_that_only_has_offsets_is_simple() -> None:
-    """The group is created once, in memory, without a record."""
+    """The group is created in memory with its first offset, without a record."""
     context = GroupContext()
     group = context.machine.get_or_create_group("g")
     assert context.machine.get_or_create_group("g") is group
@@ -56,7 +56,7 @@ def test_group_that_only_has_offsets_is_simple() -> None:
 
 
 def test_records_of_unknown_types_are_skipped() -> None:
-    """A load skips records of unknown types and records without a key; a tombstone has no value."""
+    """A load skips records of unknown types and records without a key."""
     machine = GroupContext().machine
     assert machine.decode(None, b"x") is None
     assert machine.decode(b"\x7f\x00rest", b"x") is None
@@ -68,8 +68,9 @@ def test_records_of_unknown_types_are_skipped() -> None:
 
 
 def test_join_that_completes_while_another_group_commits_gets_one_response() -> None:
-    """The last join of a phase is parked and completed in one decision; the shard has uncommitted records of other
-    groups."""
+    """One decision parks and completes the last join of a phase, while the shard has uncommitted records of other
+    groups.
+    """
     world = World().build(PREPARING, pending=False)
     world.context.auto_commit = False
     other = world.join(group="other")
@@ -82,7 +83,7 @@ def test_join_that_completes_while_another_group_commits_gets_one_response() -> 
 
 
 def test_reads_of_uncommitted_records_wait_for_the_commit() -> None:
-    """A response that depends on uncommitted records is sent after their commit, or not at all."""
+    """A response that depends on uncommitted records is sent only after their successful commit."""
     world = World().build(COMPLETING, pending=False)
     world.context.auto_commit = False
     world.sync(world.leader, {world.follower: b"F"})
@@ -121,7 +122,7 @@ def _listed(group_id: str, protocol_type: str, state: str) -> ListedGroup:
 def test_list_groups_returns_groups_that_match_both_filters(
     version: int, filters: dict[str, list[str]], expected: str
 ) -> None:
-    """Both filters must match, in any case; older versions do not return state and type."""
+    """Both filters must match, in upper or lower case. Older versions do not return state and type."""
     world = World()
     world.context.machine.get_or_create_group("simple")
     for group in ("emptied", "full"):
@@ -146,7 +147,7 @@ def test_list_groups_returns_groups_that_match_both_filters(
 
 
 def test_list_groups_joins_several_shards() -> None:
-    """The response has every shard's groups, but no group that the client may not DESCRIBE."""
+    """The response has the groups of every shard, without groups that the client may not DESCRIBE."""
     context = GroupContext(partitions=3)
     names = [f"group-{i}" for i in range(9)]
     for name in names:
@@ -164,7 +165,7 @@ def test_list_groups_joins_several_shards() -> None:
 
 
 def test_describe_groups_of_several_shards_keeps_the_order() -> None:
-    """The response preserves request order and duplicates; an error affects only its group."""
+    """The response keeps the order and the duplicates of the request. An error affects only its own group."""
     context = GroupContext(partitions=3)
     for name in ("a", "b", "c"):
         context.shards.of(name).machine.get_or_create_group(name)
@@ -183,7 +184,7 @@ def test_describe_groups_of_several_shards_keeps_the_order() -> None:
 
 
 def test_delete_groups_has_a_result_for_each_group() -> None:
-    """Each group of a request succeeds or fails by itself; a duplicate gets one result."""
+    """The deletion of each group succeeds or fails independently. A duplicate gets one result."""
     world = World().build(STABLE)
     world.context.machine.get_or_create_group("simple")
     world.context.records()
@@ -195,7 +196,7 @@ def test_delete_groups_has_a_result_for_each_group() -> None:
 
 
 def test_members_need_read_on_their_group() -> None:
-    """GROUP_AUTHORIZATION_FAILED precedes all other checks except SyncGroup's missing protocol."""
+    """GROUP_AUTHORIZATION_FAILED precedes all other checks, except SyncGroup's check for a missing protocol."""
     world = World().build(STABLE)
     denied = Denying((Operation.READ, ResourceType.GROUP, "g"), (Operation.DELETE, ResourceType.GROUP, "g"))
     shards = world.context.shards
@@ -235,7 +236,7 @@ def _refused(key: str, code: ErrorCode, message: str) -> Coordinator:
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 def test_find_coordinator_up_to_v3_has_one_result(version: int) -> None:
-    """Up to v3 one key; from v1 on, the message of success is the text NONE."""
+    """Up to v3 the request has one key. From v1 on, the error message of a success is the text NONE."""
     assert _find(_api(), version, key="g") == FindCoordinatorResponse(
         node_id=7, host="host", port=9092, error_message="NONE" if version else ""
     )
@@ -244,7 +245,7 @@ def test_find_coordinator_up_to_v3_has_one_result(version: int) -> None:
 @pytest.mark.parametrize("version", [4, 5, 6])
 @pytest.mark.parametrize("key_type", [0, 1])
 def test_find_coordinator_since_v4_has_a_result_for_each_key(version: int, key_type: int) -> None:
-    """From v4 on, each key has a result under its own name, in request order, with duplicates."""
+    """From v4 on, each key has a result with its name, in request order, with duplicates."""
     found = _find(_api(), version, key_type=key_type, coordinator_keys=["b", "", "a", "b"])
     assert found == FindCoordinatorResponse(
         coordinators=[Coordinator(key=key, node_id=7, host="host", port=9092) for key in ("b", "", "a", "b")]
@@ -257,7 +258,7 @@ def test_find_coordinator_since_v4_has_a_result_for_each_key(version: int, key_t
     [(1, 2, True), (3, 3, True), (3, -1, True), (4, 3, True), (6, -1, True), (4, 2, False), (5, 2, False)],
 )
 def test_find_coordinator_refuses_key_types(version: int, key_type: int, text: bool) -> None:
-    """Each key gets its own INVALID_REQUEST; from v4 on, a refused share key has no message."""
+    """Each key gets INVALID_REQUEST. From v4 on, a refused share key has no message."""
     code = ErrorCode.INVALID_REQUEST
     key = f"g:{TOPIC_ID}:0"
     if version < 4:
@@ -269,7 +270,9 @@ def test_find_coordinator_refuses_key_types(version: int, key_type: int, text: b
 
 
 def test_find_coordinator_creates_the_internal_topic() -> None:
-    """A missing topic is created, and the client retries; it also retries without a leader on the listener."""
+    """The API creates the missing topic, and the client retries. The client also retries if the coordinator has no
+    address on the client's listener.
+    """
     made: list[str] = []
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     found = _find(_api({}, make_topic=made.append), 4, coordinator_keys=["g"])
@@ -280,7 +283,7 @@ def test_find_coordinator_creates_the_internal_topic() -> None:
 
 
 def test_find_coordinator_authorizes_each_key() -> None:
-    """DESCRIBE on the group or transactional id, CLUSTER_ACTION for share partitions."""
+    """A group or transactional id needs DESCRIBE; a share partition needs CLUSTER_ACTION."""
     denied = Denying(
         (Operation.DESCRIBE, ResourceType.GROUP, "g"),
         (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "t"),
@@ -312,7 +315,7 @@ def test_find_coordinator_authorizes_each_key() -> None:
     ],
 )
 def test_a_share_key_has_a_group_a_topic_id_and_a_partition(text: str, canonical: str | None) -> None:
-    """The form is group:topic id:partition, and the canonical form of the key is hashed."""
+    """The format is group:topic id:partition. The canonical form of the key is hashed."""
     assert share_key(text) == canonical
 
 
@@ -330,7 +333,9 @@ def test_a_share_key_has_a_group_a_topic_id_and_a_partition(text: str, canonical
     ],
 )
 def test_a_coordinators_partition_is_javas_hash(key: str, partition: int) -> None:
-    """The partition of a key is Java's hash of its UTF-16 units, absolute, modulo the partitions."""
+    """The partition of a key is the absolute value of Java's hash of its UTF-16 units, modulo the number of
+    partitions.
+    """
     requested: list[int] = []
 
     class Cluster(SingleNodeCluster):
@@ -347,7 +352,7 @@ def test_a_coordinators_partition_is_javas_hash(key: str, partition: int) -> Non
 
 
 def test_heartbeat_responses_are_shared() -> None:
-    """A heartbeat allocates no response: it returns the state's own object."""
+    """A heartbeat allocates no response: it returns an object of the group's state."""
     world = World().build(STABLE)
     from kcore.runtime import RequestContext
 

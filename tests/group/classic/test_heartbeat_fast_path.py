@@ -53,7 +53,7 @@ class World(ClassicWorld):
         self.heartbeat_api = self.kind(self.context.shards, self.authorizer)
 
     def send(self, request: HeartbeatRequest, version: int = 4) -> Any:
-        """Sends a heartbeat and returns the API's result; a later response is recorded, too."""
+        """Sends a heartbeat and returns the API's result. A response that is completed later is recorded, too."""
         api, context = self.heartbeat_api, RequestContext(version, "client")
         self.context.now.update()
         place = len(self.responses)
@@ -70,7 +70,9 @@ class World(ClassicWorld):
         return result
 
     def request(self, who: str, **said: Any) -> HeartbeatRequest:
-        """Returns the heartbeat of a named member (leader, follower, ...), or of a client with that member id."""
+        """Returns the heartbeat of a named member (leader, follower, ...), or of a client that uses `who` as its member
+        id.
+        """
         group = self.context.machine.groups.get("g") if self.context.shards.get(0) else None
         generation = group.generation_id if isinstance(group, ClassicGroup) else GENERATION
         fields = {"group_id": "g", "member_id": getattr(self, who, who), "generation_id": generation, **said}
@@ -134,7 +136,7 @@ def leaving(member_id: str) -> Any:
 
 
 def apply_event(world: World, what: str) -> None:
-    """Runs an event that no member of the group causes."""
+    """Runs an event that no heartbeat causes."""
     context = world.context
     match what:
         case "later" | "at once":
@@ -191,7 +193,7 @@ def test_fast_path_equals_generic_path_in_every_state_for_every_request(state: G
 
 @pytest.fixture(params=[None, Denies()])
 def world(request: Any) -> World:
-    """A Stable group of three."""
+    """Returns a world with a Stable group of three members."""
     world = World(HeartbeatApi, request.param)
     world.build(STABLE)
     return world
@@ -240,7 +242,7 @@ def test_response_waits_for_the_commit_of_the_state_it_shows():
 
 def test_fast_path_declines_a_request_of_a_subclass(world):
     class Request(HeartbeatRequest):
-        """A request of a subclass with the same fields."""
+        """A subclass of the request class with the same fields, which the fast path must decline."""
 
     request = Request(group_id="g", member_id=world.leader, generation_id=world.generation)
     assert not served_fast(world, request)

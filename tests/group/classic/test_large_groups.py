@@ -1,4 +1,4 @@
-"""Classic groups with thousands of members, protocols or topics never need a long step."""
+"""Classic groups with thousands of members, protocols or topics: no step takes long."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def world() -> World:
 
 
 def join_all(world: World, metadata: list[bytes]) -> list[str]:
-    """Makes one generation of members with these subscriptions; returns their ids."""
+    """Makes one generation of members with these subscriptions. Returns their member ids."""
     for each in metadata:
         world.join(offer=[("range", each)], version=3)
     world.context.advance(1)
@@ -69,7 +69,7 @@ def test_after_the_leader_left_the_oldest_member_leads(world: World) -> None:
 def test_members_that_leave_together_do_not_search_for_a_leader_each(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """10,000 searches would pass over 50,000,000 entries of members that left before."""
+    """If each leave searched for a leader, 10,000 leaves would visit 50,000,000 entries of members that left before."""
     members = join_all(world, [subscription("topic")] * 20)
     group = world.group()
     searches: list[int] = []
@@ -86,7 +86,9 @@ def test_members_that_leave_together_do_not_search_for_a_leader_each(
 
 
 def test_a_static_member_that_returns_leads_if_it_was_the_oldest(world: World) -> None:
-    """After the leader has left, the static member is the oldest member, and its new id inherits this position."""
+    """After the leader has left, the static member is the oldest member, because its new id inherits the position of
+    the old one.
+    """
     world.join(offer=[("range", subscription("topic"))], version=3)
     world.join(instance="one", offer=[("range", subscription("topic"))])
     world.join(offer=[("range", subscription("topic"))], version=3)
@@ -101,7 +103,9 @@ def test_a_static_member_that_returns_leads_if_it_was_the_oldest(world: World) -
 
 
 def test_long_subscriptions_are_read_in_slices(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one piece, 40 members with 60,000 topics each would take 1,100 ms at the end of the join phase."""
+    """In one slice, the subscriptions of 40 members with 60,000 topics each would take 1,100 ms at the end of the join
+    phase.
+    """
     monkeypatch.setattr(protocols, "NAMES_PER_SLICE", 10)
     steps = count_slices(monkeypatch)
     metadata = [subscription(*[f"t{member}-{topic}" for topic in range(25)]) for member in range(4)]
@@ -141,7 +145,9 @@ def test_long_subscriptions_are_read_after_a_load(world: World, monkeypatch: pyt
 
 
 def test_more_topics_than_are_remembered_count_as_all(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The names take more memory than the metadata, which `kcore.max.group.metadata.bytes` bounds."""
+    """Topic names take more memory than the metadata from which they are read, and only the metadata is bounded
+    (`kcore.max.group.metadata.bytes`). Beyond a limit, the group counts as subscribed to all topics.
+    """
     monkeypatch.setattr(protocols, "MAX_SUBSCRIBED_TOPICS", 3)
     members = join_all(world, [subscription("a", "b"), subscription("b", "c")])
     assert world.group().subscribed_topics == {"a", "b", "c"}
@@ -169,7 +175,9 @@ def test_topic_names_equal_those_of_the_codec(metadata: bytes) -> None:
 
 
 def test_protocols_beyond_a_few_count_their_memory(world: World) -> None:
-    """300 members with 24,000 empty protocols each would take 700 MB of memory, and 1,600 ms when they leave."""
+    """Without this, 300 members with 24,000 empty protocols each would take 700 MB of memory, and 1,600 ms when they
+    leave.
+    """
     few = metadata_bound.FEW_PROTOCOLS
     empty = tuple((f"p{number}", b"") for number in range(few + 3))
     assert metadata_bound.protocols_bytes(empty[:few]) == 2 * few
@@ -186,7 +194,7 @@ def test_protocols_beyond_a_few_count_their_memory(world: World) -> None:
 
 
 def test_many_members_leave_in_several_decisions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one decision, 22,000 members of a request would take 250 ms."""
+    """In one decision, 22,000 members of a LeaveGroup request would take 250 ms."""
     monkeypatch.setattr(leave_group, "FEW_MEMBERS", 2)
     world.context.slices.requests.enabled = True
     members = join_all(world, [subscription("topic")] * 5)

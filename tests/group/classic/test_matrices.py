@@ -1,6 +1,5 @@
-"""Truth tables of the classic protocol: the response to each caller in each state. One line is one rule of Kafka's.
-
-A number is the error code of the response, which is compared as a whole; `PARK` is a parked request.
+"""Truth tables of the classic protocol: the response to each caller in each state. One row is one of Kafka's rules. A
+number is the error code of the response; the whole response is compared. `PARK` is a parked request.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ Ask = Callable[[World], Call]
 
 
 def cells(table: dict[str, tuple[Any, ...]]) -> list[Any]:
-    """Returns every cell of a table as a test of its own: (row, state, expected)."""
+    """Returns every cell of a table as a test case: (row, state, expected)."""
     return [
         pytest.param(row, state, value, id=f"{row}-{state.value if state else 'absent'}")
         for row, expected in table.items()
@@ -100,7 +99,7 @@ JOIN = {
 
 @pytest.mark.parametrize(("row", "state", "expected"), cells(JOIN))
 def test_join_depends_on_caller_and_state(row: str, state: GroupState | None, expected: Any) -> None:
-    """JoinGroup by caller and state."""
+    """Checks the table of JoinGroup responses by caller and state."""
     world = World().build(state)
     who, options = JOIN_ASKS[row]
     member_id = who(world)
@@ -141,7 +140,9 @@ OVER_SIZE = {
 
 @pytest.mark.parametrize(("row", "state", "expected"), cells(OVER_SIZE))
 def test_join_of_a_full_group_depends_on_caller_and_state(row: str, state: GroupState | None, expected: Any) -> None:
-    """`group.max.size` is checked before every other refusal except Dead. A refusal releases an assigned member id."""
+    """`group.max.size` is checked before every other refusal except that of a Dead group. A refusal releases an
+    assigned member id.
+    """
     world = World().build(state)
     if state in (PREPARING, COMPLETING, STABLE):
         # As if the limit had been lowered: three members, one of them parked in PreparingRebalance.
@@ -160,7 +161,7 @@ def test_join_of_a_full_group_depends_on_caller_and_state(row: str, state: Group
 
 @pytest.mark.parametrize(("who", "code"), [("leader", 81), ("follower", None), ("static", 81)])
 def test_first_members_to_join_stay_in_a_full_rebalance(who: str, code: int | None) -> None:
-    """In PreparingRebalance, a member that joins late is evicted if enough others have joined already."""
+    """In PreparingRebalance, a member that joins late is removed if enough other members have already joined."""
     world = World().build(PREPARING)
     world.context.config.group_max_size = 1
     call = world.join(getattr(world, who))
@@ -274,7 +275,7 @@ SYNC = {
 
 @pytest.mark.parametrize(("row", "state", "expected"), cells(SYNC))
 def test_sync_depends_on_caller_and_state(row: str, state: GroupState | None, expected: Any) -> None:
-    """SyncGroup by caller and state."""
+    """Checks the table of SyncGroup responses by caller and state."""
     world = World().build(state)
     who, options = SYNC_ASKS[row]
     if state is ABSENT:
@@ -329,7 +330,7 @@ HEARTBEAT = {
 
 @pytest.mark.parametrize(("row", "state", "expected"), cells(HEARTBEAT))
 def test_heartbeat_depends_on_caller_and_state(row: str, state: GroupState | None, expected: int) -> None:
-    """Heartbeat by caller and state; only responses 0 and 27 re-arm the session."""
+    """Checks the table of Heartbeat responses by caller and state. Only the responses 0 and 27 re-arm the session."""
     world = World().build(state)
     who, options = HEARTBEAT_ASKS[row]
     member = world.group().members.get(who(world)) if state is not ABSENT else None
@@ -382,7 +383,9 @@ LEAVE = {
 
 @pytest.mark.parametrize(("row", "state", "expected"), cells(LEAVE))
 def test_leave_depends_on_caller_and_state(row: str, state: GroupState | None, expected: Any) -> None:
-    """LeaveGroup by caller and state; a successful one starts a rebalance if the state permits it."""
+    """Checks the table of LeaveGroup responses by caller and state. A successful leave starts a rebalance if the state
+    permits it.
+    """
     world = World().build(state)
     member_id, instance_id = LEAVE_ASKS[row](world)
     response = world.leave((member_id, instance_id))
@@ -415,7 +418,7 @@ def test_leave_up_to_v2_depends_on_caller_and_state(
 
 @pytest.mark.parametrize(("row", "state", "expected"), cells({"g": (69, 0, 68, 68, 68, 69)}))
 def test_delete_depends_on_the_state(row: str, state: GroupState | None, expected: int) -> None:
-    """DeleteGroups by state; assigned member ids do not prevent a deletion."""
+    """Checks the table of DeleteGroups responses by state. Assigned member ids do not prevent a deletion."""
     world = World().build(state)
     world.context.records()
     assert world.delete("g", "g") == {"g": expected}
@@ -427,7 +430,9 @@ def test_delete_depends_on_the_state(row: str, state: GroupState | None, expecte
 @pytest.mark.parametrize("version", [5, 6])
 @pytest.mark.parametrize("state", COLUMNS)
 def test_describe_depends_on_the_state(state: GroupState | None, version: int) -> None:
-    """DescribeGroups by state: protocol and metadata while Stable, the last assignments during a rebalance."""
+    """Checks DescribeGroups by state: it has protocol and metadata while the group is Stable, and the last assignments
+    during a rebalance.
+    """
     world = World().build(state)
     described = world.describe(version=version)
     if state is ABSENT:
@@ -446,8 +451,9 @@ def test_describe_depends_on_the_state(state: GroupState | None, version: int) -
 
 
 def test_authorized_operations_are_returned_on_request() -> None:
-    """Without an authorizer, DescribeGroups returns all five operations of groups (3400); for a missing group only if
-    the version has no error for it."""
+    """Without an authorizer, DescribeGroups returns all five operations of groups (3400). For a missing group, it does
+    so only in versions that have no error for it.
+    """
     world = World().build(STABLE)
     from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
 
@@ -471,8 +477,8 @@ def test_authorized_operations_are_returned_on_request() -> None:
     ],
 )
 def test_each_state_has_its_allowed_successors(state: GroupState, following: set[GroupState]) -> None:
-    """Each state may be followed by these states only; any other change fails an assertion. Replayed records may also
-    lead from Empty or Stable to either of the two.
+    """Each state may be followed by the listed states only; any other change fails an assertion. Replayed records may
+    also lead from Empty or Stable to Empty or Stable.
     """
     assert {other for other in GroupState if may_follow(state, other, recorded=False)} == following
     recorded = following | ({EMPTY, STABLE} if state in (EMPTY, STABLE) else set())
@@ -487,7 +493,7 @@ def test_each_state_has_its_allowed_successors(state: GroupState, following: set
 
 
 def test_transition_sets_the_timestamp_and_the_previous_state() -> None:
-    """`transition` sets `previous_state` and the timestamp of the state."""
+    """`transition` sets `previous_state` and the timestamp of the new state."""
     world = World().build(STABLE)
     world.context.advance(500)
     world.join(world.leader)
@@ -496,7 +502,7 @@ def test_transition_sets_the_timestamp_and_the_previous_state() -> None:
 
 
 def test_a_leaders_sync_writes_one_record_with_all_members() -> None:
-    """The leader's sync writes all members, once, with the time at which the join phase ended."""
+    """The record of the leader's SyncGroup has all members. Its timestamp is the time at which the join phase ended."""
     world = World().build(COMPLETING, pending=False)
     at = world.group().state_timestamp_ms
     world.context.advance(250)

@@ -21,7 +21,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def held(world: World) -> int:
-    """Returns the counted bytes, which must be those of all members."""
+    """Returns the counted bytes of metadata, after checking that they are the sum over all members."""
     groups = world.context.machine.groups.values()
     sizes = [
         sum(metadata_bound.protocols_bytes(member.protocols) for member in group.members.values()) for group in groups
@@ -33,7 +33,9 @@ def held(world: World) -> int:
 
 
 def code_of_join(world: World, size: int, group: str = "g", member_id: str = "") -> ErrorCode:
-    """Joins with metadata of a size, version 3 without assigned ids; NONE also for a join that waits."""
+    """Joins with metadata of `size` bytes, in version 3, which assigns no ids beforehand. Returns the error code, or
+    NONE if the join is parked.
+    """
     call = world.join(member_id, group=group, offer=[("range", bytes(size - len("range")))], version=3)
     if not call.done:
         return ErrorCode.NONE
@@ -44,7 +46,7 @@ def code_of_join(world: World, size: int, group: str = "g", member_id: str = "")
 
 
 def test_a_group_may_have_an_eighth_of_the_limit(world: World) -> None:
-    """Without the limit, a hundred members with 7.8 MB each would take 760 MB."""
+    """Without the limit, a hundred members with 7.8 MB of metadata each would take 760 MB."""
     assert code_of_join(world, GROUP_LIMIT + 1) == FULL
     assert code_of_join(world, GROUP_LIMIT - 10) == ErrorCode.NONE
     assert code_of_join(world, 11) == FULL

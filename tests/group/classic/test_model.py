@@ -38,7 +38,7 @@ LONG_ENOUGH_MS = 1_000_000  # maximum time for which a request may be parked: ne
 
 
 class ClassicGroupMachine(RuleBasedStateMachine):
-    """Members of one group do anything at any time; after each step the group must be consistent.
+    """Members of one group send any request at any time. After each step the group must be consistent.
 
     `ids` holds every member id that was ever assigned, current or not.
     """
@@ -139,7 +139,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """Parked requests never get a response: their connections end with the process."""
+        """Simulates a crash. Parked requests never get a response, because their connections end with the process."""
         self.world.restart()
         self.calls = [call for call in self.calls if call.done]
         self.shows_what_was_recorded()
@@ -154,7 +154,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         assert all(call.done for call in self.calls)
 
     def shows_what_was_recorded(self) -> None:
-        """A reload restores exactly the last record."""
+        """Checks that a reload restores exactly the last record."""
         group, value = self.group(), self.recorded
         assert "another" not in self.world.context.machine.groups
         if value is None:
@@ -173,7 +173,9 @@ class ClassicGroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def last_record_has_the_last_generation(self) -> None:
-        """Records are in the order of generations; the last one is the state after a restart."""
+        """Checks that records are in the order of generations, and that the last record equals the state after a
+        restart.
+        """
         for key, value in self.world.context.records():
             if key.group == "g":
                 assert value is None or self.recorded is None or value.generation >= self.recorded.generation
@@ -190,7 +192,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def counts_and_indexes_agree(self) -> None:
-        """All counts and indexes agree with the members."""
+        """Checks that all counts and indexes agree with the members."""
         group = self.group()
         if group is None:
             return
@@ -226,7 +228,9 @@ class ClassicGroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def members_of_a_generation_get_the_same_response(self) -> None:
-        """Each generation has one leader and one protocol; only the leader's response lists the members."""
+        """Checks that each generation has one leader and one protocol, and that only the leader's response lists the
+        members.
+        """
         for call in self.calls:
             response = call.response
             if isinstance(response, JoinGroupResponse) and not response.error_code:
@@ -239,7 +243,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         self.calls = [call for call in self.calls if not call.done]
 
     def teardown(self) -> None:
-        """Faults stop: all parked requests complete, and the remaining members agree on a generation."""
+        """Ends the faults. All parked requests must complete, and the remaining members agree on a generation."""
         if not hasattr(self, "world"):
             return
         world = self.world

@@ -39,7 +39,7 @@ COMMIT = {
 
 @pytest.mark.parametrize(("row", "state", "expected"), cells(COMMIT))
 def test_validation_of_an_offset_commit_depends_on_caller_and_state(row: str, state: GroupState, expected: int) -> None:
-    """OffsetCommit by caller and state."""
+    """Checks the table of OffsetCommit results by caller and state."""
     world = World().build(state)
     member_id, instance_id, generation_id = COMMIT_ASKS[row](world)
     assert world.group().validate_offset_commit(member_id, instance_id, generation_id, 9, False) == expected
@@ -59,7 +59,9 @@ TXN_COMMIT = {
 def test_validation_of_a_transactional_commit_depends_on_caller_and_state(
     row: str, state: GroupState, expected: int
 ) -> None:
-    """TxnOffsetCommit by caller and state: anonymous ones pass, and so does CompletingRebalance."""
+    """Checks the table of TxnOffsetCommit results by caller and state. Commits without a member id are accepted, and so
+    are commits in CompletingRebalance.
+    """
     world = World().build(state)
     member_id, instance_id, generation_id = COMMIT_ASKS[row](world)
     assert world.group().validate_offset_commit(member_id, instance_id, generation_id, 5, True) == expected
@@ -67,7 +69,7 @@ def test_validation_of_a_transactional_commit_depends_on_caller_and_state(
 
 @pytest.mark.parametrize("state", [PREPARING, STABLE])
 def test_an_accepted_commit_re_arms_the_session(state: GroupState) -> None:
-    """A member's commit re-arms its session; an anonymous commit changes nothing."""
+    """A member's commit re-arms its session. A commit without a member id changes nothing."""
     world = World().build(state)
     member = world.group().members[world.leader]
     world.context.advance(3000)
@@ -94,7 +96,7 @@ def test_an_accepted_commit_re_arms_the_session(state: GroupState) -> None:
 def test_offset_delete_keeps_offsets_of_subscribed_topics(
     state: GroupState, protocol_type: str, metadata: bytes, code: int, subscribed: bool, other: bool
 ) -> None:
-    """OffsetDelete by state and kind: offsets of subscribed topics are kept (KIP-496)."""
+    """OffsetDelete by state and group type: offsets of subscribed topics are kept (KIP-496)."""
     world = _one_member(protocol_type, metadata)
     group = world.group()
     if state is EMPTY:
@@ -122,8 +124,9 @@ def _one_member(protocol_type: str, metadata: bytes) -> World:
 
 
 def test_retention_starts_when_the_group_became_empty_or_at_the_commit() -> None:
-    """Retention starts when the group became empty if it had members, else at the commit; during a rebalance nothing
-    expires."""
+    """If the group had members, retention starts when it became empty, otherwise at the commit. During a rebalance no
+    offset expires.
+    """
     simple = World()
     group = simple.context.machine.get_or_create_group("g")
     assert group.offset_expiration_base() == COMMIT_TIMESTAMP

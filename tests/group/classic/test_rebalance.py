@@ -35,7 +35,7 @@ def delayed_world(**settings: int) -> World:
 
 
 def test_initial_delay_is_not_repeated_without_new_members() -> None:
-    """The first member of an empty group gets its response after the delay, not before."""
+    """The first member of an empty group gets its response when the delay ends."""
     world = delayed_world()
     call = world.join(version=3)
     world.context.advance(DELAY_MS - 1)
@@ -51,7 +51,7 @@ def test_initial_delay_is_not_repeated_without_new_members() -> None:
 
 
 def test_initial_delay_is_repeated_while_members_join() -> None:
-    """Each delay in which a member joined is followed by another, up to the first member's rebalance timeout."""
+    """Each delay in which a member joined is followed by another one, up to the first member's rebalance timeout."""
     world = delayed_world()
     first = world.join(version=3, rebalance_ms=10_000)
     others = []
@@ -69,7 +69,7 @@ def test_initial_delay_is_repeated_while_members_join() -> None:
 
 
 def test_initial_delay_does_not_end_when_all_members_have_joined() -> None:
-    """All members have joined from the start: that ends a join phase, but not the initial one."""
+    """All members have joined from the start. That would end any other join phase, but not the initial one."""
     world = delayed_world()
     call = world.join(version=3)
     assert world.group().has_all_members_joined()
@@ -79,7 +79,7 @@ def test_initial_delay_does_not_end_when_all_members_have_joined() -> None:
 
 
 def test_initial_delay_longer_than_the_rebalance_timeout_is_not_repeated() -> None:
-    """If nothing of the first member's rebalance timeout remains, new members do not prolong the delay."""
+    """If the initial delay exceeds the first member's rebalance timeout, new members do not prolong the delay."""
     world = delayed_world()
     call = world.join(version=3, rebalance_ms=1000)
     world.context.advance(2000)
@@ -117,7 +117,7 @@ def test_assigned_ids_neither_prolong_nor_delay_the_initial_phase() -> None:
 
 
 def test_initial_phase_ends_early_when_the_last_missing_id_expires() -> None:
-    """As in Kafka 4, an assigned id that expires while all members are parked ends even the initial phase."""
+    """As in Kafka 4, the expiry of an assigned id while all members are parked ends even the initial phase."""
     world = delayed_world()
     world.assign_id(session_ms=500)
     call = world.join(version=3)
@@ -145,8 +145,9 @@ def test_all_members_leave_during_the_initial_phase() -> None:
 
 
 def test_first_join_of_a_group_is_recorded_and_starts_the_rebalance() -> None:
-    """A v3 join creates the group and starts its rebalance in one decision; replay of the creation does not undo the
-    rebalance."""
+    """A v3 join creates the group and starts its rebalance in one decision. The replay of the creation does not undo
+    the rebalance.
+    """
     world = World()
     call = world.join(version=3)
     assert world.context.records() == [group_record(0, at=WALL_MS, protocol_type="")]
@@ -156,8 +157,9 @@ def test_first_join_of_a_group_is_recorded_and_starts_the_rebalance() -> None:
 
 
 def test_rebalance_timeout_drops_dynamic_members_and_keeps_static_ones() -> None:
-    """At the timeout the members that have joined form the generation; an absent static member stays, with its
-    metadata."""
+    """At the timeout the members that have joined form the generation. An absent static member stays in the group with
+    its metadata.
+    """
     world = World().build(PREPARING, pending=False)
     for _ in range(6):
         world.context.advance(9_990)
@@ -181,8 +183,9 @@ def test_rebalance_timeout_drops_dynamic_members_and_keeps_static_ones() -> None
 
 
 def test_absent_static_members_alone_wait_for_their_sessions() -> None:
-    """If only absent static members remain, the phase is prolonged until their sessions end; then the group is
-    Empty."""
+    """If only absent static members remain, the phase is prolonged until their sessions end. Then
+    the group is Empty.
+    """
     world = World()
     one = world.join(instance="one", rebalance_ms=1000)
     world.context.advance(0)
@@ -202,7 +205,7 @@ def test_absent_static_members_alone_wait_for_their_sessions() -> None:
 
 
 def test_later_joiners_do_not_prolong_a_rebalance() -> None:
-    """The timeout of a rebalance is the maximum of its first members' timeouts."""
+    """The timeout of a rebalance is the maximum of the timeouts of the members at its start."""
     world = World()
     first = world.join(version=3, rebalance_ms=2000)
     world.context.advance(0)
@@ -216,7 +219,9 @@ def test_later_joiners_do_not_prolong_a_rebalance() -> None:
 
 
 def test_first_join_without_a_response_expires_after_five_minutes() -> None:
-    """A new member's session does not run while its first join is parked, for at most five minutes (KAFKA-7610)."""
+    """While a new member's first join is parked, its session does not run, but for at most five
+    minutes (KAFKA-7610).
+    """
     world = World()
     member = world.join(version=3, session_ms=100)
     world.context.advance(0)
@@ -232,7 +237,7 @@ def test_first_join_without_a_response_expires_after_five_minutes() -> None:
 
 
 def test_parked_member_does_not_expire_and_its_session_starts_with_the_response() -> None:
-    """A member that waits for a response cannot send heartbeats: its session restarts with the response."""
+    """A member that waits for a response cannot send heartbeats. Its session restarts with the response."""
     world = World().build(PREPARING, pending=False)
     for _ in range(3):
         world.context.advance(SESSION_MS - 1)
@@ -254,7 +259,9 @@ def test_leader_that_left_is_replaced() -> None:
 
 
 def test_protocol_is_chosen_by_vote_and_ties_by_the_leader() -> None:
-    """Each member votes for its first protocol that all support; equal votes go to the leader's preference."""
+    """Each member votes for its first protocol that all members support. If the votes are equal, the leader's
+    preference decides.
+    """
     world = World()
     leader = world.join(version=3, offer=[("a", b"a1"), ("b", b"b1"), ("c", b"c1")])
     world.context.advance(0)
@@ -281,7 +288,7 @@ def test_protocol_named_twice_counts_once() -> None:
 
 
 def test_emptied_group_takes_another_protocol_type() -> None:
-    """The group keeps its protocol type in Empty; the next first member sets another one."""
+    """The group keeps its protocol type in Empty. The next first member may set another one."""
     world = World().build(EMPTY, pending=False)
     assert world.describe().protocol_type == "consumer"
     call = world.join(version=3, protocol_type="connect", offer=[("sessioned", b"\x00")])
@@ -303,7 +310,9 @@ def test_undecodable_metadata_does_not_prevent_completion() -> None:
 
 
 def test_members_that_do_not_sync_are_removed() -> None:
-    """Members that have not synced within the rebalance timeout are removed, and the others rebalance (KAFKA-12890)."""
+    """Members that have not sent SyncGroup within the rebalance timeout are removed, and the others rebalance
+    (KAFKA-12890).
+    """
     world = World().build(COMPLETING, pending=False)
     sync = world.sync(world.follower)
     for _ in range(REBALANCE_MS // 5000 - 1):
@@ -317,7 +326,7 @@ def test_members_that_do_not_sync_are_removed() -> None:
 
 
 def test_follower_that_does_not_sync_is_removed_from_a_stable_group() -> None:
-    """The sync phase continues in Stable until every member has synced."""
+    """The sync phase continues in Stable until every member has sent SyncGroup."""
     world = World().build(COMPLETING, pending=False)
     world.sync(world.leader, {})
     world.sync(world.static)
@@ -331,7 +340,7 @@ def test_follower_that_does_not_sync_is_removed_from_a_stable_group() -> None:
 
 
 def test_sync_phase_ends_with_the_last_sync() -> None:
-    """Once all members have synced, none is removed."""
+    """Once all members have sent SyncGroup, none is removed."""
     world = World().build(COMPLETING, pending=False)
     world.sync(world.leader, {})
     world.sync(world.static)
@@ -365,7 +374,9 @@ def test_completed_syncs_restart_sessions() -> None:
 
 
 def test_assignment_that_is_too_large_fails_the_sync_phase() -> None:
-    """A record that is too large is refused before any member gets its assignment: -1 to all, and a rebalance."""
+    """A record that is too large is refused before any member gets its assignment. All members get error -1, and the
+    group rebalances.
+    """
     world = World().build(COMPLETING, pending=False)
     sync = world.sync(world.follower)
     call = world.sync(world.leader, {world.follower: bytes(1_100_000)})
@@ -376,7 +387,7 @@ def test_assignment_that_is_too_large_fails_the_sync_phase() -> None:
 
 
 def test_largest_assignment_that_fits_is_written() -> None:
-    """The bound on a record's size is tight: an assignment of a few hundred bytes less than a batch is accepted."""
+    """An assignment that is a few hundred bytes smaller than the largest batch is accepted."""
     world = World().build(COMPLETING, pending=False)
     call = world.sync(world.leader, {world.leader: bytes(1_048_588 - 1200)})
     assert call.response.error_code == 0
@@ -387,7 +398,7 @@ def test_largest_assignment_that_fits_is_written() -> None:
 
 
 def test_all_members_leave_at_once() -> None:
-    """The join phase ends at once: Empty in the next generation, with a record."""
+    """The join phase ends at once: the group is Empty in the next generation, and a record is written."""
     world = World().build(STABLE, pending=False)
     generation = world.generation
     response = world.leave(world.leader, world.follower, ("", "one"))
@@ -413,7 +424,7 @@ def test_leave_of_a_pending_member_ends_a_join_phase_that_waited_for_it() -> Non
 
 
 def test_leave_completes_a_parked_sync() -> None:
-    """A parked sync of a leaving member gets UNKNOWN_MEMBER_ID, and the others rebalance."""
+    """The parked SyncGroup of a member that leaves gets UNKNOWN_MEMBER_ID, and the others rebalance."""
     world = World().build(COMPLETING, pending=False)
     gone, stays = world.sync(world.follower), world.sync(world.static)
     world.leave(world.follower)

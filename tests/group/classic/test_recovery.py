@@ -1,4 +1,4 @@
-"""The state of a classic group after a restart, a failed commit or an unload: exactly the acknowledged one."""
+"""The state of a classic group after a restart, a failed commit or an unload is exactly the acknowledged state."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def stable_value(generation: int, leader: str, *members: object, **changes: obje
 
 
 def test_stable_group_continues_after_a_restart() -> None:
-    """Members that beat within a full session timeout continue in the recorded generation, without a rebalance."""
+    """Members that send heartbeats within a full session timeout continue in the recorded generation, without a
+    rebalance.
+    """
     world = World().build(STABLE)
     before = world.describe()
     generation = world.generation
@@ -63,7 +65,7 @@ def test_stable_group_continues_after_a_restart() -> None:
 
 
 def test_silent_members_expire_one_session_after_a_restart() -> None:
-    """Sessions run in full from the load on, independently of their remaining time before."""
+    """After a load, each session runs for its full timeout, independently of the time that remained before."""
     world = World().build(STABLE)
     world.context.advance(SESSION_MS - 1)
     world.restart()
@@ -76,7 +78,7 @@ def test_silent_members_expire_one_session_after_a_restart() -> None:
 
 @pytest.mark.parametrize("state", [PREPARING, COMPLETING])
 def test_rebalance_is_forgotten_by_a_restart(state: object) -> None:
-    """A generation without a record is lost: its members get ILLEGAL_GENERATION and join again."""
+    """A generation without a record is lost. Its members get ILLEGAL_GENERATION and join again."""
     world = World().build(state)  # type: ignore[arg-type]
     generation = world.generation
     world.restart()
@@ -88,7 +90,7 @@ def test_rebalance_is_forgotten_by_a_restart(state: object) -> None:
 
 
 def test_empty_group_keeps_its_generation_over_a_restart() -> None:
-    """The generation continues to count, and the protocol type is kept."""
+    """The generation number continues, and the protocol type is kept."""
     world = World().build(EMPTY)
     before = (world.describe(), world.generation, world.group().state_timestamp_ms)
     world.restart()
@@ -96,7 +98,7 @@ def test_empty_group_keeps_its_generation_over_a_restart() -> None:
 
 
 def test_deleted_group_stays_deleted() -> None:
-    """A tombstone deletes the group; the next group with that id starts with generation 0."""
+    """A tombstone deletes the group. The next group with that id starts with generation 0."""
     world = World().build(EMPTY, pending=False)
     assert world.delete("g") == {"g": 0}
     world.restart()
@@ -106,7 +108,7 @@ def test_deleted_group_stays_deleted() -> None:
 
 
 def test_group_that_is_too_large_rebalances_after_a_restart() -> None:
-    """`group.max.size` was lowered: the group rebalances, and the last members to join are refused."""
+    """After `group.max.size` was lowered, the group rebalances, and the last members to join are refused."""
     world = World().build(STABLE)
     world.context.config.group_max_size = 2
     world.restart()
@@ -120,7 +122,7 @@ def test_group_that_is_too_large_rebalances_after_a_restart() -> None:
 
 
 def test_restart_during_a_rebalance_restores_the_acknowledged_state() -> None:
-    """Uncommitted decisions are lost: a sync without a response has no effect."""
+    """Uncommitted decisions are lost: a SyncGroup that got no response has no effect."""
     world = World().build(COMPLETING, pending=False)
     world.context.auto_commit = False
     call = world.sync(world.leader, {world.leader: b"new"})
@@ -137,7 +139,9 @@ def test_restart_during_a_rebalance_restores_the_acknowledged_state() -> None:
 
 
 def test_failed_commit_of_an_assignment_refuses_all_syncs() -> None:
-    """No member gets the assignment: all syncs get NOT_COORDINATOR, and the last recorded generation is restored."""
+    """No member gets the assignment: all SyncGroups get NOT_COORDINATOR, and the last recorded generation is
+    restored.
+    """
     world = World().build(COMPLETING, pending=False)
     follower, static = world.sync(world.follower), world.sync(world.static)
     world.context.fail_next_commit()
@@ -150,7 +154,7 @@ def test_failed_commit_of_an_assignment_refuses_all_syncs() -> None:
 
 
 def test_failed_commit_completes_all_parked_requests() -> None:
-    """A failed commit discards the shard's memory: parked joins of other groups get NOT_COORDINATOR."""
+    """A failed commit discards the shard's memory, so parked joins of other groups get NOT_COORDINATOR."""
     world = World().build(PREPARING, pending=False)
     world.context.fail_next_commit()
     created = world.join(group="other")
@@ -161,7 +165,7 @@ def test_failed_commit_completes_all_parked_requests() -> None:
 
 
 def test_failed_commit_of_the_last_leave_keeps_the_member() -> None:
-    """The last leave was refused, so its member is still in the group, and expires if it does not return."""
+    """The last leave was refused. Its member is still in the group, and expires if it does not return."""
     world = World()
     member_id = world.join(version=3).response
     world.context.advance(0)
@@ -177,7 +181,7 @@ def test_failed_commit_of_the_last_leave_keeps_the_member() -> None:
 
 
 def test_failed_commit_of_a_static_replacement_keeps_the_old_id() -> None:
-    """The old id is a member as before; the new one is unknown."""
+    """The old id is still a member, and the new id is unknown."""
     world = World().build(STABLE, pending=False)
     world.context.fail_next_commit()
     refused = world.join(instance="one")
@@ -186,7 +190,7 @@ def test_failed_commit_of_a_static_replacement_keeps_the_old_id() -> None:
 
 
 def test_an_expiration_whose_commit_fails_is_repeated_after_the_reload() -> None:
-    """An expiration that empties the group is decided again after the reload, one session later."""
+    """An expiration that empties the group is decided again one session timeout after the reload."""
     world = World().build(STABLE, pending=False)
     world.leave(world.follower, world.static)
     world.join(world.leader)
@@ -203,7 +207,7 @@ def test_an_expiration_whose_commit_fails_is_repeated_after_the_reload() -> None
 
 
 def test_unload_completes_parked_joins() -> None:
-    """Parked joins get NOT_COORDINATOR, in the response of their own version; the group is Dead."""
+    """Parked joins get NOT_COORDINATOR, in the format of their own version. The group is Dead."""
     world = World().build(PREPARING)
     group = world.group()
     world.context.unload()
@@ -215,7 +219,7 @@ def test_unload_completes_parked_joins() -> None:
 
 
 def test_unload_completes_parked_syncs() -> None:
-    """Parked syncs get NOT_COORDINATOR; so do later requests."""
+    """Parked SyncGroups get NOT_COORDINATOR, and so do later requests."""
     world = World().build(COMPLETING)
     sync = world.sync(world.follower)
     world.context.unload()
@@ -229,7 +233,7 @@ def test_unload_completes_parked_syncs() -> None:
 
 
 def test_only_heartbeats_succeed_while_the_shard_is_loading() -> None:
-    """Requests get COORDINATOR_LOAD_IN_PROGRESS, but heartbeats succeed: their members need not rejoin."""
+    """Other requests get COORDINATOR_LOAD_IN_PROGRESS. Because heartbeats succeed, the members need not rejoin."""
     world = World().build(STABLE)
     shard = world.context.shard
     shard.unload()
@@ -272,8 +276,9 @@ def test_later_record_replaces_the_group() -> None:
 
 
 def test_records_lead_to_empty_and_back_and_away() -> None:
-    """Covers logs in which records of a Stable group, of an Empty group and tombstones follow each other in any
-    order."""
+    """Covers logs in which records of a Stable group, records of an Empty group and tombstones follow each other in any
+    order.
+    """
     one = stable_value(1, "a", member_record("a"))
     emptied = group_record(2, at=9)[1]
     group = replayed(one, emptied)
@@ -292,7 +297,9 @@ def test_records_lead_to_empty_and_back_and_away() -> None:
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
 def test_every_version_of_the_record_is_decoded(version: int) -> None:
-    """Version 0 has no rebalance timeout, the session timeout replaces it; 2 adds the timestamp, 3 static members."""
+    """Version 0 has no rebalance timeout, so the session timeout replaces it. Version 2 adds the timestamp, and version
+    3 static members.
+    """
     value = stable_value(5, "a", member_record("a", b"1", instance="one", rebalance_timeout=70))
     if version < 3:
         value = stable_value(5, "a", member_record("a", b"1", rebalance_timeout=70))
@@ -308,14 +315,14 @@ def test_every_version_of_the_record_is_decoded(version: int) -> None:
 
 
 def test_leader_that_is_not_a_member_is_replaced_at_load() -> None:
-    """A record may name a leader that is not among its members; the load chooses another one."""
+    """A record may name a leader that is not among its members. The load then chooses another leader."""
     group = replayed(stable_value(1, "gone", member_record("a"), member_record("b")))
     assert group is not None
     assert group.leader_id == "a"
 
 
 def test_offsets_of_a_group_without_a_protocol_type_expire_by_commit() -> None:
-    """An empty group without a timestamp in the log: retention starts at each offset's own commit."""
+    """If the log has no timestamp of an empty group, the retention of each offset starts at its own commit."""
     group = replayed(group_record(4, at=-1)[1])
     assert group is not None
     base = group.offset_expiration_base()

@@ -27,8 +27,9 @@ from tests.group.classic.world import (
 
 @pytest.mark.parametrize("version", [5, 7, 8, 9])
 def test_a_static_leader_rejoins_without_a_rebalance(version: int) -> None:
-    """Same generation, same assignments, a new id in the record; v9 skips the assignment, earlier versions name the old
-    id as leader."""
+    """The generation and the assignments stay the same, and the record has the new member id. v9 skips the assignment;
+    earlier versions name the old id as leader.
+    """
     world = World()
     old = world.join(instance="one", client="old", version=version)
     world.context.advance(0)
@@ -58,8 +59,8 @@ def test_a_static_leader_rejoins_without_a_rebalance(version: int) -> None:
 
 
 def test_static_member_rejoins_while_others_sync() -> None:
-    """In CompletingRebalance its return starts a rebalance; its own parked sync is fenced, others get
-    REBALANCE_IN_PROGRESS.
+    """In CompletingRebalance, the return of a static member starts a rebalance. Its own parked SyncGroup is fenced, and
+    the others get REBALANCE_IN_PROGRESS.
     """
     world = World().build(COMPLETING, pending=False)
     mine, other = world.sync(world.static), world.sync(world.follower)
@@ -71,7 +72,7 @@ def test_static_member_rejoins_while_others_sync() -> None:
 
 
 def test_static_member_replaced_before_its_sync_stays_in_pending_syncs() -> None:
-    """As in Kafka, the new id syncs and sends heartbeats, but the missing sync of the old id makes the group
+    """As in Kafka, the new id sends SyncGroup and heartbeats, but the missing SyncGroup of the old id makes the group
     rebalance.
     """
     world = World().build(COMPLETING, pending=False)
@@ -89,7 +90,7 @@ def test_static_member_replaced_before_its_sync_stays_in_pending_syncs() -> None
 
 
 def test_static_member_rejoins_with_metadata_too_large_for_a_record() -> None:
-    """The generation cannot continue under the new id, since its record would be too large: the group rebalances."""
+    """The record of the generation would be too large with the new id, so the group rebalances."""
     world = World().build(COMPLETING, pending=False)
     assert world.sync(world.leader, {world.leader: bytes(1_047_000)}).done
     world.context.records()
@@ -102,7 +103,9 @@ def test_static_member_rejoins_with_metadata_too_large_for_a_record() -> None:
 
 
 def test_join_sent_twice_gets_two_responses() -> None:
-    """A newer join replaces the older one of the same member; both get the response, and a third is refused at once."""
+    """A second join of the same member replaces the first. Both get the response, and a third join gets a refusal at
+    once.
+    """
     world = World().build(PREPARING, pending=False)
     second = world.join(world.follower, offer=[("range", CHANGED)])
     third = world.join(world.follower, offer=[("range", CHANGED)])
@@ -116,7 +119,7 @@ def test_join_sent_twice_gets_two_responses() -> None:
 
 
 def test_join_sent_twice_in_two_versions_is_refused_in_both() -> None:
-    """The refusal depends on each request's own version: a missing protocol name is null only since v7."""
+    """Each refusal has the format of its own request's version: since v7, a missing protocol name is null."""
     world = World()
     old = world.join(version=3)
     (member_id,) = world.group().members
@@ -127,8 +130,9 @@ def test_join_sent_twice_in_two_versions_is_refused_in_both() -> None:
 
 
 def test_sync_sent_twice_gets_two_responses() -> None:
-    """A newer sync replaces the older one of the same member; both get the assignment, and a third is refused at
-    once."""
+    """A second SyncGroup of the same member replaces the first. Both get the assignment, and a third one gets a refusal
+    at once.
+    """
     world = World().build(COMPLETING, pending=False)
     first, second, third = (world.sync(world.follower) for _ in range(3))
     assert first.response == sync_refused(ErrorCode.REBALANCE_IN_PROGRESS)

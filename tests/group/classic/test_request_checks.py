@@ -1,4 +1,4 @@
-"""Checks of the requests of members before the group, and bounds of their ids."""
+"""Checks of the requests of members that precede the group's checks, and bounds of member ids."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.group.classic.world import (
     [(5999, 26), (6000, 79), (1_800_000, 79), (1_800_001, 26), (0, 26), (-1, 26)],
 )
 def test_session_timeouts_are_bounded(session_ms: int, code: int) -> None:
-    """Both bounds are allowed values; the refusal precedes the group's checks and echoes the member id."""
+    """Both bounds are allowed values. The refusal precedes the group's checks and returns the request's member id."""
     world = World({"group.min.session.timeout.ms": 6000})
     assert world.join(session_ms=session_ms).response.error_code == code
     refused = world.join(NOBODY, session_ms=0).response
@@ -50,7 +50,7 @@ def test_only_administrative_requests_accept_an_empty_group_id() -> None:
     ],
 )
 def test_names_too_long_for_a_member_id_are_refused(options: dict[str, str], code: int | None) -> None:
-    """A member id is a name and a UUID, and must fit in requests and records."""
+    """A member id consists of a name and a UUID, and must fit into requests and records."""
     world = World()
     call = world.join(**options)  # type: ignore[arg-type]
     world.context.advance(0)
@@ -59,7 +59,7 @@ def test_names_too_long_for_a_member_id_are_refused(options: dict[str, str], cod
 
 
 def test_v0_has_no_rebalance_timeout() -> None:
-    """A v0 member's session timeout is also its rebalance timeout."""
+    """With v0, a member's session timeout is also its rebalance timeout."""
     world = World()
     world.join(version=0, session_ms=1234)
     (member,) = world.group().members.values()
@@ -68,7 +68,7 @@ def test_v0_has_no_rebalance_timeout() -> None:
 
 
 def test_unused_member_ids_of_a_shard_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Above the limit, the oldest unused ids expire at once, also those of other groups. Used ids do not count."""
+    """Above the limit, the oldest unused ids expire at once, including ids of other groups. Used ids do not count."""
     monkeypatch.setattr("kcore.group.classic.unused_ids.MAX_UNUSED_MEMBER_IDS", 3)
     world = World()
     first = world.join(group="other").response.member_id
@@ -88,7 +88,7 @@ def test_unused_member_ids_of_a_shard_are_bounded(monkeypatch: pytest.MonkeyPatc
 
 
 def test_long_unused_member_ids_are_bounded_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An id begins with the client's id, which may have 32 KB: 5,000 of them would take 160 MB in each shard."""
+    """A member id begins with the client id, which may have 32 KB: 5,000 such ids would take 160 MB in each shard."""
     monkeypatch.setattr("kcore.group.classic.unused_ids.MAX_UNUSED_BYTES", 200)
     world = World()
     ids = [world.join().response.member_id for _ in range(20)]

@@ -54,7 +54,7 @@ class World:
         self.boot()
 
     def boot(self) -> None:
-        """Makes the APIs again, after a restart."""
+        """Creates the APIs, also again after a restart."""
         shards = self.context.shards
         self.join_api = JoinGroupApi(shards, self.context.config)
         self.sync_api = SyncGroupApi(shards)
@@ -111,7 +111,7 @@ class World:
         return self.context.send(self.join_api, request, version=version, client_id=client)
 
     def assign_id(self, **options: Any) -> str:
-        """Sends a dynamic member's first JoinGroup; returns the assigned member id."""
+        """Sends a dynamic member's first JoinGroup. Returns the assigned member id."""
         response = self.join(**options).response
         assert response.error_code == ErrorCode.MEMBER_ID_REQUIRED
         member_id: str = response.member_id
@@ -147,7 +147,7 @@ class World:
     def beat(
         self, member_id: str, *, generation: int | None = None, group: str = "g", instance: str | None = None
     ) -> int:
-        """Sends a Heartbeat; returns its code."""
+        """Sends a Heartbeat. Returns its error code."""
         request = HeartbeatRequest(
             group_id=group,
             generation_id=self.generation if generation is None else generation,
@@ -159,7 +159,7 @@ class World:
         return code
 
     def leave(self, *members: tuple[str, str | None] | str, group: str = "g", version: int = 5) -> LeaveGroupResponse:
-        """Sends a LeaveGroup of members, each an id or an (id, instance id) pair; returns the response."""
+        """Sends a LeaveGroup for members, each given as an id or an (id, instance id) pair. Returns the response."""
         pairs = [(member, None) if isinstance(member, str) else member for member in members]
         if version < 3:
             request = LeaveGroupRequest(group_id=group, member_id=pairs[0][0])
@@ -183,17 +183,17 @@ class World:
         return self.context.call(self.list_api, ListGroupsRequest(**filters), version=version)
 
     def delete(self, *groups: str) -> dict[str, int]:
-        """Sends a DeleteGroups; returns the code by group."""
+        """Sends a DeleteGroups. Returns the error code of each group."""
         response = self.context.call(self.delete_api, DeleteGroupsRequest(groups_names=groups))
         return {result.group_id: result.error_code for result in response.results}
 
     # ---- a group in any state
 
     def build(self, state: GroupState | None, *, pending: bool = True) -> World:
-        """Puts group `g` into a state; None: no group. Every state but Empty has a leader, a follower and a static
-        member.
+        """Puts group `g` into a state; None: no group.
 
-        In PreparingRebalance the follower has rejoined and is parked; the others have not.
+        In every state except Empty, the group has a leader, a follower and a static member. In PreparingRebalance, only
+        the follower has rejoined; its join is parked.
         """
         if state is None:
             self.leader = self.follower = self.static = self.pending = "client-gone"
@@ -253,7 +253,7 @@ def synced(assignment: bytes) -> SyncGroupResponse:
 def member_record(
     member_id: str, assignment: bytes = b"", *, instance: str | None = None, subscription: bytes = META, **changes: Any
 ) -> MemberMetadata:
-    """Returns a member of a record, as `World.join` makes it."""
+    """Returns the entry of a member that joined by `World.join`, as it is in a record."""
     fields: dict[str, Any] = {
         "member_id": member_id,
         "group_instance_id": instance,
@@ -276,7 +276,7 @@ def group_record(
     protocol_type: str = "consumer",
     group: str = "g",
 ) -> tuple[GroupMetadataKey, GroupMetadataValue]:
-    """Returns a whole GroupMetadata record; `at` is the timestamp of its state."""
+    """Returns a whole GroupMetadata record. `at` is the timestamp of the group's state."""
     value = GroupMetadataValue(
         protocol_type=protocol_type,
         generation=generation,

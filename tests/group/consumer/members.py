@@ -22,7 +22,7 @@ Owned = dict[bytes, list[int]]
 
 
 class World(GroupContext):
-    """A group shard with the APIs of consumer groups; targets are computed at once, unless the test changes that."""
+    """A group shard with the APIs of consumer groups. Targets are computed at once, unless the test changes that."""
 
     def __init__(self, topics: dict[str, int] | None = None, **settings: Any) -> None:
         named = {name.replace("_", "."): value for name, value in settings.items()}
@@ -33,7 +33,7 @@ class World(GroupContext):
         return ConsumerGroupHeartbeatApi(self.shards, self.consumer)
 
     def beat(self, **fields: Any) -> ConsumerGroupHeartbeatResponse:
-        """Sends a heartbeat with only these fields."""
+        """Sends a heartbeat with only the given fields."""
         request = ConsumerGroupHeartbeatRequest(**{"group_id": GROUP, **fields})
         response: ConsumerGroupHeartbeatResponse = self.call(self.heartbeats, request)
         return response
@@ -57,7 +57,9 @@ class World(GroupContext):
         return topic.topic_id
 
     def settle(self, *members: Member, rounds: int = 20) -> int:
-        """Sends heartbeats of all members until each has its target; returns the number of rounds."""
+        """Sends heartbeats of all members until each has its target. Returns the number of
+        heartbeats of each member.
+        """
         for done in range(rounds):
             if self.group.state_name() == "Stable" and all(m.epoch == self.group.group_epoch for m in members):
                 return done
@@ -67,7 +69,7 @@ class World(GroupContext):
 
 
 class Member:
-    """A member that remembers its epoch and its assignment."""
+    """A member that stores its epoch and its assignment."""
 
     def __init__(self, world: World, member_id: str, instance_id: str | None = None) -> None:
         self.world = world
@@ -77,7 +79,7 @@ class Member:
         self.owned: Owned = {}
 
     def send(self, **fields: Any) -> ConsumerGroupHeartbeatResponse:
-        """Sends a heartbeat, and remembers the values of a successful response."""
+        """Sends a heartbeat, and stores the values of a successful response."""
         body = {"member_id": self.member_id, "instance_id": self.instance_id, "member_epoch": self.epoch, **fields}
         response = self.world.beat(**body)
         if not response.error_code:
@@ -115,5 +117,5 @@ class Member:
 
 
 def reported(owned: Owned) -> list[TopicPartitions]:
-    """Returns partitions as a heartbeat reports them."""
+    """Returns partitions in the format in which a heartbeat reports them."""
     return [TopicPartitions(topic_id=topic_id, partitions=partitions) for topic_id, partitions in owned.items()]

@@ -1,4 +1,6 @@
-"""The compiled steps of members and the compiled owners of partitions follow their reference implementation."""
+"""The compiled steps of members and the compiled owners of partitions give the same results as their reference
+implementation.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ steps = st.lists(
 
 
 class Members:
-    """Two members whose steps are computed twice."""
+    """Two members whose steps are computed by both implementations."""
 
     def __init__(self) -> None:
         self.owners, self.expected = PartitionOwners(), reference.PartitionOwners()
@@ -66,7 +68,7 @@ class Members:
 
 
 def listed(owned: Owned) -> list[tuple[bytes, list[tuple[int, int]]]]:
-    """Returns partitions with their order, which the responses and records have."""
+    """Returns partitions in the order that responses and records have."""
     return [(topic_id, list(partitions.items())) for topic_id, partitions in owned.items()]
 
 
@@ -81,7 +83,7 @@ def test_the_steps_and_owners_are_those_of_the_reference(
 
 
 def test_a_partition_never_gets_a_second_owner_in_the_same_epoch() -> None:
-    """Topics with equal partitions share an entry. A change for one topic does not change the shared entry."""
+    """Topics with equal partitions share an entry, and a change for one topic must not change this entry."""
     owners = PartitionOwners()
     _, _, granted, waits = next_partitions({}, {}, dict.fromkeys(TOPICS, SOME), 5, owners, lambda _: True)
     assert not waits

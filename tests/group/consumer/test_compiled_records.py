@@ -1,4 +1,6 @@
-"""Compiled records of consumer groups equal their reference records: the same batches, the same group after replay."""
+"""Compiled records of consumer groups equal their reference records: they give the same batches, and the same group
+after replay.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ HELD = st.dictionaries(PARTITIONS, st.integers(0, (1 << 31) - 1), max_size=40)
 
 
 def of_topics(partitions: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[bytes, Any]]:
-    """Makes partitions of topics, which have objects of their own or share one."""
+    """Makes partitions of topics. The topics have objects of their own or share one object."""
     return st.dictionaries(TOPIC_IDS, partitions, max_size=3) | st.builds(
         dict.fromkeys, st.lists(TOPIC_IDS, max_size=3), partitions
     )
@@ -69,7 +71,7 @@ ANY = st.sampled_from(sorted(CASES)).flatmap(lambda name: CASES[name].map(lambda
 
 
 def made(case: tuple[str, tuple[Any, ...]]) -> tuple[Record, Record]:
-    """Returns the same record from the compiled and from the reference implementation."""
+    """Returns the same record twice: from the compiled implementation and from the reference implementation."""
     name, arguments = case
     one: Callable[..., Record] = getattr(records, name)
     other: Callable[..., Record] = getattr(reference_records, name)
@@ -86,8 +88,9 @@ def reference_batch(listed: list[Record]) -> bytes:
 
 @given(st.lists(ANY, min_size=1, max_size=6))
 def test_a_block_writes_the_bytes_of_its_reference_records(cases: list[tuple[str, tuple[Any, ...]]]) -> None:
-    """The records of a decision equal the reference ones, also byte for byte in the batch, within the block's size
-    bound."""
+    """The records of a decision equal the reference records, also byte for byte in the batch. Their size is within the
+    block's bound.
+    """
     pairs = [made(case) for case in cases]
     block = records.in_one([compiled for compiled, _ in pairs])
     references = [record for _, record in pairs]
@@ -105,8 +108,8 @@ def test_a_block_writes_the_bytes_of_its_reference_records(cases: list[tuple[str
 def test_a_block_is_replayed_like_its_reference_records(
     said: tuple[str, str, MemberMetadata], target: Any, owned: Any, epoch: int, metadata_hash: int
 ) -> None:
-    """One shard replays a block, another one its reference records. Both have the same group after the records of a
-    join.
+    """One shard replays a block, another one its reference records. After the records of a join, both have the same
+    group.
     """
     member_id, metadata = said[1], said[2]
     assigned = {topic_id: partitions for topic_id, partitions in owned.items() if partitions}
@@ -150,13 +153,13 @@ def known_of(context: GroupContext) -> Any:
     ],
 )
 def test_records_that_cannot_be_encoded_stay_a_list(unwritable: Record) -> None:
-    """The codec then raises the error; it also writes tombstones."""
+    """The codec, which also writes tombstones, then raises the error."""
     listed = [records.group_epoch("g", 1, 0), unwritable]
     assert records.in_one(listed) is listed
 
 
 def test_a_classic_member_has_a_codec_record() -> None:
-    """The codec writes its protocols."""
+    """The codec writes the member's protocols."""
     metadata = MemberMetadata(classic=ClassicMetadata(10_000, (("range", b"\x00"),)))
     record = records.member_metadata("g", "m", metadata)
     assert record == reference_records.member_metadata("g", "m", metadata)
@@ -172,7 +175,7 @@ def test_compiled_records_compare_by_value() -> None:
 
 
 def test_every_record_type_must_be_bound() -> None:
-    """The reference functions are bound once, for all record types."""
+    """The reference functions are bound once, for all record types together."""
     with pytest.raises(ValueError, match=r"not the record types of consumer groups: \[3\]"):
         bind_consumer_records(
             {3: reference_records.REFERENCE_RECORDS[3]}, lambda shard, group_id: None, lambda *_: None

@@ -33,7 +33,7 @@ def count(response: ConsumerGroupHeartbeatResponse) -> int:
 
 
 def test_a_heartbeat_returns_an_assignment_and_watchers_get_events(tmp_path: Path) -> None:
-    """The folder keeps the group; a watcher gets its events, also those after a restart."""
+    """The folder keeps the group. A watcher gets the group's events, also those after a restart."""
     heard: list[GroupChanged] = []
     with kcore.open(tmp_path, config=SETTINGS) as engine:
         make_topic(engine, "t", 4)
@@ -49,7 +49,7 @@ def test_a_heartbeat_returns_an_assignment_and_watchers_get_events(tmp_path: Pat
 
 
 async def test_a_large_group_s_target_is_computed_on_a_thread() -> None:
-    """On an event loop, heartbeats get responses during the computation, and the target is written without a further
+    """On an event loop, heartbeats get responses during the computation. The target is written without a further
     heartbeat.
     """
     async with kcore.open_async(config=SETTINGS) as engine:

@@ -40,7 +40,7 @@ class GenericHeartbeatApi(ConsumerGroupHeartbeatApi):
 
 
 class World(ConsumerWorld):
-    """A shard with one API, which lives as long as a node's, and its clients, which remember their responses.
+    """A shard with one API, which exists as long as in a node, and its clients, which remember their responses.
 
     Args:
         kind: the API.
@@ -62,7 +62,9 @@ class World(ConsumerWorld):
         self.api = self.kind(self.shards, self.consumer, self.authorizer)
 
     def request(self, who: str, what: str, **said: Any) -> ConsumerGroupHeartbeatRequest:
-        """Returns a client's next heartbeat: a join, one without changes, one with a report, or a leave."""
+        """Returns a client's next heartbeat: a join, a heartbeat without changes, a heartbeat with a report, or a
+        leave.
+        """
         epoch, owned = self.known.get(who, (0, {}))
         fields: dict[str, Any] = {"group_id": GROUP, "member_id": who, "member_epoch": epoch}
         if who == "static":
@@ -89,7 +91,7 @@ class World(ConsumerWorld):
         client_id: str = "client",
         client_host: str = CLIENT_HOST,
     ) -> Any:
-        """Sends a heartbeat and returns the API's result; a later response is recorded, too."""
+        """Sends a heartbeat and returns the API's result. A response that is completed later is recorded, too."""
         self.now.update()
         place = len(self.responses)
         self.responses.append(None)
@@ -176,8 +178,7 @@ steps = st.one_of(
 
 
 def play(world: World, script: list[tuple[Any, ...]], resting: int) -> dict[str, Any]:
-    """Runs a script against a group with the given number of reconciled members. Every heartbeat is sent twice, as one
-    object."""
+    """Runs a script against a group with `resting` reconciled members. Every heartbeat is sent twice, as one object."""
     world.machine.get_or_create_group("classic")
     world.rest(*MEMBERS[:resting])
     for name, *details in script:
@@ -339,7 +340,7 @@ def test_response_waits_for_the_commit_of_the_state_it_shows():
 
 def test_fast_path_declines_a_request_of_a_subclass(world):
     class Request(ConsumerGroupHeartbeatRequest):
-        """A request of a subclass with the same fields."""
+        """A subclass of the request class with the same fields, which the fast path must decline."""
 
     epoch, _ = world.known["m0"]
     assert not served_fast(world, Request(group_id=GROUP, member_id="m0", member_epoch=epoch))

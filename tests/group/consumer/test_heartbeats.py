@@ -37,7 +37,7 @@ def world() -> World:
 
 
 def test_a_heartbeat_at_rest_writes_nothing_and_keeps_the_session(world: World) -> None:
-    """The response is the same object every time, and only the deadline of the session changes."""
+    """The response is the same object every time. Only the deadline of the session changes."""
     one = Member(world, "m1")
     one.join(["a"])
     world.records()
@@ -50,9 +50,8 @@ def test_a_heartbeat_at_rest_writes_nothing_and_keeps_the_session(world: World) 
 
 
 def test_heartbeats_change_nothing_while_a_target_must_wait() -> None:
-    """KIP-1263: a new epoch has no effect on heartbeats until the assignment interval ends.
-
-    Heartbeats meanwhile keep the session; the first one after the interval computes the target.
+    """A new epoch has no effect on heartbeats until the assignment interval ends (KIP-1263). Heartbeats meanwhile keep
+    the session. The first heartbeat after the interval computes the target.
     """
     times = {"min_session_timeout_ms": 1, "session_timeout_ms": 8_000, "assignment_interval_ms": 14_000}
     world = World({"a": 4}, **{f"group_consumer_{name}": value for name, value in times.items()})
@@ -84,7 +83,7 @@ def test_a_refused_heartbeat_keeps_no_session(world: World) -> None:
 
 
 def test_a_changed_setting_applies_from_the_next_heartbeat(world: World) -> None:
-    """Session timeout and interval are the group's own settings."""
+    """Session timeout and heartbeat interval are settings of the group."""
     one = Member(world, "m1")
     one.join(["a"])
     world.set_group(GROUP, consumer_heartbeat_interval_ms=6_000, consumer_session_timeout_ms=50_000)
@@ -97,7 +96,7 @@ def test_a_changed_setting_applies_from_the_next_heartbeat(world: World) -> None
 
 
 def test_heartbeats_do_not_prolong_the_revocation_timeout(world: World) -> None:
-    """After a restart the timeout runs again, in full."""
+    """After a restart, the revocation timeout runs again in full."""
     one, two = Member(world, "m1"), Member(world, "m2")
     one.join(["a"], rebalance_timeout_ms=5_000)
     two.join(["a"])
@@ -112,7 +111,7 @@ def test_heartbeats_do_not_prolong_the_revocation_timeout(world: World) -> None:
 
 
 def test_a_confirmed_revocation_cancels_its_timer(world: World) -> None:
-    """A member that confirmed its revocation is not removed."""
+    """The member is not removed when the revocation timeout ends."""
     one, two = Member(world, "m1"), Member(world, "m2")
     one.join(["a"], rebalance_timeout_ms=5_000)
     two.join(["a"])
@@ -123,7 +122,7 @@ def test_a_confirmed_revocation_cancels_its_timer(world: World) -> None:
 
 
 def test_a_static_member_that_does_not_return_expires_with_its_session(world: World) -> None:
-    """Leaving temporarily does not renew the session."""
+    """A temporary leave does not renew the session."""
     one = Member(world, "m1", "i1")
     one.join(["a"])
     world.advance(20_000)
@@ -135,7 +134,7 @@ def test_a_static_member_that_does_not_return_expires_with_its_session(world: Wo
 
 
 def test_a_new_target_of_a_member_that_replaces_another_one_is_written_also_if_it_is_equal(world: World) -> None:
-    """As in Kafka, the log has the inherited target and the new one."""
+    """As in Kafka, the log has the inherited target and the new target."""
     one, two = Member(world, "m1", "i1"), Member(world, "m2", "i1")
     one.join(["a"])
     one.leave(-2)
@@ -153,7 +152,7 @@ def test_a_new_target_of_a_member_that_replaces_another_one_is_written_also_if_i
 
 
 def test_a_full_group_refuses_new_members() -> None:
-    """GROUP_MAX_SIZE_REACHED precedes UNKNOWN_MEMBER_ID; existing members are not affected."""
+    """GROUP_MAX_SIZE_REACHED precedes UNKNOWN_MEMBER_ID. Existing members are not affected."""
     world = World({"a": 4}, group_consumer_max_size=1)
     one = Member(world, "m1")
     one.join(["a"])
@@ -202,7 +201,9 @@ def test_the_protocol_can_be_disabled() -> None:
     ],
 )
 def test_contradictory_settings_are_refused_at_startup(settings: dict[str, int], why: str) -> None:
-    """Kafka refuses such settings, too. Otherwise the broker's session timeout could be invalid for every group."""
+    """As Kafka does, the node refuses such settings. Otherwise the broker's session timeout could be invalid for every
+    group.
+    """
     named = {f"group.consumer.{name.replace('_', '.')}": value for name, value in settings.items()}
     with pytest.raises(ConfigError, match=f"^{re.escape(why)}$"):
         check_settings(Config.of(named), "consumer", BOUNDED)
@@ -211,7 +212,7 @@ def test_contradictory_settings_are_refused_at_startup(settings: dict[str, int],
 @pytest.mark.parametrize("version", [0, 1])
 @pytest.mark.parametrize("epoch", [-3, -2, -1, 0, 1])
 def test_a_blank_member_id_is_refused_as_in_kafka(version: int, epoch: int) -> None:
-    """In version 0 the server may choose the id of a joining member; Kafka also omits the check in one other case."""
+    """In version 0 the server may choose the id of a joining member. Kafka also omits the check in one other case."""
     request = ConsumerGroupHeartbeatRequest(
         group_id="g",
         member_id=" ",
@@ -249,7 +250,9 @@ class Broken:
 
 
 def test_a_custom_assignor_serves_a_group() -> None:
-    """`group.consumer.assignors` accepts package.module:Class; a member missing in its result gets nothing."""
+    """`group.consumer.assignors` accepts package.module:Class. A member that is missing in the assignor's result gets
+    no partitions.
+    """
     world = World({"a": 3}, group_consumer_assignors=f"uniform,{__name__}:Backwards")
     one, two = Member(world, "m1"), Member(world, "m2")
     one.join(["a"], server_assignor="backwards")
@@ -273,7 +276,9 @@ def test_the_assignor_of_the_examples_serves_a_group() -> None:
 
 
 def test_an_assignor_that_fails_writes_nothing() -> None:
-    """The client gets UNKNOWN_SERVER_ERROR, and the group stays unchanged; with another assignor it continues."""
+    """The client gets UNKNOWN_SERVER_ERROR, and the group stays unchanged. With another assignor, the group
+    continues.
+    """
     world = World({"a": 3}, group_consumer_assignors=f"uniform,{__name__}:Broken")
     one, two = Member(world, "m1"), Member(world, "m2")
     one.join(["a"])
@@ -288,7 +293,9 @@ def test_an_assignor_that_fails_writes_nothing() -> None:
 
 
 def test_the_member_that_makes_a_group_large_does_not_wait_for_the_assignor(world: World) -> None:
-    """The joining member counts: with one member above the limit for a heartbeat, the target is computed in slices."""
+    """The joining member counts: if it makes the group too large for one heartbeat, the target is
+    computed in slices.
+    """
     jobs: list[Callable[[], Any]] = []
     world.consumer.background = lambda compute, done: jobs.append(compute)
     world.consumer.inline_members = 2
@@ -303,7 +310,9 @@ def test_the_member_that_makes_a_group_large_does_not_wait_for_the_assignor(worl
 def test_targets_of_large_groups_are_computed_and_written_in_slices(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No heartbeat waits: the old target applies until the epoch record after all new targets is written."""
+    """No heartbeat waits for the target. The old target applies until the epoch record, which follows all new targets,
+    is written.
+    """
     monkeypatch.setattr("kcore.group.consumer.target.SLICE_RECORDS", 1)
     jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
     world.consumer.background = lambda compute, done: jobs.append((compute, done))
@@ -339,7 +348,7 @@ def test_targets_of_large_groups_are_computed_and_written_in_slices(
 
 
 def test_a_target_is_not_written_to_a_reloaded_group(world: World) -> None:
-    """The result of the target's computation belongs to the discarded state."""
+    """The target was computed for the state that the reload discarded."""
     jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
     world.consumer.background = lambda compute, done: jobs.append((compute, done))
     world.consumer.inline_members = 0
@@ -367,7 +376,7 @@ def test_a_target_too_large_for_a_decision_is_written_in_slices() -> None:
 
 
 def test_a_subscription_that_no_record_can_hold_is_refused_at_once(world: World) -> None:
-    """The error is -1, as in Kafka for records that are too large; nothing is cached. Duplicate names count once."""
+    """As in Kafka for records that are too large, the error is -1. Nothing is cached. Duplicate names count once."""
     most = world.machine.max_record_bytes
     fields = {"member_id": "m", "rebalance_timeout_ms": 1000, "topic_partitions": []}
     names = [f"{number:06}-{'x' * 200}" for number in range(most // 200)]
@@ -392,7 +401,7 @@ def test_cached_subscriptions_are_bounded(world: World) -> None:
 
 
 def test_subscriptions_to_impossible_names_are_not_cached(world: World) -> None:
-    """A client may subscribe to names of 32,767 characters: a few thousand of them would fill the memory."""
+    """A client may subscribe to names of 32,767 characters. A few thousand of such names would fill the memory."""
     services = world.consumer
     longest = ["a", "b" * MAX_KEPT_CHARACTERS]
     assert services.names(longest) is services.names(longest)
@@ -410,7 +419,7 @@ def test_subscriptions_to_impossible_names_are_not_cached(world: World) -> None:
 
 @pytest.mark.parametrize("regex", ["(a*)*b", "((a|aa)+)+$", "(.*){1,30}x" * 2])
 def test_patterns_with_exponential_backtracking_match_in_linear_time(regex: str) -> None:
-    """RE2 is linear: it matches a name of 249 characters at once, with any pattern."""
+    """RE2 takes linear time: with any pattern, it matches a name of 249 characters at once."""
     name = "a" * 249
     world = World({name: 1})
     one = Member(world, "m1")
@@ -420,7 +429,7 @@ def test_patterns_with_exponential_backtracking_match_in_linear_time(regex: str)
 
 
 def test_patterns_match_whole_names(world: World) -> None:
-    """Names and a pattern are combined; a pattern must match the whole name."""
+    """A subscription may have both names and a pattern. The pattern must match the whole name."""
     for name in ("ab", "ba", "b"):
         world.make_topic(name, 1)
     one = Member(world, "m1")
@@ -446,7 +455,9 @@ def test_a_new_topic_is_found_ten_seconds_after_the_last_resolution(world: World
 
 
 def test_removing_a_pattern_resolves_the_others(world: World) -> None:
-    """As in Kafka, ten seconds after the last resolution; removing the last pattern starts none."""
+    """As in Kafka, the other patterns are resolved ten seconds after the last resolution. Removing the last pattern
+    starts no resolution.
+    """
     one, two = Member(world, "m1"), Member(world, "m2")
     one.join(None, subscribed_topic_regex="a.*")
     two.join(None, subscribed_topic_regex="b.*")
@@ -470,7 +481,7 @@ def test_removing_a_pattern_resolves_the_others(world: World) -> None:
 
 
 def test_patterns_are_resolved_again_after_the_interval(world: World) -> None:
-    """Each pattern gets a record although nothing changed, because its timestamp matters."""
+    """Each pattern gets a record although its topics did not change, because the timestamp of the record matters."""
     one = Member(world, "m1")
     one.join(None, subscribed_topic_regex="a.*")
     world.settle(one)
@@ -507,7 +518,7 @@ KAFKA_TOPICS = [
     ],
 )
 def test_a_group_hash_is_kafka_s(names: set[str], value: int) -> None:
-    """The hashes in the group records of an Apache Kafka 4.3.1 broker."""
+    """The expected hashes come from the group records of an Apache Kafka 4.3.1 broker."""
     topics = sorted((topic for topic in KAFKA_TOPICS if topic.name in names), key=lambda topic: topic.name)
     assert group_hash([topic_hash(topic) for topic in topics]) == value
 
@@ -530,8 +541,9 @@ def test_missing_topics_are_not_part_of_the_hash(world: World) -> None:
 
 
 def test_a_watcher_gets_an_event_for_every_durable_change(world: World) -> None:
-    """One event per commit, with epochs and the members' assigned, revoking and target partitions; none for a failed
-    commit."""
+    """A watcher gets one event per commit, with the epochs and the members' assigned, revoking and target partitions,
+    but none for a failed commit.
+    """
     heard: list[GroupChanged] = []
     stop = world.consumer.events.watch(GROUP, heard.append)
     one, two = Member(world, "m1"), Member(world, "m2")

@@ -1,4 +1,4 @@
-"""Patterns made to be slow: neither compiling nor matching one delays other requests."""
+"""Patterns that are slow by design: neither their compilation nor their matching delays other requests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def test_groups_are_not_captured() -> None:
     ],
 )
 def test_patterns_that_compile_slowly_are_refused(taken: str, refused: str, why: str) -> None:
-    """Otherwise 50 repetitions of 500 in 600 characters take RE2 seconds, on the thread that serves all requests."""
+    """A pattern of 600 characters with 50 repetitions of 500 would take RE2 seconds, on the thread that serves all
+    requests.
+    """
     check_regex(taken)
     with pytest.raises(KafkaError) as error:
         check_regex(refused)
@@ -46,7 +48,9 @@ def test_patterns_that_compile_slowly_are_refused(taken: str, refused: str, why:
 
 
 def test_a_large_program_is_matched_with_few_names_at_a_time() -> None:
-    """Some patterns cost characters times instructions; small ones match a thousand names per slice."""
+    """The cost of some patterns is the number of characters times that of instructions. A small pattern is matched with
+    a thousand names per slice.
+    """
     names = [f"{number:04}" + "a" * 240 for number in range(40)]
     slices = list(patterns._matching("(?:.*){500}(?:.?){500}", names))
     assert [len(found) for found in slices] == [1] * 40 + [0]
@@ -54,7 +58,7 @@ def test_a_large_program_is_matched_with_few_names_at_a_time() -> None:
 
 
 def test_an_unsupported_pattern_of_another_coordinator_matches_nothing() -> None:
-    """The log may contain such a pattern; the group's other patterns are resolved anyway."""
+    """The log may contain a pattern that RE2 does not support. The group's other patterns are resolved anyway."""
     world = World({"a": 1, "b": 1})
     one, two = Member(world, "m1"), Member(world, "m2")
     one.join(None, subscribed_topic_regex="a")

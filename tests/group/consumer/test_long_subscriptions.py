@@ -1,4 +1,6 @@
-"""Members that name thousands of topics: their heartbeats are divided, and get the response of one decision."""
+"""Members that name thousands of topics: their heartbeats are decided in slices, and get the same response as in one
+decision.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ def everything(world: World, names: list[str] = NAMES) -> set[tuple[bytes, int]]
 
 
 def step_through(world: World, response: Any, hook: Any = None) -> int:
-    """Runs slices until there are none; commits after each one. Returns their number."""
+    """Runs slices until there are none, with a commit after each one. Returns the number of slices."""
     steps = 0
     while world.engine.slices or world.engine.pipeline.dirty:
         world.engine.slices.step()
@@ -100,7 +102,7 @@ def test_a_member_that_changes_its_long_subscription_gets_the_difference() -> No
 
 
 def test_two_members_join_in_turns() -> None:
-    """The requests of both members run in slices side by side; in the end each partition has one owner."""
+    """The slices of both members' requests alternate. In the end each partition has one owner."""
     world = make_world()
     responses = [world.start(beat(name), 1) for name in ("a", "b")]
     world.settle()
@@ -122,7 +124,7 @@ def test_two_members_join_in_turns() -> None:
 
 
 def test_a_commit_that_fails_at_any_slice_leaves_a_working_group() -> None:
-    """The client gets a retriable error or its assignment, and the next heartbeat gets everything."""
+    """The client gets a retriable error or its assignment. The next heartbeat returns the whole assignment."""
     world = make_world()
     steps = step_through(world, world.start(beat("m"), 1))
     failed = 0
@@ -148,7 +150,7 @@ def test_a_commit_that_fails_at_any_slice_leaves_a_working_group() -> None:
 
 
 def test_a_failing_assignor_leaves_the_member_in_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The response has no assignment; the next heartbeat computes the target again."""
+    """The response has no assignment. The next heartbeat computes the target again."""
     world = make_world()
     with monkeypatch.context() as patch:
 

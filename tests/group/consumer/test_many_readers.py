@@ -1,4 +1,4 @@
-"""Many groups depend on a topic that changes: they are notified in slices."""
+"""A topic changes on which many groups depend: these groups are notified in slices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def join(world: World, groups: list[str], *names: str) -> None:
-    """Lets a member of each group join; its next heartbeat checks the topics."""
+    """Adds a member to each group. The member's next heartbeat checks the topics."""
     for group_id in groups:
         joined = world.beat(
             group_id=group_id, member_id="m", member_epoch=0, rebalance_timeout_ms=1_000,
@@ -43,7 +43,7 @@ def test_few_groups_are_notified_of_a_change_at_once(world: World) -> None:
 
 
 def test_many_groups_are_notified_of_a_change_in_slices(world: World) -> None:
-    """At once, 60,000 groups of a topic would take 10 ms, for each of the topics that a request deletes."""
+    """In one slice, notifying 60,000 groups would take 10 ms, for each topic that a request deletes."""
     join(world, GROUPS, "a")
     join(world, ["other", "another"], "b")
     world.machine.on_topic_changed("a")

@@ -1,6 +1,6 @@
 """Consumer groups under any interleaving of members, faults, topics and restarts, in virtual time.
 
-A seed decides everything: heartbeats, lost responses, duplicate requests, crashes and returns of clients,
+A seed determines all events: heartbeats, lost responses, duplicate requests, crashes and returns of clients,
 subscriptions, changes of topics, restarts and failed commits of the server. After every step the invariants of the
 group are checked. Once the faults stop, the group must reconcile within a bounded number of heartbeats, with every
 partition of every subscribed topic at exactly one member.
@@ -37,9 +37,7 @@ def flat(owned: Owned) -> set[Partition]:
 
 
 class Client:
-    """A consumer of KIP-848. It uses its assignment, sends a full heartbeat after an error, and drops all partitions
-    when it is fenced.
-    """
+    """A consumer of KIP-848. It sends a full heartbeat after an error, and drops all partitions when it is fenced."""
 
     def __init__(self, world: World, member_id: str, instance_id: str | None, rng: random.Random) -> None:
         self.world, self.rng = world, rng
@@ -52,12 +50,14 @@ class Client:
         self.choose()
 
     def choose(self) -> None:
-        """Chooses a subscription."""
+        """Chooses a random subscription."""
         self.names = sorted(self.rng.sample(TOPICS, self.rng.randint(1, 3)))
         self.regex = self.rng.choice(["", "", "", "t.*", "t[ab]"])
 
     def request(self) -> ConsumerGroupHeartbeatRequest:
-        """Returns the next heartbeat: a full one for a join or when unsure, else one with its report."""
+        """Returns the next heartbeat: a full one for a join or after an error, otherwise one that reports its
+        partitions.
+        """
         everything = self.epoch == 0 or self.doubts
         return ConsumerGroupHeartbeatRequest(
             group_id=GROUP,
@@ -71,7 +71,7 @@ class Client:
         )
 
     def take(self, response: ConsumerGroupHeartbeatResponse | None) -> None:
-        """Takes a response; None for a lost one."""
+        """Handles a response, or None for a lost one."""
         if response is None or response.error_code in AWAY:
             self.doubts = True
         elif response.error_code in (*FENCED, ErrorCode.UNRELEASED_INSTANCE_ID):
@@ -115,7 +115,7 @@ class Model:
     # ---- events
 
     def beat(self, client: Client, faults: bool = True) -> None:
-        """Sends one heartbeat, which may be lost, duplicated, fail to commit, or lose its response."""
+        """Sends one heartbeat. The request may be lost, duplicated or fail to commit, and the response may be lost."""
         fate = self.rng.random() if faults else 1.0
         request = client.request()
         if fate < 0.05:
@@ -153,7 +153,7 @@ class Model:
             self.world.restart()
 
     def leave(self, client: Client) -> None:
-        """Lets a member leave; a static one perhaps temporarily, to return under another id."""
+        """Makes a member leave. A static member may leave temporarily, to return under another id."""
         if not client.epoch:
             return
         request = ConsumerGroupHeartbeatRequest(
@@ -169,7 +169,7 @@ class Model:
             self.crashed.append(client)
 
     def come(self) -> Client:
-        """Adds a member: a new one, or a static one that had left temporarily."""
+        """Adds a new member, or a static member that had left temporarily."""
         away = [client for client in self.crashed if client.instance_id is not None]
         if not away or self.rng.random() < 0.4:
             return self.new_client()
@@ -219,7 +219,8 @@ class Model:
         self.epochs = epochs
 
     def come_to_rest(self) -> int:
-        """Stops the faults and sends heartbeats of all members, once per interval. Returns the number of rounds.
+        """Stops the faults and sends heartbeats of all members, once per interval. Returns the number of heartbeats of
+        each member.
 
         Silent members expire after their session, patterns are resolved every ten seconds, and partitions move in some
         rounds.
@@ -262,7 +263,7 @@ class Model:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_partitions_have_one_owner_and_groups_come_to_rest(seed: int) -> None:
-    """The invariants hold for every seed; the seed is the test's parameter."""
+    """The invariants hold for every seed; the parameter of the test is the seed."""
     model = Model(seed)
     for _ in range(STEPS):
         model.step()

@@ -22,8 +22,9 @@ STABLE, UNREVOKED, UNRELEASED, UNKNOWN = MemberState
 
 @pytest.mark.parametrize("situation", RECONCILIATION, ids=str)
 def test_every_combination_has_its_step(situation: EpochState) -> None:
-    """Kafka 4.3: reconciled members keep, revoking members wait for their confirmation, all others move towards the
-    target."""
+    """As in Kafka 4.3, reconciled members keep their partitions, revoking members wait for their confirmation, and all
+    others move towards the target.
+    """
     state, at_target, holds, changed = situation
     if state is UNRELEASED or (state is STABLE and not at_target) or (state is UNREVOKED and not holds):
         expected = Step.NEXT
@@ -35,7 +36,7 @@ def test_every_combination_has_its_step(situation: EpochState) -> None:
 
 
 class Table:
-    """Members of a group without a shard: their assignments and targets, in one map of owners."""
+    """Members of a group without a shard: their assignments, their targets, and a map of the partitions' owners."""
 
     def __init__(self, epoch: int, **members: dict[bytes, list[int]]) -> None:
         self.owners = PartitionOwners()
@@ -66,8 +67,7 @@ class Table:
 
 
 def test_partitions_move_to_a_third_member_one_heartbeat_at_a_time() -> None:
-    """Partitions of three topics move to a third member, one heartbeat at a time; members do not wait for each
-    other."""
+    """Partitions of three topics move to a third member. Members do not wait for each other."""
     table = Table(10, m1={FOO: [0, 1, 2], BAR: [0, 1]}, m2={FOO: [3, 4, 5], BAR: [2]})
     table.targets = {
         "m1": {FOO: (0, 1), BAR: (0,)},
@@ -99,7 +99,7 @@ def test_partitions_move_to_a_third_member_one_heartbeat_at_a_time() -> None:
 
 
 def test_a_member_of_a_newer_version_s_state_is_fenced_until_it_has_nothing() -> None:
-    """The state is UNKNOWN: the member must drop all partitions, and then gets its target in the target's epoch."""
+    """In the state UNKNOWN, the member must drop all partitions. Then it gets its target, in the target's epoch."""
     table = Table(5, m={FOO: [0]})
     table.members["m"] = CurrentAssignment(5, 4, UNKNOWN, {FOO: {0: 5}})
     table.targets["m"] = {FOO: (0, 1)}
@@ -117,8 +117,9 @@ partitions = st.frozensets(st.integers(0, 5), max_size=6)
 def test_a_step_assigns_only_free_partitions(
     has: frozenset[int], others: frozenset[int], wanted: frozenset[int], says: frozenset[int] | None, step: int
 ) -> None:
-    """For any assignment, target and report: the member gets only free partitions, and keeps none that it must
-    revoke."""
+    """For any assignment, target and report, the member gets only free partitions, and keeps none that it must
+    revoke.
+    """
     others -= has
     before = CurrentAssignment(4, 3, STABLE, {FOO: dict.fromkeys(has, 4)} if has else {})
     owners = PartitionOwners()
@@ -151,7 +152,7 @@ def test_a_step_assigns_only_free_partitions(
 
 
 def test_two_owners_are_refused() -> None:
-    """A record that assigns a partition to a second member in the same epoch or an older one contradicts the log."""
+    """The log is invalid if a record assigns a partition to a second member in the same or an older epoch."""
     owners = PartitionOwners()
     one: Owned = {FOO: {0: 5}}
     owners.replace(None, CurrentAssignment(5, 4, STABLE, one))

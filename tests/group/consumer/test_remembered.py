@@ -1,4 +1,6 @@
-"""Data that a target reuses from the last one (topics, members, missing partitions) does not change any decision."""
+"""Data of the last target that the next target reuses (topics, members, missing partitions) does not change any
+decision.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,10 @@ class Life:
     """A group whose members join, change topics and leave, while topics grow, as random numbers decide.
 
     Args:
-        seed: of the numbers. The responses decide what members send next, so that two runs are the same while their
+        seed: the seed of the random numbers. The responses decide what members send next, so that two runs are the same
+            while their
             responses are.
-        forgets: whether all data of the last target is discarded before each request.
+        forgets: True to discard all data of the last target before each request.
     """
 
     def __init__(self, seed: int, forgets: bool) -> None:
@@ -40,7 +43,7 @@ class Life:
         self.sizes = dict(TOPICS)
 
     def step(self) -> Any:
-        """Runs one random request; returns its response."""
+        """Runs one random request. Returns its response."""
         if self.random.random() < 0.05:
             self._grow(self.random.choice(sorted(self.sizes)))
         if self.forgets:
@@ -110,7 +113,9 @@ class Life:
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 1 << 32))
 def test_a_group_that_forgets_decides_the_same(seed: int) -> None:
-    """The responses are the same, and so are the bytes in the log."""
+    """A group that discards the data of the last target gives the same responses and writes the same bytes to the
+    log.
+    """
     one, other = Life(seed, forgets=False), Life(seed, forgets=True)
     for number in range(80):
         assert one.step() == other.step(), f"step {number}"

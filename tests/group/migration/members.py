@@ -1,4 +1,4 @@
-"""Classic consumers of the cooperative kind, as members of classic or consumer groups."""
+"""Classic consumers with a cooperative assignor, as members of classic or consumer groups."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ REJOIN = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION)
 
 
 class ClassicClient:
-    """A classic consumer: joins, syncs, beats; keeps its partitions until a response revokes them (KIP-429).
+    """A classic consumer that joins, syncs, sends heartbeats, and keeps its partitions until a response revokes them
+    (KIP-429).
 
     As a leader it distributes every topic's partitions in turn, except those that another member still uses.
     """
@@ -139,7 +140,7 @@ class ClassicClient:
         self.phase = "join" if gave_up else "work"
 
     def beat(self) -> None:
-        """Sends a heartbeat; its response may make the client join again."""
+        """Sends a heartbeat. Its response may make the client join again."""
         request = HeartbeatRequest(group_id=GROUP, generation_id=self.generation_id, member_id=self.member_id)
         response = self.world.call(HeartbeatApi(self.world.shards), request, client_id=self.name)
         if response.error_code:

@@ -30,7 +30,7 @@ def world(**settings: Any) -> World:
 
 
 def join(target: World, subscription: Subscription, instance_id: str = "classic") -> Any:
-    """Sends the JoinGroup of a static classic member; returns the call."""
+    """Sends the JoinGroup of a static classic member. Returns the call."""
     request = JoinGroupRequest(
         group_id=GROUP,
         session_timeout_ms=6_000,
@@ -47,7 +47,7 @@ def names(count: int) -> list[str]:
 
 
 def test_an_upgrade_with_too_large_records_is_refused_and_leaves_parked_requests_alone() -> None:
-    """The group of two members in its first join phase has more metadata than one decision may write."""
+    """In its first join phase, the group of two members has more metadata than one decision may write."""
     target = world()
     target.machine.max_record_bytes = 2_000
     call = join(target, Subscription(topics=names(100)), "one")
@@ -65,7 +65,7 @@ def test_an_upgrade_with_too_large_records_is_refused_and_leaves_parked_requests
 
 
 def test_the_names_of_the_topics_count_in_addition_to_the_subscriptions() -> None:
-    """The subscription alone would fit; the record has its names, too."""
+    """The subscription alone would fit into the bound, but the record also has the names of its topics."""
     target = world()
     subscription = Subscription(topics=names(100))
     target.machine.max_record_bytes = len(subscription.encode_versioned(3)) + 500
@@ -115,7 +115,7 @@ def test_a_topic_that_a_member_reports_several_times_is_reported_once() -> None:
 
 
 def test_the_last_consumer_member_leaves_a_group_whose_classic_form_is_too_large() -> None:
-    """The group remains a consumer group; a refused conversion would leave the member in it for ever."""
+    """The group remains a consumer group. If the conversion were refused, the member could never leave the group."""
     target = world()
     last = Member(target, "m1")
     last.join(["a"])

@@ -1,6 +1,6 @@
 """A live group that migrates from one protocol to the other and back, member by member, in any order.
 
-Classic members are cooperative consumers, some of them killed, some with late heartbeats. A seed decides all events.
+Classic members are cooperative consumers; some are killed, and some send late heartbeats. A seed decides all events.
 Two unfenced members never use the same partition, and in the end all partitions are used.
 """
 
@@ -66,7 +66,9 @@ class Roll:
         return set(client.has().get("a", ()))
 
     def check(self) -> None:
-        """Checks that unfenced members share no partition; epochs and generations determine which are unfenced."""
+        """Checks that unfenced members share no partition. Epochs and generations determine which members are
+        unfenced.
+        """
         group = self.world.machine.groups.get(GROUP)
         owners: dict[int, str] = {}
         for client in self.clients:
@@ -96,7 +98,7 @@ class Roll:
             self.world.advance(self.rng.randint(1, 300))
 
     def stop(self, client: Client) -> None:
-        """Stops a client: it leaves, or is killed."""
+        """Stops a client: the client leaves the group, or is killed."""
         self.clients.remove(client)
         if self.rng.random() < 0.5:
             client.leave()
@@ -116,7 +118,7 @@ class Roll:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_live_group_migrates_and_back(seed: int) -> None:
-    """Consumer members replace classic ones and are replaced by classic ones, with crashes and restarts."""
+    """Consumer members replace classic ones, and then classic members replace them, with crashes and restarts."""
     roll = Roll(seed)
     size = roll.rng.randint(2, 4)
     for _ in range(size):

@@ -1,4 +1,4 @@
-"""Every value of `group.consumer.migration.policy`: permitted joins, and the resulting conversions."""
+"""Every value of `group.consumer.migration.policy`: the joins that it permits, and the resulting conversions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def world_with(policy: str) -> World:
 
 
 def classic_alone(world: World) -> ClassicClient:
-    """Returns the member of a stable classic group of one."""
+    """Creates a stable classic group with one member. Returns the member."""
     client = ClassicClient(world, ["a"])
     for _ in range(10):
         client.step()
@@ -42,7 +42,7 @@ def classic_alone(world: World) -> ClassicClient:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_policy_decides_whether_a_consumer_member_may_join_a_classic_group(policy: str) -> None:
-    """The group becomes a consumer group, or the member gets GROUP_ID_NOT_FOUND and nothing changes."""
+    """Either the group becomes a consumer group, or the member gets GROUP_ID_NOT_FOUND and nothing changes."""
     world = world_with(policy)
     client = classic_alone(world)
     world.records()
@@ -60,7 +60,7 @@ def test_the_policy_decides_whether_a_consumer_member_may_join_a_classic_group(p
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_classic_member_joins_a_consumer_group(policy: str) -> None:
-    """Every policy but `disabled` admits it."""
+    """Every policy except `disabled` admits the member."""
     world = world_with(policy)
     Member(world, "m1").join(["a"])
     client = ClassicClient(world, ["a"])
@@ -71,7 +71,7 @@ def test_a_classic_member_joins_a_consumer_group(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", [policy for policy in POLICIES if policy != "disabled"])
 def test_the_last_consumer_member_leaves(policy: str) -> None:
-    """The group becomes a classic one and rebalances, or stays a consumer group of classic members."""
+    """The group becomes a classic group and rebalances, or stays a consumer group of classic members."""
     world = world_with(policy)
     member = Member(world, "m1")
     member.join(["a"])
@@ -108,12 +108,12 @@ def test_empty_groups_convert_under_every_policy(policy: str) -> None:
 
 
 def test_a_policy_name_is_case_insensitive() -> None:
-    """Kafka accepts any case, too."""
+    """Kafka accepts upper and lower case, too."""
     assert migration_policy("Bidirectional") == migration_policy("bidirectional")
 
 
 def test_a_failed_conversion_leaves_the_classic_group_as_it_was() -> None:
-    """After the failed commit the shard is reloaded: the classic group exists, and its member continues."""
+    """After the failed commit the shard is reloaded. The classic group still exists, and its member continues."""
     world = world_with("bidirectional")
     client = classic_alone(world)
     world.fail_next_commit()
@@ -125,7 +125,9 @@ def test_a_failed_conversion_leaves_the_classic_group_as_it_was() -> None:
 
 
 def test_a_classic_member_that_does_not_rejoin_is_removed() -> None:
-    """After the response that announces the rebalance, it has its rebalance timeout; heartbeats do not prolong it."""
+    """The member has its rebalance timeout from the response that announces the rebalance. Heartbeats do not prolong
+    this time.
+    """
     world = world_with("bidirectional")
     client = classic_alone(world)
     member = Member(world, "m1")

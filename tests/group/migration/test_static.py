@@ -44,8 +44,9 @@ def sync(world: World, joined: Any, instance_id: str) -> list[int]:
 
 
 def test_the_only_consumer_member_returns_as_a_classic_one() -> None:
-    """The group becomes a classic one at once: the generation is the group epoch, partitions stay, without a
-    rebalance."""
+    """The group becomes a classic group at once. Its generation is the group epoch, and the partitions stay, without a
+    rebalance.
+    """
     world = World({"a": 3}, group_min_session_timeout_ms=1, group_initial_rebalance_delay_ms=0)
     member = Member(world, "m1", "i1")
     member.join(["a"])
@@ -68,7 +69,7 @@ def test_the_only_consumer_member_returns_as_a_classic_one() -> None:
 
 
 def test_a_classic_static_member_returns_as_a_consumer_member() -> None:
-    """In a mixed group: under another id, with its partitions, and without a new group epoch."""
+    """In a mixed group, the member returns under another id, with its partitions and without a new group epoch."""
     world = World({"a": 4}, group_min_session_timeout_ms=1)
     other = Member(world, "m1")
     other.join(["a"])

@@ -1,4 +1,4 @@
-"""A block of offsets equals its single records: the same responses, bytes and store."""
+"""A block of offsets gives the same responses, bytes and store as its single records."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_an_index_without_a_record_is_refused():
 
 
 class Misjudged(list[Any]):
-    """A sequence of a caller's own class, whose length is wrong."""
+    """A sequence class of an embedding program, whose length is wrong."""
 
     said = 0
 

@@ -45,7 +45,7 @@ def topic_id(name: str) -> bytes:
 
 
 class World(OffsetsContext):
-    """A shard with one API, which lives as long as a node's; only the script commits."""
+    """A shard with one API, which exists as long as in a node. Only the script commits."""
 
     def __init__(self, kind: type[OffsetCommitApi], authorizer: Any = None) -> None:
         settings = {"offset.metadata.max.bytes": MAX_METADATA, "group.initial.rebalance.delay.ms": 0}
@@ -73,7 +73,7 @@ class World(OffsetsContext):
         self.auto_commit = False
 
     def send_commit(self, version: int, request: OffsetCommitRequest) -> None:
-        """Sends a commit; a later response is recorded, too."""
+        """Sends a commit. A response that is completed later is recorded, too."""
         self.now.update()
         place = len(self.responses)
         self.responses.append(None)
@@ -153,7 +153,7 @@ steps = st.one_of(
 
 
 def play(world: World, script: list[tuple[str, int, Any]]) -> dict[str, Any]:
-    """Runs a script. Every commit is sent twice: the second time the fast path has it cached."""
+    """Runs a script. Every commit is sent twice, so that the second one is in the cache of the fast path."""
     world.join()
     for what, number, request in script:
         match what:
@@ -188,7 +188,7 @@ def one(name: str, partition: int, **more: Any) -> OffsetCommitRequestTopic:
 def copy_of(
     request: OffsetCommitRequest, topics: list[OffsetCommitRequestTopic], the_member: str
 ) -> OffsetCommitRequest:
-    """Returns a request of its own for each world, as if two connections had decoded it."""
+    """Returns a separate copy of a request for each world, as if two connections had decoded it."""
     return OffsetCommitRequest(
         group_id=request.group_id,
         generation_id_or_member_epoch=request.generation_id_or_member_epoch,
@@ -236,7 +236,7 @@ def test_equal_commits_of_all_groups_get_the_same_response(world):
 
 
 def test_names_and_ids_are_distinguished(world):
-    """A topic's id matters from version 10 on; the response repeats the request's name and id."""
+    """A topic's id matters from version 10 on. The response repeats the request's name and id."""
     both = OffsetCommitRequestTopic(name="t", topic_id=topic_id("u"), partitions=one("t", 0).partitions)
     named, by_id = commit(world, 9, both), commit(world, 10, both)
     assert named == by_id
@@ -282,7 +282,7 @@ def test_cached_combinations_are_bounded(world):
 
 def test_fast_path_declines_a_request_of_a_subclass(world):
     class Request(OffsetCommitRequest):
-        """A request of a subclass with the same fields."""
+        """A subclass of the request class with the same fields, which the fast path must decline."""
 
     world.send_commit(9, Request(group_id="g", topics=(one("t", 0),)))
     world.pipeline.commit()

@@ -1,4 +1,4 @@
-"""Expiration of offsets and of empty groups, and the bound on the length of a slice."""
+"""Expiration of offsets and of empty groups, and the bound on the work of a slice."""
 
 from __future__ import annotations
 
@@ -307,7 +307,7 @@ def commit_many(context: OffsetsContext, group: str, count: int) -> None:
 
 
 def apply(context: OffsetsContext, outcome: Outcome | None) -> int:
-    """Replays the decision of a slice, as the runtime does; returns its number of records."""
+    """Replays the decision of a slice, as the runtime does. Returns the number of its records."""
     if outcome is None:
         return 0
     for record in outcome.records:

@@ -1,4 +1,4 @@
-"""The fast path of OffsetFetch with its cached responses always equals the generic path."""
+"""The fast path of OffsetFetch, with its cached responses, always gives the same result as the generic path."""
 
 from __future__ import annotations
 
@@ -76,8 +76,9 @@ def old(group: str, topics: dict[str, list[int]] | None, stable: bool = False) -
 
 
 def requests_of(group: str, ids: dict[str, bytes]) -> list[Question]:
-    """Returns all kinds of requests for a group: by version, for some topics or all, stable or not, valid and
-    invalid."""
+    """Returns requests of every kind for a group: in several versions, for some topics or all, stable or not, valid and
+    invalid.
+    """
     some = {"t": [2, 0, 1000], "u": [0, 1, 1]}
     found: list[Question] = []
     for stable in (False, True):
@@ -103,10 +104,10 @@ def requests_of(group: str, ids: dict[str, bytes]) -> list[Question]:
 
 
 class FetchMachine(RuleBasedStateMachine):
-    """All changes that may affect a response, in any order; each request is sent three times after each step.
+    """Makes changes that may affect a response, in any order. After each step, each request is sent three times.
 
-    The cache holds one response per group: that of its last request. Some requests are therefore the last before a step
-    and the first after it.
+    The cache has one response per group, that of the group's last request. Some requests are therefore the last before
+    a step and the first after it.
     """
 
     def __init__(self) -> None:
@@ -163,7 +164,7 @@ class FetchMachine(RuleBasedStateMachine):
 
     @rule(topic=TOPICS, forgotten=st.booleans())
     def make_topic(self, topic: str, forgotten: bool) -> None:
-        """Recreates a topic with its id, or with another one; then its offsets belong to the old topic."""
+        """Creates a topic again. With a new id, the group's offsets belong to the old topic."""
         info = self.context.topics.add(topic, 3)
         if forgotten:
             self.context.topics._topics[topic] = type(info)(topic, topic.encode() * 16, 3)
@@ -210,7 +211,7 @@ class FetchMachine(RuleBasedStateMachine):
 
     @rule(group=GROUPS, offset=st.integers(0, 3), fails=st.booleans())
     def fetch_before_it_is_durable(self, group: str, offset: int, fails: bool) -> None:
-        """Both paths wait for the commit, and return its error if it fails."""
+        """Both paths wait for the commit, and return an error if it fails."""
         self.context.auto_commit = False
         partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
         topics = [OffsetCommitRequestTopic(name="t", partitions=[partition])]
@@ -238,7 +239,7 @@ class FetchMachine(RuleBasedStateMachine):
 
     @rule(places=st.lists(st.integers(0, 1_000), min_size=1, max_size=3))
     def choose_the_last_requests(self, places: list[int]) -> None:
-        """Chooses the requests whose responses are cached during the next steps."""
+        """Chooses the requests whose responses stay cached during the next steps."""
         self.last = [place % len(self.requests) for place in places]
         for place in self.last:
             self._compare_paths(place, 3)
@@ -313,8 +314,9 @@ def test_the_third_response_of_an_unchanged_group_is_the_second_object(context):
 
 
 def test_similar_requests_are_distinguished(context):
-    """After a topic is recreated, its old offsets are returned by name and in requests for all topics, not by the new
-    id."""
+    """After a topic is created again, its old offsets are returned by name and in requests for all topics, but not by
+    the new id.
+    """
     info = context.topics.by_name("t")
     context.topics._topics["t"] = type(info)("t", b"2" * 16, 100)
     api = context.api(OffsetFetchApi)
@@ -473,7 +475,7 @@ CHANGES = [
 @pytest.mark.parametrize("everything", [False, True])
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_response_changed_by_a_caller_is_not_reused(context, change, everything):
-    """Callers should not change a response; if one does, the engine must not crash."""
+    """Callers should not change a response. If a caller does so, the engine must not crash."""
     context.commit_offsets("g", {"t": {2: 7}})
     api = context.api(OffsetFetchApi)
     request = OffsetFetchRequest(groups=[group_request("g", None)]) if everything else fetch_request()

@@ -1,4 +1,4 @@
-"""Offsets of groups with members: permitted commits, reads and deletions in each state (all rows, all states)."""
+"""Offsets of groups with members: the permitted commits, reads and deletions in each state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SESSION_MS = 30_000
 
 
 class Members:
-    """A group "g" with a dynamic and a static member, which can be put into a state."""
+    """A group "g" with a dynamic and a static member. The test can put the group into any state."""
 
     def __init__(self, context: OffsetsContext, protocol_type: str = "consumer", topics: tuple[str, ...] = ("topic",)):
         self.context = context
@@ -47,7 +47,7 @@ class Members:
         return self.context.send(api, JoinGroupRequest(**fields), version=9)
 
     def enter(self) -> None:
-        """Lets both members join; the group is then in CompletingRebalance."""
+        """Makes both members join. The group is then in CompletingRebalance."""
         self.ids[0] = self.join(0).response.member_id
         first = self.join(0)
         self.context.advance(0)

@@ -1,4 +1,6 @@
-"""Commits of many topics with an authorizer decide the permissions in slices before they reach the group."""
+"""Commits of many topics on a node with an authorizer: the permissions are checked in slices before the commits reach
+the group.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ DENIED, ABSENT = "t1700", "absent"
 
 
 class Readers:
-    """An authorizer that denies READ of one topic, and stores the topics about which it has decided."""
+    """An authorizer that denies READ of one topic and records the checked topics."""
 
     def __init__(self) -> None:
         self.decided: list[str] = []

@@ -34,7 +34,7 @@ def delete(context: OffsetsContext, *groups: str) -> list[DeletableGroupResult]:
 
 
 def decisions(context: OffsetsContext, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Returns a list that receives the number of records of each decision."""
+    """Returns a list to which the number of records of each decision is added."""
     counts: list[int] = []
     decide = DeleteGroupsApi.decide
 
@@ -80,7 +80,7 @@ def test_the_deletion_ends_if_the_log_refuses_a_part(context: OffsetsContext, mo
 
 
 def test_a_long_deletion_runs_in_slices(context: OffsetsContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one turn, ten groups with 8,000 offsets each would take 116 ms."""
+    """In one slice, the deletion of ten groups with 8,000 offsets each would take 116 ms."""
     monkeypatch.setattr("kcore.group.apis.delete_groups.OFFSET_COST", 10_000)
     context.slices.requests.enabled = True
     monkeypatch.setattr(context, "finish", lambda: None)
@@ -95,7 +95,9 @@ def test_a_long_deletion_runs_in_slices(context: OffsetsContext, monkeypatch: py
 
 
 def test_the_comparison_with_many_deleted_topics_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise a slice would compare 10,000 deleted topics with the topics of 1,000 groups."""
+    """If the comparison did not count, one slice would compare 10,000 deleted topics with the
+    topics of 1,000 groups.
+    """
     monkeypatch.setattr(work, "SLICE_STEPS", 4)
     monkeypatch.setattr(deletion, "TOPICS_PER_STEP", 2)
     topics = [f"t{number}" for number in range(6)]
@@ -109,7 +111,7 @@ def test_the_comparison_with_many_deleted_topics_counts(monkeypatch: pytest.Monk
 
 
 def test_each_partition_of_a_deleted_topic_is_examined_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slice continues where the previous slice ended."""
+    """Each slice continues where the previous one ended."""
     monkeypatch.setattr(work, "SLICE_STEPS", 4)
     context = OffsetsContext(topics={"topic": 20})
     context.commit_offsets("g", {"topic": dict.fromkeys(range(20), 1)})

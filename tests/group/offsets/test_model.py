@@ -1,8 +1,8 @@
 """Any sequence of commits, transactions, deletions, expiration, failures and restarts, compared with a small
 independent model.
 
-The model keeps a flat list of logged entries and computes each result from all of them; the engine keeps nested
-dictionaries. Both must agree at every step.
+The model computes each result from a flat list of all logged entries, whereas the engine has nested dictionaries. Both
+must agree at every step.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Where = tuple[str, str, int]
 
 @dataclass
 class Entry:
-    """One entry of the model's log: an offset of a partition, or with `offset` None its removal."""
+    """One entry of the model's log: an offset of a partition or, if `offset` is None, the removal of the offset."""
 
     where: Where
     offset: int | None
@@ -52,7 +52,7 @@ class Model:
     groups: set[str] = field(default_factory=set)
 
     def materialised(self) -> dict[Where, Entry]:
-        """Returns the last valid entry of each partition that no later removal deleted."""
+        """Returns the last valid entry of each partition, unless a later removal deleted it."""
         found: dict[Where, Entry] = {}
         for fact in self.log:
             if fact.offset is None:
@@ -62,7 +62,7 @@ class Model:
         return found
 
     def pending(self) -> set[tuple[int, Where]]:
-        """Returns the partitions with an offset of an open transaction that no later removal deleted."""
+        """Returns the partitions that have an offset in an open transaction, unless a later removal deleted it."""
         found: set[tuple[int, Where]] = set()
         for fact in self.log:
             if fact.offset is None:
@@ -176,7 +176,7 @@ class OffsetsMachine(RuleBasedStateMachine):
         self._reloaded()
 
     def _reloaded(self) -> None:
-        """Notes that the interval of expiration restarts, and checks that the offsets are unchanged."""
+        """Records that the interval of expiration restarts, and checks that the offsets are unchanged."""
         self.next_look_ms = self.context.clock.monotonic_ms() + CHECK_MS
         self.same_offsets()
 

@@ -1,4 +1,4 @@
-"""OffsetCommit without members: the first checks, the stored offsets, the response."""
+"""OffsetCommit for groups without members: the first checks, the stored offsets, and the response."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ READ_TOPIC = (Operation.READ, ResourceType.TOPIC)
 
 
 class Denies:
-    """An authorizer that denies the given permissions, and records all calls."""
+    """An authorizer that denies the given permissions and records all its calls."""
 
     def __init__(self, *denied: tuple[Operation, ResourceType, str]) -> None:
         self.denied = denied
@@ -237,7 +237,7 @@ def test_only_refused_metadata_creates_a_group_until_the_next_load(context):
 
 
 def test_a_group_id_that_is_too_long_for_a_record_fails_its_request_alone(context):
-    """No wire request can contain such an id; an embedding program can pass it."""
+    """A request from the wire cannot contain such an id, but an embedding program can pass one."""
     partitions = [OffsetCommitRequestPartition(partition_index=p) for p in (0, 9)]
     topics = [OffsetCommitRequestTopic(name="topic", partitions=partitions)]
     request = OffsetCommitRequest(group_id="g" * 40_000, topics=topics)

@@ -1,4 +1,4 @@
-"""Groups of other kinds: the handling of their results by the offset APIs."""
+"""Groups of other types: how the offset APIs use their results."""
 
 from __future__ import annotations
 

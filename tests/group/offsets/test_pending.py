@@ -1,4 +1,6 @@
-"""Offsets in transactions, a block at a time: the same dictionaries as with single offsets (`reference.complete`)."""
+"""Offsets in transactions, added as blocks: the store has the same dictionaries as after single offsets
+(`reference.complete`).
+"""
 
 from __future__ import annotations
 

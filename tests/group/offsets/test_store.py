@@ -1,4 +1,4 @@
-"""OffsetStore: the effect of replay on offsets, pending offsets and open transactions."""
+"""OffsetStore: how replay changes offsets, pending offsets and open transactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a topic is deleted, every group loses its offsets of it; those of a later topic with the same name stay."""
+"""The deletion of a topic removes its offsets from every group. Offsets of a later topic with the same name stay."""
 
 from __future__ import annotations
 
@@ -103,7 +103,9 @@ def test_a_failed_decision_is_not_repeated_forever(context):
 
 
 def test_shards_without_offsets_get_no_slices(context):
-    """Each slice takes a turn of the event loop. 10,000 deleted topics would take a turn for every topic and shard."""
+    """Each slice takes a turn of the event loop. Otherwise 10,000 deleted topics would take a turn for each topic and
+    shard.
+    """
     on_topic_deleted(context.shards, "topic", OLD)
     assert len(context.slices) == 0
     context.commit_offsets("g", {"topic": {0: 1}})

@@ -1,4 +1,4 @@
-"""TxnOffsetCommit: the checks in their order, the transactional batch, and the end of the transaction."""
+"""TxnOffsetCommit: the order of its checks, the transactional batch, and the end of the transaction."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def batches(context):
 
 
 def test_the_offsets_are_a_transactional_batch_of_their_own(context):
-    """Three requests in one commit: non-transactional, transactional, non-transactional."""
+    """One commit contains three requests: non-transactional, transactional, non-transactional."""
     context.auto_commit = False
     api = context.api(TxnOffsetCommitApi)
 

@@ -102,7 +102,9 @@ class OffsetsContext(GroupContext):
         instance: str | None = None,
         retention_ms: int = -1,
     ) -> list[int]:
-        """Sends an OffsetCommit; returns the error codes in response order. Topics are ids (bytes) from v10 on."""
+        """Sends an OffsetCommit. Returns the error codes in response order. From v10 on, topics are given by ids
+        (bytes).
+        """
         request = OffsetCommitRequest(
             group_id=group,
             generation_id_or_member_epoch=generation,
@@ -139,7 +141,7 @@ class OffsetsContext(GroupContext):
         member: str = "",
         instance: str | None = None,
     ) -> list[int]:
-        """Sends a TxnOffsetCommit; returns the error codes in response order."""
+        """Sends a TxnOffsetCommit. Returns the error codes in response order."""
         request = txn_request(group, offsets, producer_id, generation, member, instance)
         return codes(self.call(self.api(TxnOffsetCommitApi), request, version=version))
 
@@ -152,8 +154,9 @@ class OffsetsContext(GroupContext):
         member: str | None = None,
         epoch: int = -1,
     ) -> Any:
-        """Sends an OffsetFetch v9 of one group: {topic: {partition: (offset, leader epoch, metadata, code)}}, or the
-        code."""
+        """Sends an OffsetFetch v9 of one group. Returns {topic: {partition: (offset, leader epoch, metadata, error
+        code)}}, or the error code of the group.
+        """
         topics = (
             None
             if requested is None
@@ -175,7 +178,7 @@ class OffsetsContext(GroupContext):
         }
 
     def fetch_old(self, version: int, group: str, requested: Mapping[str, list[int]] | None) -> Any:
-        """Sends an OffsetFetch v1-7; returns the whole response."""
+        """Sends an OffsetFetch v1-7. Returns the whole response."""
         topics = (
             None
             if requested is None
@@ -190,7 +193,9 @@ class OffsetsContext(GroupContext):
         return committed
 
     def delete_offsets(self, group: str, requested: Mapping[str, list[int]]) -> Any:
-        """Sends an OffsetDelete: {topic: [(partition, code)]}, or the code of the whole response."""
+        """Sends an OffsetDelete. Returns {topic: [(partition, error code)]}, or the error code of
+        the whole response.
+        """
         request = OffsetDeleteRequest(
             group_id=group,
             topics=[
@@ -209,7 +214,7 @@ class OffsetsContext(GroupContext):
     # ---- state
 
     def state(self) -> dict[str, Any]:
-        """Returns the durable state of offsets in comparable form, which a restart must restore."""
+        """Returns the durable state of offsets in comparable form. A restart must restore this state."""
         store = self.machine.offsets
         groups = sorted(store.groups())
         return {
@@ -226,7 +231,7 @@ class OffsetsContext(GroupContext):
         }
 
     def assert_restart_changes_nothing(self) -> None:
-        """Reloads the shard from its log and compares."""
+        """Reloads the shard from its log, and checks that the state is unchanged."""
         before = self.state()
         self.restart()
         assert self.state() == before

@@ -1,7 +1,7 @@
 """Heartbeats give the same responses, records and timers with and without the fast path and the group's soft state.
 
-The reference run has no fast path and forgets, before each step, the results that later heartbeats would reuse: the
-assignor's last result, and that of the search for unassigned partitions.
+The reference run has no fast path. Before each step it discards the results that later heartbeats would reuse: the
+assignor's last result, and the result of the search for unassigned partitions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Observed(Model):
     """A model that observes each response, record and timer.
 
     Args:
-        seed: decides everything.
+        seed: determines all events.
         reference: True for the run without fast path and soft state.
     """
 
@@ -86,7 +86,7 @@ def test_fast_path_equals_generic_path(seed: int, monkeypatch: pytest.MonkeyPatc
 
 
 def test_joins_reuse_the_last_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The records of members that join one by one do not depend on whether the last result is reused."""
+    """The records of members that join one by one are the same with and without a reused result."""
     written = []
     for reuse in (True, False):
         world = World({"ta": 3, "tb": 4})
@@ -102,7 +102,7 @@ def test_joins_reuse_the_last_result(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Authorizer:
-    """Allows the operations that a test has granted."""
+    """An authorizer that allows only the operations that a test has granted."""
 
     def __init__(self) -> None:
         self.allows = True
@@ -115,7 +115,7 @@ class Authorizer:
 
 @pytest.fixture
 def world() -> World:
-    """Returns a world with the member "m" of a group at rest."""
+    """Returns a world in which the member "m" of a group has its target."""
     world = World({"t": 1})
     world.beat("m", 0, ["t"])
     epoch = world.beat("m", 2).member_epoch
@@ -124,20 +124,22 @@ def world() -> World:
 
 
 def served(world: World, context: RequestContext | None = None, **fields: Any) -> Any:
-    """Returns the fast path's response to a heartbeat of "m", None if it declines."""
+    """Returns the fast path's response to a heartbeat of "m", or None if the fast path declines."""
     api: Any = world.engine.apis[ApiKey.SHARE_GROUP_HEARTBEAT]
     request = {"group_id": GROUP, "member_id": "m", "member_epoch": world.group.group_epoch} | fields
     return api.fast(context or RequestContext(1, "kcore"), ShareGroupHeartbeatRequest(**request))
 
 
 def context_of(world: World, **fields: Any) -> RequestContext:
-    """Returns a context with the member's client id and host, and with `fields`."""
+    """Returns a context with the member's client id and host. `fields` replace fields of the context."""
     metadata = world.group.members["m"].metadata
     return RequestContext(1, metadata.client_id, metadata.client_host)._replace(**fields)
 
 
 def test_only_an_unchanged_member_takes_the_fast_path(world: World) -> None:
-    """The fast path declines every request that changes or requires anything, and a group with due work."""
+    """The fast path declines a request that changes or needs anything else, and any request while the group has due
+    work.
+    """
     context = context_of(world)
     response = served(world, context)
     assert (response.error_code, response.member_epoch, response.assignment) == (0, world.group.group_epoch, None)
@@ -184,7 +186,9 @@ def test_the_fast_path_authorizes_the_group_and_declines_disabled_share_groups(w
 
 
 def test_failed_assignor_keeps_the_last_result(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A join during which the assignor fails is refused; the next join gets the same target as without the failure."""
+    """The join during which the assignor fails is refused. The next join gets the same target as
+    without the failure.
+    """
     assignor = type(world.engine.share_groups.assignor)
 
     def fail(*arguments: Any, **named: Any) -> Any:

@@ -60,7 +60,7 @@ def current_key(member_id: str) -> ShareGroupCurrentMemberAssignmentKey:
 
 
 def kinds(records: list) -> list[str]:
-    """Returns the types of records, with a dagger for tombstones."""
+    """Returns the types of records. A tombstone has a dagger after its type."""
     return [
         type(key).__name__.removeprefix("ShareGroup").removesuffix("Key") + ("" if value is not None else "†")
         for key, value in records
@@ -72,7 +72,9 @@ def hash_of(world: World, *names: str) -> int:
 
 
 def test_a_group_gets_its_partitions_with_its_second_heartbeat() -> None:
-    """The first heartbeat gets epoch 2 and no partitions; after the initialization the second gets epoch 3 and all."""
+    """The first heartbeat gets epoch 2 and no partitions. After the initialization, the second one gets epoch 3 and all
+    partitions.
+    """
     world = World({"t": 2})
     topic_id = world.topic_id("t")
     partitions = TopicPartitionsInfo(topic_id=topic_id, topic_name="t", partitions=[0, 1])
@@ -115,8 +117,8 @@ def test_a_group_gets_its_partitions_with_its_second_heartbeat() -> None:
 
 
 def test_heartbeats_at_rest_share_one_response() -> None:
-    """A member at rest gets the same response object again. So no response is computed, and the encoded bytes are sent
-    again.
+    """A member whose heartbeats change nothing gets the same response object each time. Thus no response is computed,
+    and the encoded bytes are sent again.
     """
     world = World({"t": 1})
     member = Member(world, "m").join("t")
@@ -127,7 +129,9 @@ def test_heartbeats_at_rest_share_one_response() -> None:
 
 
 def test_a_failed_initialization_is_tried_again_by_the_next_heartbeat() -> None:
-    """The partitions leave the initializing list, and the heartbeat adds them again with its own group epoch."""
+    """The failed partitions are removed from the initializing list. The heartbeat adds them again with its own group
+    epoch.
+    """
     world = World({"t": 2})
     world.persister.fail.append(ErrorCode.UNKNOWN_SERVER_ERROR)
     member = Member(world, "m")
@@ -145,8 +149,8 @@ def test_a_failed_initialization_is_tried_again_by_the_next_heartbeat() -> None:
 
 
 def test_an_unconfirmed_initialization_is_requested_again_after_the_retry_interval() -> None:
-    """During the interval heartbeats neither write nor request an initialization. A late result of the first request is
-    ignored.
+    """During the retry interval, heartbeats neither write nor request an initialization. A late result of the first
+    request is ignored.
     """
     world = World({"t": 1})
     world.persister.hold = True
@@ -168,7 +172,7 @@ def test_an_unconfirmed_initialization_is_requested_again_after_the_retry_interv
 
 
 def test_a_restart_repeats_an_unconfirmed_initialization_at_once() -> None:
-    """After a restart the node does not know whether the earlier request was sent, and gets no result of it."""
+    """The restarted node does not know whether the earlier request was sent, and cannot receive its result."""
     world = World({"t": 1})
     world.persister.hold = True
     member = Member(world, "m")
@@ -183,7 +187,7 @@ def test_a_restart_repeats_an_unconfirmed_initialization_at_once() -> None:
 
 
 def test_a_topic_that_is_deleted_meanwhile_is_not_initialized() -> None:
-    """A result about a deleted topic does not bring it back into the lists."""
+    """A result about a deleted topic does not add the topic to the lists again."""
     world = World({"t": 1, "u": 1})
     world.persister.hold = True
     Member(world, "m").beat(["t", "u"])
@@ -196,7 +200,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_not_initialized() -> None:
 
 
 def test_a_grown_topic_raises_the_epoch_twice() -> None:
-    """The epoch rises once for the changed topic, and once when the new partition is initialized."""
+    """The epoch rises once for the changed topic, and again when the new partition is initialized."""
     world = World({"t": 1})
     member = Member(world, "m").join("t")
     world.grow_topic("t", 2)
@@ -209,7 +213,7 @@ def test_a_grown_topic_raises_the_epoch_twice() -> None:
 
 
 def test_a_topic_created_later_is_assigned_to_its_subscribers() -> None:
-    """A subscription may name a topic that does not exist."""
+    """The members had subscribed to the topic before it existed."""
     world = World()
     member = Member(world, "m")
     assert member.beat(["later"]).member_epoch == 2
@@ -220,7 +224,7 @@ def test_a_topic_created_later_is_assigned_to_its_subscribers() -> None:
 
 
 def test_the_assignment_interval_delays_the_next_target() -> None:
-    """KIP-1263: the group epoch rises at once, the members keep the old target."""
+    """The group epoch rises at once, but the members keep the old target (KIP-1263)."""
     world = World({"t": 1}, group_share_assignment_interval_ms=1_000)
     member = Member(world, "m")
     member.beat(["t"])
@@ -232,7 +236,7 @@ def test_the_assignment_interval_delays_the_next_target() -> None:
 
 
 def test_a_full_group_refuses_new_members() -> None:
-    """group.share.max.size; a rejoin of a member is allowed."""
+    """The limit is group.share.max.size. A member may rejoin."""
     world = World({"t": 1}, group_share_max_size=1)
     member = Member(world, "m").join("t")
     assert world.beat("other", 0, ["t"]).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -263,7 +267,7 @@ def test_a_member_that_leaves_or_expires_is_removed(by_timeout: bool) -> None:
 
 
 def test_heartbeats_keep_the_session() -> None:
-    """The fast response to a member at rest renews the session as well."""
+    """The fast path's response to a member also renews the session."""
     world = World({"t": 1})
     member = Member(world, "m").join("t")
     for _ in range(4):
@@ -272,14 +276,14 @@ def test_heartbeats_keep_the_session() -> None:
 
 
 def test_a_group_of_another_type_is_not_found() -> None:
-    """A classic group that holds only offsets is not converted."""
+    """A classic group that has only offsets is not converted."""
     world = World({"t": 1})
     world.node.send(commit(GROUP, {("t", 0): 5}), COMMIT_VERSION)
     assert world.beat("m", 0, ["t"]).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_a_restart_keeps_the_group() -> None:
-    """A replay of the log gives the same group, and its sessions restart."""
+    """A replay of the log gives the same group. Its sessions restart."""
     world = World({"t": 3, "u": 1})
     members = [Member(world, f"m{i}").join("t", *(["u"] if i else [])) for i in range(3)]
     for member in members * 2:
@@ -294,7 +298,7 @@ def test_a_restart_keeps_the_group() -> None:
 
 
 def test_a_failed_commit_loses_only_its_own_heartbeat() -> None:
-    """The shard loads its log again; the member repeats its heartbeat."""
+    """The shard loads its log again, and the member repeats its heartbeat."""
     world = World({"t": 1})
     member = Member(world, "m").join("t")
     world.fail_next_commit()
@@ -304,7 +308,7 @@ def test_a_failed_commit_loses_only_its_own_heartbeat() -> None:
 
 
 def test_disabled_share_groups_get_unsupported_version() -> None:
-    """share.version 0: the APIs are still served, so that clients get the error."""
+    """With share.version 0, the APIs are still served, so that clients get this error."""
     world = World({"t": 1})
     Member(world, "m").join("t")
     off = FeatureUpdateKey(feature="share.version", max_version_level=0, upgrade_type=2)
@@ -336,21 +340,21 @@ def test_members_share_partitions_and_keep_them() -> None:
 
 
 def test_a_description_of_an_unknown_group_is_an_error() -> None:
-    """GROUP_ID_NOT_FOUND with a message, as in Kafka."""
+    """As in Kafka, the error is GROUP_ID_NOT_FOUND with a message."""
     world = World()
     (group,) = world.node.send(ShareGroupDescribeRequest(group_ids=["none"])).groups
     assert (group.error_code, group.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group none not found.")
 
 
 def test_a_very_long_member_id_is_refused() -> None:
-    """At most 36 characters; no error message, as in Kafka."""
+    """A member id has at most 36 characters. As in Kafka, the error has no message."""
     world = World({"t": 1})
     request = ShareGroupHeartbeatRequest(group_id=GROUP, member_id="m" * 37, subscribed_topic_names=["t"])
     assert world.node.send(request) == ShareGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST)
 
 
 def test_an_initialization_that_failed_is_not_repeated_after_its_group_was_loaded_again() -> None:
-    """A late repetition would discard acknowledgements that were made after the initialization by a newer heartbeat."""
+    """A late repetition would discard acknowledgements that followed the initialization by a newer heartbeat."""
     world = World({"t": 1})
     request = ShareGroupHeartbeatRequest(group_id=GROUP, member_id="a", member_epoch=0, subscribed_topic_names=["t"])
     first = Member(world, "a")

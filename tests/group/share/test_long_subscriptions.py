@@ -1,4 +1,4 @@
-"""Members of share groups that name thousands of topics: their heartbeats are divided into slices."""
+"""Members of share groups that name thousands of topics: their heartbeats are decided in slices."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def beat(member: str, epoch: int = 0, names: list[str] | None = NAMES) -> ShareG
 
 
 def decided(world: World, request: Any, hook: Any = None) -> Any:
-    """Decides a request and the work that follows, with a commit after each slice; returns the response."""
+    """Decides a request and the resulting work, with a commit after each slice. Returns the response."""
     engine = world.engine
     engine.turn()
     response = engine.submit(RequestContext(1, "test"), request)
@@ -70,7 +70,9 @@ def assigned(response: Any) -> set[tuple[bytes, int]]:
 
 
 def test_the_group_is_that_of_one_decision() -> None:
-    """After the same heartbeats, the group of a node without slices has the same members, epochs and partitions."""
+    """After the same heartbeats, the groups of nodes with and without slices have the same members, epochs and
+    partitions.
+    """
     divided, at_once = make_world(), make_world(sliced=False)
     for names, topics in ((NAMES, NAMES), (NAMES[:-50], NAMES[:-50]), (NAMES, NAMES)):
         found = []
@@ -90,7 +92,9 @@ def test_the_group_is_that_of_one_decision() -> None:
 
 
 def test_no_slice_holds_all_of_the_work() -> None:
-    """The permissions, the member, its target and the initialization of its partitions are decided separately."""
+    """The permissions, the member, its target and the initialization of its partitions are decided in separate
+    slices.
+    """
     world = make_world()
     records: list[int] = []
     world.records()
@@ -103,7 +107,7 @@ def test_no_slice_holds_all_of_the_work() -> None:
 
 
 def test_a_commit_that_fails_at_any_slice_leaves_a_working_group() -> None:
-    """The client gets a retriable error or its assignment, and later heartbeats get everything."""
+    """The client gets a retriable error or its assignment. A later heartbeat returns the whole assignment."""
     failed = 0
     for nth in range(14):
         world = make_world()
@@ -125,7 +129,7 @@ def test_a_commit_that_fails_at_any_slice_leaves_a_working_group() -> None:
 
 
 def test_a_refused_topic_refuses_the_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The heartbeat writes no record."""
+    """The refused heartbeat writes no record."""
     world = make_world()
     api = world.engine.apis[76]
 
@@ -140,7 +144,7 @@ def test_a_refused_topic_refuses_the_heartbeat(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_each_part_of_a_long_heartbeat_has_a_slice_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The parts: the member, the look-up of all topics, the target, the partitions, and their confirmation."""
+    """The slices are the member, the look-up of all topics, the target, the partitions, and their confirmation."""
     parts: list[tuple[int, str]] = []
     now = [-1]  # the first slice is that of the request itself
 

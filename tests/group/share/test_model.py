@@ -1,7 +1,7 @@
 """Share groups under any interleaving of members, faults, topics and restarts, in virtual time.
 
-A seed decides everything. After every step the invariants of the group are checked. Once the faults stop, every member
-must get its target, and every initialized partition of a subscribed topic must have a member.
+A seed determines all events. After every step the invariants of the group are checked. Once the faults stop, every
+member must get its target, and every initialized partition of a subscribed topic must have a member.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Model:
         self.names[member.member_id] = sorted(self.rng.sample(TOPICS, self.rng.randint(1, 3)))
 
     def beat(self, member: Member, full: bool = False) -> None:
-        """Sends one heartbeat; a fenced member drops its partitions and rejoins."""
+        """Sends one heartbeat. A fenced member drops its partitions and rejoins."""
         names = self.names[member.member_id] if full or member.epoch == 0 else None
         code = member.beat(names).error_code
         if code in LOST:
@@ -125,7 +125,7 @@ class Model:
         assert group.names == counted
 
     def come_to_rest(self) -> None:
-        """Stops the faults, and lets all members send heartbeats for as long as silent ones need to expire."""
+        """Stops the faults. All members that are not silent send heartbeats until the silent ones expire."""
         self.world.persister.fail.clear()
         for _ in range(12):
             for member in self.members:
@@ -150,7 +150,9 @@ class Model:
 
 
 def phases(state: StatePartitions) -> dict[tuple[bytes, int], StatePhase]:
-    """Returns the phase of each listed partition; the deleting list names topics without partitions: all of 0 to 9."""
+    """Returns the phase of each listed partition. The deleting list has topics without partitions; each topic stands
+    for the partitions 0 to 9.
+    """
     found = {(topic_id, index): DELETING for topic_id in state.deleting for index in range(10)}
     found |= {(key, index): INITIALIZED for key, topic in state.initialized.items() for index in topic.partitions}
     found |= {(key, index): INITIALIZING for key, topic in state.initializing.items() for index in topic.partitions}
@@ -158,7 +160,9 @@ def phases(state: StatePartitions) -> dict[tuple[bytes, int], StatePhase]:
 
 
 def check_phases(world: World) -> None:
-    """Checks that the records of the whole log move share partitions only as the table of phases allows."""
+    """Checks that the records of the whole log change the phases of share partitions only as the table of phases
+    allows.
+    """
     before: dict[tuple[bytes, int], StatePhase] = {}
     for key, value in world.records():
         if isinstance(key, ShareGroupStatePartitionMetadataKey):
@@ -171,7 +175,7 @@ def check_phases(world: World) -> None:
 
 @pytest.mark.parametrize("seed", range(15))
 def test_groups_come_to_rest(seed: int) -> None:
-    """The invariants hold for every seed, and a restart changes nothing; the seed is the test's parameter."""
+    """The invariants hold for every seed, and a restart changes nothing. The parameter of the test is the seed."""
     model = Model(seed)
     for _ in range(STEPS):
         model.step()

@@ -1,4 +1,4 @@
-"""Start offsets of share groups, and the deletion of their states; also requests that the share coordinator refuses."""
+"""Start offsets of share groups, the deletion of their states, and requests that the share coordinator refuses."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def delete_group(world: World, group_id: str = GROUP) -> int:
 
 
 def test_a_group_is_created_by_its_offsets() -> None:
-    """The new group is Empty in epoch 1; a member that joins gets the partitions at once."""
+    """The new group is Empty in epoch 1. A member that joins gets the partitions at once."""
     world = World({"t": 2})
     assert codes(world.alter({"t": {0: 7, 1: 0}})) == {("t", 0): 0, ("t", 1): 0}
     assert kinds(world.records()) == ["StatePartitionMetadata"] * 2
@@ -77,7 +77,7 @@ def test_a_group_is_created_by_its_offsets() -> None:
 
 
 def test_offsets_of_a_group_with_members_are_not_altered() -> None:
-    """NON_EMPTY_GROUP for the whole request, and nothing is written."""
+    """The whole request gets NON_EMPTY_GROUP, and nothing is written."""
     world = World({"t": 1})
     Member(world, "m").join("t")
     world.records()
@@ -88,7 +88,9 @@ def test_offsets_of_a_group_with_members_are_not_altered() -> None:
 
 
 def test_a_refused_initialization_is_the_error_of_the_partitions() -> None:
-    """The lists keep them as initializing; a member initializes them later, by the reset policy."""
+    """The lists of the group keep these partitions as initializing. A member initializes them later, by the reset
+    policy.
+    """
     world = World({"t": 1})
     world.persister.fail.append(ErrorCode.FENCED_STATE_EPOCH)
     assert codes(world.alter({"t": {0: 7}})) == {("t", 0): ErrorCode.FENCED_STATE_EPOCH}
@@ -119,7 +121,7 @@ def test_altering_again_replaces_the_state() -> None:
 
 
 def finished(steps: Generator[int, None, Any]) -> Any:
-    """Runs the steps, and returns their result."""
+    """Runs the steps and returns their result."""
     while True:
         try:
             next(steps)
@@ -128,7 +130,7 @@ def finished(steps: Generator[int, None, Any]) -> Any:
 
 
 def test_a_topic_that_is_named_many_times_costs_no_more_with_many_partitions() -> None:
-    """The cost of each entry must not depend on the partitions of the entries before it."""
+    """The cost of each entry must not depend on the number of partitions in the entries before it."""
     count = 8_000
     world = World({"few": 1, "many": count})
     machine = world.engine.groups.of(GROUP).machine
@@ -171,7 +173,7 @@ def test_a_request_without_topics_creates_no_group() -> None:
 
 
 def test_the_lag_is_what_remains_from_the_start_offset() -> None:
-    """The lag is unknown without a start offset, and negative if that is after the end of the log."""
+    """The lag is unknown without a start offset, and negative if the start offset is after the end of the log."""
     world = World({"t": 3})
     for partition in range(3):
         world.node.send(produce("t", batch([b"x"] * 10), partition), 9)
@@ -186,7 +188,7 @@ def test_the_lag_is_what_remains_from_the_start_offset() -> None:
 
 @pytest.mark.parametrize(("start_offset", "lag"), [(-(2**63), 2**63 - 1), (2**63 - 1, -(2**63 - 1)), (-5, 5)])
 def test_a_lag_fits_into_its_field(start_offset: int, lag: int) -> None:
-    """The response must be encodable, or the connection would be closed."""
+    """A lag that cannot be encoded would close the connection."""
     world = World({"t": 1})
     world.alter({"t": {0: start_offset}})
     response = world.offsets({"t": [0]})
@@ -209,7 +211,7 @@ def test_unknown_groups_have_no_offsets() -> None:
 
 
 def test_partitions_that_do_not_exist_have_no_offset() -> None:
-    """The share coordinator gets no request for them, and a repeated partition is described once."""
+    """The share coordinator gets no request for missing partitions. A repeated partition is described once."""
     world = World({"t": 1})
     world.alter({"t": {0: 3}})
     (topic,) = world.offsets({"t": [5, 0, -1, 0]}).topics
@@ -223,7 +225,7 @@ def test_partitions_that_do_not_exist_have_no_offset() -> None:
 
 
 def test_a_request_that_names_too_much_is_refused() -> None:
-    """Each name takes time in which no other request is served."""
+    """Each name takes time, in which no other request is served."""
     world = World({"t": 1})
     indexes = list(range(MAX_NAMES))
     assert world.offsets({"t": indexes}).error_code == ErrorCode.INVALID_REQUEST
@@ -236,7 +238,7 @@ def test_a_request_that_names_too_much_is_refused() -> None:
 
 
 def test_a_failed_deletion_of_offsets_can_be_repeated() -> None:
-    """The topic stays on the deleting list, and the repetition deletes all its partitions."""
+    """The topic stays on the deleting list. The repeated request deletes all its partitions."""
     world = World({"t": 2})
     world.alter({"t": {0: 1}})
     world.persister.fail.append(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -254,7 +256,7 @@ def test_a_failed_deletion_of_offsets_can_be_repeated() -> None:
 
 
 def test_a_group_is_deleted_with_its_states() -> None:
-    """Deletes its states first; a new group of the same name may then use the topic."""
+    """The states are deleted before the group. A new group of the same name may then use the topic."""
     world = World({"t": 2})
     world.alter({"t": {0: 1, 1: 2}})
     world.records()
@@ -271,7 +273,7 @@ def test_a_group_is_deleted_with_its_states() -> None:
 
 
 def test_a_group_whose_states_cannot_be_deleted_is_kept() -> None:
-    """The error of the share coordinator is the group's; the next request repeats the deletion."""
+    """The group's error is that of the share coordinator. The next request repeats the deletion."""
     world = World({"t": 1})
     world.alter({"t": {0: 1}})
     world.persister.fail.append(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -282,7 +284,7 @@ def test_a_group_whose_states_cannot_be_deleted_is_kept() -> None:
 
 
 def test_a_member_that_joins_during_the_deletion_keeps_the_group() -> None:
-    """The last decision checks again; the member initializes the partitions again."""
+    """The last decision checks for members again. The member initializes the partitions again."""
     world = World({"t": 1})
     world.alter({"t": {0: 1}})
     world.persister.hold = True
@@ -340,9 +342,7 @@ GROUP_REFUSED, TOPIC_REFUSED = ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.T
 def test_each_api_refuses_a_client_without_its_permissions(
     operation: Operation, resource: ResourceType, expected: dict[str, ErrorCode]
 ) -> None:
-    """Each API refuses a client that lacks its permission, for the whole request or for the topic; the other APIs serve
-    the client.
-    """
+    """The refusal applies to the whole request or to the topic. The other APIs serve the client."""
     world = World({"t": 1})
     world.alter({"t": {0: 1}}, group_id="empty")
     Member(world, "m").join("t")
@@ -400,7 +400,7 @@ LONG = 600
 
 
 def long_requests() -> list[Any]:
-    """Returns requests that name hundreds of partitions, some of which repeat, do not exist, or have no topic."""
+    """Returns requests that name hundreds of partitions; some partitions repeat, do not exist, or have no topic."""
     indexes = [*range(LONG), 3, 3, LONG, LONG + 1, -1]
     partitions = {
         "wide": indexes,
@@ -437,7 +437,7 @@ def long_requests() -> list[Any]:
 
 
 def decided(world: World, request: Any) -> tuple[Any, int]:
-    """Decides a request with a commit after each slice; returns the response and the number of slices."""
+    """Decides a request, with a commit after each slice. Returns the response and the number of slices."""
     engine = world.engine
     engine.slices.requests.enabled = True
     result = engine.submit(RequestContext(engine.newest_version(request)), request)
@@ -452,7 +452,7 @@ def decided(world: World, request: Any) -> tuple[Any, int]:
 
 
 def test_long_requests_are_decided_in_slices() -> None:
-    """Responses and records are those of requests that are decided in one piece."""
+    """The responses and records equal those of requests that are decided at once."""
     pieces, whole = World({"wide": LONG, "t": 1}), World({"wide": LONG, "t": 1})
     for request in long_requests():
         response, slices = decided(pieces, request)
@@ -463,7 +463,7 @@ def test_long_requests_are_decided_in_slices() -> None:
 
 
 def test_other_requests_are_served_between_slices() -> None:
-    """A topic that is deleted between the slices of a request gets an error. Another group is served between them."""
+    """Another group is served between the slices. A topic that is deleted between them gets an error."""
     world = World({"wide": LONG, "t": 1})
     engine = world.engine
     engine.slices.requests.enabled = True
@@ -503,7 +503,7 @@ def test_all_topics_of_a_repeated_group_are_described_once() -> None:
 
 
 def test_the_topics_of_all_groups_of_a_request_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A group above the remaining limit gets an error, and smaller groups after it are described."""
+    """A group above the remaining limit gets an error. Smaller groups after it are described."""
     monkeypatch.setattr(describe_share_group_offsets, "MAX_NAMES", 12)
     world = World({"t": 4, "small": 1})
     for group_id, topic in (("g", "t"), ("h", "t"), ("i", "small")):
@@ -518,7 +518,7 @@ def test_the_topics_of_all_groups_of_a_request_are_bounded(monkeypatch: pytest.M
 
 
 class Counting:
-    """Allows the topics that do not begin with `hidden`, and counts its decisions about topics."""
+    """Allows the topics that do not begin with `hidden`, and counts the checks of topics."""
 
     def __init__(self, hidden: str) -> None:
         self.hidden = hidden
@@ -531,7 +531,7 @@ class Counting:
 
 @pytest.mark.parametrize("hidden", ["-", "t1"])
 def test_the_topics_of_a_described_group_are_authorized_in_slices(hidden: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one slice, the decisions about 10,000 topics would take 25 ms."""
+    """In one slice, the checks of 10,000 topics would take 25 ms."""
     monkeypatch.setattr(describe_share_group_offsets, "NAME_COST", 2_000)
     monkeypatch.setattr(describe_share_group_offsets, "PARTITION_COST", 2_000)
     names = [f"t{number}" for number in range(60)]
@@ -564,7 +564,7 @@ class Unsearched(list[bytes]):
 
 
 def test_the_deletion_of_many_topics_is_linear() -> None:
-    """A search of the list for each of 10,000 topics would take 4 s."""
+    """Searching the list for each of 10,000 topics would take 4 s."""
     topics = {bytes([number]) * 16: StateTopic(f"t{number}", frozenset({0})) for number in range(3)}
     first, second, third = topics
     state = StatePartitions({}, topics, {}).delete(Unsearched([first, second]))
@@ -573,7 +573,7 @@ def test_the_deletion_of_many_topics_is_linear() -> None:
 
 
 def test_topics_that_are_deleted_together_are_removed_by_one_record() -> None:
-    """One record for each of 10,000 topics, with all other topics of the group, would take minutes."""
+    """One record for each of 10,000 topics, each with all remaining topics of the group, would take minutes."""
     names = [f"t{number}" for number in range(40)]
     world = World(dict.fromkeys([*names, "kept"], 1))
     Member(world, "m").join(*names, "kept")

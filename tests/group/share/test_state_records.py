@@ -1,4 +1,4 @@
-"""The compiled encoder of record 15: the bytes and the errors of the codec."""
+"""The compiled encoder of record type 15 gives the same bytes and errors as the codec."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_bytes_are_those_of_the_codec(state: StatePartitions) -> None:
 
 
 def test_lists_of_many_topics_and_partitions_are_encoded() -> None:
-    """The lengths of the lists take varints of more than one byte."""
+    """The lengths of these lists are varints of more than one byte."""
     topics = {number.to_bytes(16, "big"): StateTopic(f"t{number}", frozenset(range(3))) for number in range(20_000)}
     wide = {ID: StateTopic("n" * 249, frozenset(range(70_000)))}
     state = StatePartitions(wide, topics, dict.fromkeys(topics, "name"))
@@ -66,7 +66,7 @@ def test_invalid_contents_are_refused(topic_id: Any, topic: Any) -> None:
 
 @pytest.mark.parametrize("name", ["n" * 40_000, "\ud800", None])
 def test_the_codec_names_the_field_that_is_invalid(name: Any) -> None:
-    """The decision is then refused with the cause in the log."""
+    """The decision is refused, and the log has the cause."""
     for state in (StatePartitions({}, {ID: StateTopic(name, frozenset({0}))}, {}), StatePartitions({}, {}, {ID: name})):
         with pytest.raises(ValueError, match="topic_name"):
             StateValue(state).encode_value(0)

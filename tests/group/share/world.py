@@ -1,4 +1,4 @@
-"""A whole engine in virtual time for share groups, whose commits and whose share coordinator can be made to fail."""
+"""A whole engine for share groups, in virtual time. The test can make its commits and its share coordinator fail."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class FlakyPersister:
     """The node's persister, whose operations can be refused or delayed.
 
     Attributes:
-        fail: error codes of the next operations; each operation takes one, 0 lets it succeed.
-        hold: True to keep the operations' results back until `release`.
+        fail: error codes of the next operations, one for each; with 0 the operation succeeds.
+        hold: True to delay the results of operations until `release`.
         calls: the names and requests of all operations.
     """
 
@@ -74,7 +74,7 @@ class FlakyPersister:
         return operation
 
     def release(self) -> None:
-        """Delivers the results that were kept back."""
+        """Delivers the delayed results."""
         self.hold = False
         held, self._held = self._held, []
         for pending, result in held:
@@ -82,7 +82,9 @@ class FlakyPersister:
 
 
 def as_summary(request: Any) -> Any:
-    """Returns a read of the same partitions: an operation that fails still reaches the share coordinator."""
+    """Returns a request that only reads the same partitions, so that a failing operation still reaches the share
+    coordinator.
+    """
     from kcore.protocol.messages.read_share_group_state_summary import (
         PartitionData,
         ReadShareGroupStateSummaryRequest,
@@ -151,11 +153,11 @@ class World(EngineHarness):
         self.engine.share_groups.persister = self.persister  # type: ignore[assignment]
 
     def advance(self, ms: int) -> None:
-        """Advances the time; timers fire at their own times."""
+        """Advances the time. Timers fire at their own times."""
         self.node.advance(ms)
 
     def fail_next_commit(self) -> None:
-        """Fails the next commit that has something to write."""
+        """Makes the next commit that writes something fail."""
         self.log.failures_left += 1
 
     def stop_failing(self) -> None:
@@ -180,7 +182,7 @@ class World(EngineHarness):
 
     @property
     def group(self) -> ShareGroup:
-        """The group in memory."""
+        """Returns the group in memory."""
         group = self.engine.groups.of(GROUP).machine.groups[GROUP]
         assert isinstance(group, ShareGroup)
         return group
@@ -239,7 +241,9 @@ class World(EngineHarness):
     # ---- log
 
     def records(self) -> list[tuple[Any, Any]]:
-        """Returns the records of groups since the last call: typed (key, value) pairs, value None for a tombstone."""
+        """Returns the group records since the last call, as typed (key, value) pairs; the value of a tombstone is
+        None.
+        """
         log = self.log.open(PartitionKey(self.topic_id(CONSUMER_OFFSETS), 0))
         found = []
         for _, batch in log.batches(start=self._seen):
@@ -255,7 +259,7 @@ class World(EngineHarness):
 
 
 class Member:
-    """A member that remembers its epoch and its partitions, by topic id."""
+    """A member that stores its epoch and its partitions, by topic id."""
 
     def __init__(self, world: World, member_id: str) -> None:
         self.world = world
@@ -264,7 +268,7 @@ class Member:
         self.assigned: dict[bytes, list[int]] = {}
 
     def beat(self, names: list[str] | None = None, **fields: Any) -> Any:
-        """Sends a heartbeat, and remembers the values of a successful response."""
+        """Sends a heartbeat, and stores the values of a successful response."""
         response = self.world.beat(self.member_id, self.epoch, names, **fields)
         if not response.error_code:
             self.epoch = response.member_epoch

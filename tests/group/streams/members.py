@@ -26,7 +26,7 @@ Owned = dict[str, list[int]]
 
 
 def internal(name: str, partitions: int = 0, replication_factor: int = 0) -> TopicInfo:
-    """Returns a changelog or repartition topic; 0 partitions: the coordinator decides."""
+    """Returns a changelog or repartition topic. With 0 partitions, the coordinator decides the partition count."""
     return TopicInfo(name=name, partitions=partitions, replication_factor=replication_factor)
 
 
@@ -38,7 +38,7 @@ def subtopology(
     repartitions: Sequence[TopicInfo] = (),
     copartition: Iterable[tuple[Sequence[int], Sequence[int]]] = (),
 ) -> Subtopology:
-    """Returns a subtopology; a co-partition group has indices of sources and of repartition sources."""
+    """Returns a subtopology. A co-partition group has indices of sources and of repartition sources."""
     return Subtopology(
         subtopology_id=part,
         source_topics=sources,
@@ -56,7 +56,7 @@ def topology(*parts: Subtopology, epoch: int = 0) -> Topology:
 
 
 def task_list(owned: Owned) -> list[TaskIds]:
-    """Returns tasks as a heartbeat reports them."""
+    """Returns tasks in the format in which a heartbeat reports them."""
     return [TaskIds(subtopology_id=part, partitions=numbers) for part, numbers in sorted(owned.items())]
 
 
@@ -66,7 +66,7 @@ def owned_tasks(entries: Iterable[Any] | None) -> Owned:
 
 
 class World(GroupContext):
-    """A group shard with the APIs of streams groups; targets are computed at once, unless the test changes that."""
+    """A group shard with the APIs of streams groups. Targets are computed at once, unless the test changes that."""
 
     def __init__(self, topics: dict[str, int] | None = None, **settings: Any) -> None:
         named = {name.replace("_", "."): value for name, value in settings.items()}
@@ -77,7 +77,7 @@ class World(GroupContext):
 
     @property
     def heartbeats(self) -> StreamsGroupHeartbeatApi:
-        """Returns the test's API, or a new one."""
+        """Returns the API that the test set, or a new one."""
         if self.api is not None:
             return self.api
         api = StreamsGroupHeartbeatApi(self.shards, self.streams)
@@ -86,7 +86,7 @@ class World(GroupContext):
         return api
 
     def beat(self, **fields: Any) -> StreamsGroupHeartbeatResponse:
-        """Sends a heartbeat with only these fields."""
+        """Sends a heartbeat with only the given fields."""
         options = {"client_id": fields.pop("client_id")} if "client_id" in fields else {}
         request = StreamsGroupHeartbeatRequest(**{"group_id": GROUP, **fields})
         response: StreamsGroupHeartbeatResponse = self.call(self.heartbeats, request, **options)
@@ -106,7 +106,9 @@ class World(GroupContext):
         return group
 
     def settle(self, *members: Member, rounds: int = 20) -> int:
-        """Sends heartbeats of all members until each has its target; returns the number of rounds."""
+        """Sends heartbeats of all members until each has its target. Returns the number of
+        heartbeats of each member.
+        """
         for done in range(rounds):
             if self.group.state_name() == "Stable" and all(m.epoch == self.group.group_epoch for m in members):
                 return done
@@ -116,7 +118,7 @@ class World(GroupContext):
 
 
 class Member:
-    """A member that remembers its epoch and its tasks."""
+    """A member that stores its epoch and its tasks."""
 
     def __init__(self, world: World, member_id: str, process: str | None = None) -> None:
         self.world = world
@@ -127,14 +129,14 @@ class Member:
         self.standby: Owned = {}
 
     def send(self, **fields: Any) -> StreamsGroupHeartbeatResponse:
-        """Sends a heartbeat, and remembers the values of a successful response."""
+        """Sends a heartbeat, and stores the values of a successful response."""
         response = self.world.beat(**{"member_id": self.member_id, "member_epoch": self.epoch, **fields})
         if not response.error_code:
             self.take(response)
         return response
 
     def take(self, response: StreamsGroupHeartbeatResponse) -> None:
-        """Takes the values of a successful response."""
+        """Stores the values of a successful response."""
         self.epoch = response.member_epoch
         if response.active_tasks is not None:
             self.active = owned_tasks(response.active_tasks)

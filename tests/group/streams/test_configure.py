@@ -1,4 +1,4 @@
-"""The configuration of topologies: partition counts of internal topics, co-partitioning, and faults."""
+"""The configuration of topologies: partition counts of internal topics, co-partitioning, and invalid topologies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def configured(topics: dict[str, int], *parts: Subtopology) -> ConfiguredTopolog
 
 
 def decided(topics: dict[str, int], *parts: Subtopology) -> dict[str, int]:
-    """Returns the partition counts of the internal topics that must be created."""
+    """Returns the decided partition counts of the internal topics that must be created."""
     result = configured(topics, *parts)
     assert result.fault is not None
     assert result.fault.status is Status.MISSING_INTERNAL_TOPICS, result.fault
@@ -33,7 +33,7 @@ def decided(topics: dict[str, int], *parts: Subtopology) -> dict[str, int]:
 
 
 def fault(topics: dict[str, int], *parts: Subtopology) -> tuple[Status, str]:
-    """Returns the fault of a topology whose counts cannot be decided."""
+    """Returns the fault of a topology whose partition counts cannot be decided."""
     result = configured(topics, *parts)
     assert result == (0, None, {}, result.fault)
     assert result.fault is not None
@@ -47,7 +47,9 @@ def error(topics: dict[str, int], *parts: Subtopology) -> tuple[ErrorCode, str]:
 
 
 def test_a_ready_topology_has_tasks_and_state() -> None:
-    """A subtopology has as many tasks as its largest input has partitions, and is stateful with a changelog."""
+    """A subtopology has as many tasks as its largest input topic has partitions. A subtopology with a changelog is
+    stateful.
+    """
     result = configured(
         {"a": 2, "b": 3, "log": 3}, subtopology("1", ["a"]), subtopology("0", ["b", "a"], [internal("log")])
     )
@@ -68,15 +70,16 @@ def test_a_topology_without_subtopologies_is_ready() -> None:
 
 
 def test_missing_source_topics_hide_every_other_fault() -> None:
-    """The status names three topics in order and counts the others."""
+    """The status names three missing topics in order, and counts the others."""
     parts = subtopology("0", ["e", "d", "c", "b", "a"], [internal("log")], sinks=["r"])
     assert fault({"c": 1}, parts) == (Status.MISSING_SOURCE_TOPICS, "the source topics a, b, d and 1 more are missing")
     assert summary(["b", "a"]) == "a, b"
 
 
 def test_repartition_counts_follow_their_writers() -> None:
-    """A repartition topic has the largest count of its writer's inputs, also through several subtopologies listed in
-    any order; a fixed count stays, and changelogs follow the tasks."""
+    """A repartition topic has the largest count of its writer's inputs, also through several subtopologies in any
+    order. A fixed count stays. Changelogs have one partition per task.
+    """
     counts = decided(
         {"a": 2, "b": 5},
         subtopology("3", repartitions=[internal("r3")], changelogs=[internal("log3")]),
@@ -88,7 +91,9 @@ def test_repartition_counts_follow_their_writers() -> None:
 
 
 def test_counts_are_those_of_repeated_sweeps() -> None:
-    """A sink takes the counts that are known when a sweep over all sinks reaches it, and keeps them."""
+    """A sink takes the counts that are known when the sweep over all sinks reaches it, and does not change them
+    later.
+    """
     parts = (
         subtopology("0", repartitions=[internal("late"), internal("fixed", 2)], sinks=["early"]),
         subtopology("1", ["big"], sinks=["late"]),
@@ -108,7 +113,7 @@ def test_a_long_chain_is_configured_in_linear_time() -> None:
 
 
 def test_many_copartition_groups_are_configured_in_linear_time() -> None:
-    """A comparison of all fixed topics in each of 20,000 co-partition groups would take minutes."""
+    """Comparing all fixed topics in each of 20,000 co-partition groups would take minutes."""
     size = 5_000
     fixed = [internal(f"f{i}", 3) for i in range(size)]
     part = subtopology("0", repartitions=[internal("r"), *fixed], sinks=["r"], copartition=20_000 * [([], [0])])
@@ -116,7 +121,7 @@ def test_many_copartition_groups_are_configured_in_linear_time() -> None:
 
 
 def test_a_topology_with_too_many_tasks_is_not_ready() -> None:
-    """Each subtopology that reads a topic has a task for each of its partitions."""
+    """Each subtopology that reads a topic has a task for each partition of the topic."""
     parts = [subtopology(str(i), ["in"]) for i in range(500)]
     assert configured({"in": 100}, *parts).is_ready
     text = "the topology has 50100 tasks, the maximum is 50000"
@@ -140,7 +145,7 @@ def test_topologies_that_cannot_work_are_errors() -> None:
 
 
 def test_copartitioned_topics_force_their_count_on_repartition_topics() -> None:
-    """A flexible repartition topic takes the count of the other topics, even a smaller one."""
+    """A repartition topic without a fixed count takes the count of the other topics, even a smaller one."""
     join = subtopology("1", ["b", "c"], repartitions=[internal("r")], copartition=[([0, 1], [0])])
     assert decided({"a": 8, "b": 3, "c": 3}, subtopology("0", ["a"], sinks=["r"]), join) == {"r": 3}
 
@@ -159,7 +164,7 @@ def test_copartitioned_topics_with_different_counts_are_a_fault() -> None:
 
 
 def test_copartitioned_repartition_topics_agree_on_a_count() -> None:
-    """All topics get the count of the topology's fixed topics, or else the largest count of the flexible ones."""
+    """All topics get the count of the topics with a fixed count, or else the largest count."""
     writers = (subtopology("0", ["a"], sinks=["r"]), subtopology("1", ["b"], sinks=["s"]))
     join = subtopology("2", repartitions=[internal("r"), internal("s")], copartition=[([], [0, 1])])
     assert decided({"a": 2, "b": 6}, *writers, join) == {"r": 6, "s": 6}
@@ -168,7 +173,7 @@ def test_copartitioned_repartition_topics_agree_on_a_count() -> None:
 
 
 def test_existing_internal_topics_must_have_the_decided_count() -> None:
-    """An existing count takes precedence while counts are decided; a fixed or derived count must equal it."""
+    """An existing count has precedence while counts are decided. A fixed or derived count must equal it."""
     incorrect = Status.INCORRECTLY_PARTITIONED_TOPICS
     stateful = subtopology("0", ["a"], [internal("log")])
     text = "the existing topic log has 3 partitions, but 2 are needed"
@@ -183,7 +188,7 @@ def test_existing_internal_topics_must_have_the_decided_count() -> None:
 
 
 def test_topics_to_create_have_the_requested_properties() -> None:
-    """Count, replication factor and settings of a missing topic."""
+    """A missing topic has the requested count, replication factor and settings."""
     result = configured({"a": 2}, subtopology("0", ["a"], [internal("log", replication_factor=1)]))
     assert result.missing == {"log": InternalTopic("log", 2, 1, {})}
     assert result.fault == (Status.MISSING_INTERNAL_TOPICS, "the internal topics log are missing")
@@ -191,7 +196,7 @@ def test_topics_to_create_have_the_requested_properties() -> None:
 
 
 def test_topologies_are_equal_if_epoch_and_content_are() -> None:
-    """The order of topics counts, the order of subtopologies does not, as in Kafka."""
+    """As in Kafka, the order of topics counts, but the order of subtopologies does not."""
     one, other = subtopology("0", ["a", "b"]), subtopology("1", ["c"])
     assert from_request(topology(one, other)) == from_request(topology(other, one))
     assert from_request(topology(one)) != from_request(topology(one, epoch=1))
@@ -206,7 +211,7 @@ def test_topologies_are_equal_if_epoch_and_content_are() -> None:
 
 @pytest.mark.parametrize("positions", [([-1], []), ([], [-1]), ([0, -2], []), ([2], []), ([], [1])])
 def test_a_copartition_group_of_unknown_positions_is_an_error(positions: tuple[list[int], list[int]]) -> None:
-    """A negative position does not count from the end."""
+    """A negative position is not counted from the end."""
     part = subtopology("0", ["a", "b"], repartitions=[internal("r", 1)], copartition=[positions])
     code, message = error({"a": 1, "b": 1, "r": 1}, part)
     assert code is ErrorCode.UNKNOWN_SERVER_ERROR

@@ -11,7 +11,9 @@ from tests.group.streams.members import Member, World, subtopology, topology
 
 
 def test_endpoints_show_the_partitions_that_topics_have() -> None:
-    """A topic with fewer partitions than the subtopology has tasks is listed with its lowest ones, as in Kafka."""
+    """As in Kafka, a topic with fewer partitions than the subtopology has tasks is listed with its
+    lowest partitions.
+    """
     world = World({"big": 3, "small": 1})
     member = Member(world, "m1")
     endpoint = Endpoint(host="h", port=7)
@@ -25,7 +27,9 @@ def test_endpoints_show_the_partitions_that_topics_have() -> None:
 
 
 def test_endpoints_beyond_the_limits_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """120 subtopologies that read the same topics would give each heartbeat 2,400,000 partitions: 10 MB."""
+    """Without the limits, 120 subtopologies that read the same topics would give each heartbeat 2,400,000 partitions
+    (10 MB).
+    """
     monkeypatch.setattr(endpoints, "MAX_PARTITIONS", 7)
     world = World({"big": 4, "small": 2})
     many = topology(subtopology("0", ["big", "small"]), subtopology("1", ["big"]))

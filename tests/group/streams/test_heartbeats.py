@@ -48,7 +48,7 @@ def joined(world: World, *names: str, requested: Any = STATELESS) -> list[Member
 
 
 def test_a_whole_group_consists_of_values_of_records() -> None:
-    """Spark reads them by their fields, so that a wrapper with other fields is not enough."""
+    """Spark reads the values by their fields, so a wrapper with other fields does not suffice."""
     world = World({"in": 3, "log": 3})
     joined(world, "m1", requested=STATEFUL)
     values = [record.value for record in group_records(world.group)]
@@ -60,7 +60,7 @@ def test_a_whole_group_consists_of_values_of_records() -> None:
 
 
 def test_internal_topics_are_requested_until_they_exist() -> None:
-    """Each heartbeat requests the missing topics; once they exist, the epoch rises and the tasks are assigned."""
+    """Each heartbeat requests the missing topics. Once they exist, the epoch rises and the tasks are assigned."""
     world = World({"in": 3})
     (member,) = joined(world, "m1", requested=STATEFUL)
     assert statuses(member.beat()) == [Status.MISSING_INTERNAL_TOPICS]
@@ -104,7 +104,9 @@ def test_wrong_partition_counts_are_reported_until_they_are_right() -> None:
 
 
 def test_a_stale_topology_is_reported_to_its_member_alone() -> None:
-    """A member with an older topology epoch gets tasks, and the status until it joins with the group's topology."""
+    """A member with an older topology epoch gets tasks. Its heartbeats have the status until it joins with the group's
+    topology.
+    """
     world = World({"in": 2})
     new, old = Member(world, "m1"), Member(world, "m2")
     new.join(topology(subtopology("0", ["in"]), epoch=1))
@@ -119,7 +121,7 @@ def test_a_stale_topology_is_reported_to_its_member_alone() -> None:
 
 
 def test_another_topology_is_refused() -> None:
-    """The message names the action of the operator."""
+    """The error message says what the operator must do."""
     world = World({"in": 1, "other": 1})
     joined(world, "m1")
     for epoch in (0, 1):
@@ -132,7 +134,7 @@ def test_another_topology_is_refused() -> None:
 
 
 def test_long_names_do_not_make_a_status_too_long_to_encode() -> None:
-    """A text has at most 32,767 bytes on the wire; the names of three topics may have more."""
+    """A text has at most 32,767 bytes on the wire. The names of three topics may be longer."""
     world = World({"in": 1})
     member = Member(world, "m1")
     sources = [letter * 30_000 for letter in "abc"]
@@ -147,7 +149,7 @@ def test_long_names_do_not_make_a_status_too_long_to_encode() -> None:
 
 
 def test_a_deleted_source_topic_takes_the_tasks_away() -> None:
-    """A group whose source topic disappears gets empty targets until the topic is back."""
+    """A group whose source topic disappears gets empty targets until the topic exists again."""
     world = World({"in": 2})
     (member,) = joined(world, "m1")
     world.drop_topic("in")
@@ -168,7 +170,7 @@ def test_a_grown_source_topic_adds_tasks() -> None:
 
 
 def test_a_refused_heartbeat_does_not_hide_a_changed_topic() -> None:
-    """The first heartbeat after the change is refused for its report; the next one still sees the change."""
+    """The first heartbeat after the change is refused because of its report. The next one still sees the change."""
     world = World({"in": 1})
     (member,) = joined(world, "m1")
     world.make_topic("in", 3)
@@ -182,7 +184,7 @@ def test_a_refused_heartbeat_does_not_hide_a_changed_topic() -> None:
 
 
 def test_a_change_of_the_standby_setting_raises_the_epoch() -> None:
-    """The next heartbeat of any member assigns standby tasks, also if the fast path served the previous one."""
+    """The next heartbeat of any member assigns standby tasks, also if the fast path served the previous heartbeat."""
     world = World({"in": 2, "log": 2})
     one, two = joined(world, "m1", "m2", requested=STATEFUL)
     world.settle(one, two)
@@ -238,7 +240,7 @@ def test_reported_tasks_must_exist() -> None:
 
 
 class AllToTheFirst:
-    """A custom assignor: assigns every task to the member with the lowest id, unless it has a fault."""
+    """A custom assignor that assigns every task to the member with the lowest id, or returns an invalid result."""
 
     name = "all-to-the-first"
 
@@ -314,7 +316,7 @@ def test_a_deleted_group_has_no_initial_delay() -> None:
 
 
 def test_an_initial_delay_whose_timer_was_never_armed_can_be_cancelled() -> None:
-    """There may be no memory for its timer; the shard then cancels the delay before it loads again."""
+    """If there was no memory for the timer, the shard cancels the delay before it loads again."""
     world = World({"in": 1})
     delay = world.machine.initial_delays[GROUP] = InitialDelay(world.machine, GROUP)
     delay.cancel()
@@ -328,7 +330,9 @@ def _outcome(world: World) -> Any:
 
 
 def test_silent_members_and_members_that_do_not_revoke_are_removed() -> None:
-    """A silent member is removed after its session timeout, one that does not revoke after its rebalance timeout."""
+    """A silent member is removed after its session timeout. A member that does not revoke is removed after its
+    rebalance timeout.
+    """
     world = World({"in": 2})
     one, two = joined(world, "m1", "m2")
     for _ in range(10):
@@ -342,7 +346,7 @@ def test_silent_members_and_members_that_do_not_revoke_are_removed() -> None:
 
 
 def test_timers_run_again_after_a_restart() -> None:
-    """Sessions and revocations start again in full; the initial delay does not."""
+    """Sessions and revocation timeouts start again in full. The initial delay does not."""
     world = World({"in": 2}, group_streams_initial_rebalance_delay_ms=3_000)
     joined(world, "m1")
     world.restart()
@@ -353,7 +357,7 @@ def test_timers_run_again_after_a_restart() -> None:
 
 
 def test_a_target_that_exceeds_one_decision_is_written_in_slices() -> None:
-    """A target for many members is written in slices, and then its epoch."""
+    """The new targets of many members are written in slices, followed by their epoch."""
     world = World({"in": 12}, group_streams_initial_rebalance_delay_ms=3_000)
     members = joined(world, *(f"m{i}" for i in range(12)))
     members[0].beat()
@@ -367,7 +371,9 @@ def test_a_target_that_exceeds_one_decision_is_written_in_slices() -> None:
 
 
 def test_a_target_with_a_refused_slice_does_not_apply() -> None:
-    """A member's target may be too large for the log: the group's epoch then stays, and no task is lost silently."""
+    """A member's target may be too large for the log. The group's epoch then stays, so that no task
+    is lost silently.
+    """
     world = World({"in": 200}, group_streams_initial_rebalance_delay_ms=3_000)
     members = joined(world, *(f"m{i}" for i in range(4)))
     members[0].beat()
@@ -381,7 +387,7 @@ def test_a_target_with_a_refused_slice_does_not_apply() -> None:
 
 
 def test_an_empty_classic_group_is_replaced() -> None:
-    """The offsets of the classic group stay; a classic group with members refuses the heartbeat."""
+    """The offsets of the classic group stay. A classic group with members refuses the heartbeat."""
     world = World({"in": 1})
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
     topics = [OffsetCommitRequestTopic(name="in", partitions=[partition])]
@@ -424,7 +430,7 @@ def test_list_groups_filters_by_not_ready_with_an_underscore() -> None:
 
 
 def test_offsets_of_older_epochs_need_the_task() -> None:
-    """A commit with an older epoch is valid for input partitions whose task the member has had since then."""
+    """A commit with an older epoch is valid for input partitions whose task the member has owned since that epoch."""
     world = World({"in": 2, "other": 1})
     one, two = joined(world, "m1", "m2")
     world.settle(one, two)
@@ -459,7 +465,7 @@ def test_offsets_of_older_epochs_need_the_task() -> None:
 
 
 def test_a_shutdown_request_lasts_until_the_last_member_leaves() -> None:
-    """A restart also ends it, because it is soft state."""
+    """The request is soft state, so a restart also ends it."""
     world = World({"in": 1})
     one, two = joined(world, "m1", "m2")
     assert statuses(one.beat(shutdown_application=True)) == [Status.SHUTDOWN_APPLICATION]
@@ -490,7 +496,7 @@ def test_a_restart_does_not_change_the_group() -> None:
 
 
 def test_the_tombstone_of_a_topology_after_its_group_is_ignored() -> None:
-    """The group's own tombstone comes first, and removes the group from the topics' readers."""
+    """The group's own tombstone comes first, and unregisters the group as a reader of its topics."""
     world = World({"in": 1})
     (member,) = joined(world, "m1")
     member.leave()
@@ -509,7 +515,9 @@ def test_the_tombstone_of_a_topology_after_its_group_is_ignored() -> None:
 
 
 def run(use_fast_path: bool) -> tuple[list[Any], list[tuple[str, str]], int]:
-    """Runs many kinds of heartbeats; returns the responses, the records, and the number that the fast path served."""
+    """Runs many kinds of heartbeats. Returns the responses, the records, and the number of heartbeats that the fast
+    path served.
+    """
     world = World({"in": 2, "log": 2})
     world.use_fast_path = use_fast_path
     api = world.heartbeats
@@ -540,7 +548,7 @@ def run(use_fast_path: bool) -> tuple[list[Any], list[tuple[str, str]], int]:
 
 
 def test_both_paths_give_the_same_responses_and_records() -> None:
-    """The fast path serves heartbeats of members at rest, and no others."""
+    """The fast path serves heartbeats that change nothing, and no others."""
     fast, generic = run(True), run(False)
     assert fast[0] == generic[0]
     assert fast[1] == generic[1]
@@ -549,7 +557,8 @@ def test_both_paths_give_the_same_responses_and_records() -> None:
 
 def test_a_member_that_waited_gets_a_released_task_after_a_heartbeat_of_another_member() -> None:
     """The heartbeat of the other member changes the group, which invalidates the cached response of the waiting
-    member."""
+    member.
+    """
     world = World({"in": 2})
     world.api = world.heartbeats
     one, two = Member(world, "m1"), Member(world, "m2")

@@ -1,4 +1,4 @@
-"""Streams groups with many members: their targets are computed in slices, and are those of one decision."""
+"""Streams groups with many members: their targets are computed in slices, and equal those of one decision."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def beat(member: str, epoch: int = 0, **fields: Any) -> StreamsGroupHeartbeatReq
 
 
 def decided(world: World, request: Any, hook: Callable[[int], None] | None = None) -> Any:
-    """Decides a request with a commit after each slice; returns the response."""
+    """Decides a request, with a commit after each slice. Returns the response."""
     engine = world.engine
     response = world.start(request, 0)
     engine.commit()
@@ -174,7 +174,7 @@ def test_after_a_failure_of_the_assignor_the_next_heartbeat_retries(monkeypatch:
 
 
 def test_the_target_after_the_initial_delay_is_computed_in_slices() -> None:
-    """The delay begins with the first join; the members get their targets after it."""
+    """The delay begins with the first join. The members get their targets after the delay."""
     world = make_world(**{"group.streams.initial.rebalance.delay.ms": 3_000})
     for member in MEMBERS:
         decided(world, beat(member))

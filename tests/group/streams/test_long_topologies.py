@@ -1,4 +1,6 @@
-"""Topologies with thousands of topics: their heartbeats are divided, and get the response of one decision."""
+"""Topologies with thousands of topics: their heartbeats are decided in slices, and get the same response as in one
+decision.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,7 @@ def join(member: str, requested: Topology = LONG) -> StreamsGroupHeartbeatReques
 
 
 def decided(world: World, request: Any, hook: Callable[[int], None] | None = None) -> Any:
-    """Decides a request with a commit after each slice; returns the response."""
+    """Decides a request, with a commit after each slice. Returns the response."""
     engine = world.engine
     response = world.start(request, 0)
     engine.commit()
@@ -116,7 +118,7 @@ def test_the_responses_are_those_of_one_decision() -> None:
 
 @pytest.mark.parametrize(("tags", "long_tasks"), [(11, 1_000), (0, 1)])
 def test_many_tags_or_tasks_take_three_decisions(tags: int, long_tasks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The member, the target of 50,000 tasks, and the member's step towards it have a slice each."""
+    """The member, the target of 50,000 tasks, and the member's step towards this target are separate slices."""
     monkeypatch.setattr(streams_group_heartbeat, "LONG_TASKS", long_tasks)
     written: list[tuple[int, int]] = []
     decide = streams_group_heartbeat.heartbeat
@@ -151,7 +153,7 @@ def test_many_tags_or_tasks_take_three_decisions(tags: int, long_tasks: int, mon
 
 
 def test_a_topic_that_changes_between_slices_is_seen() -> None:
-    """The configuration that was prepared before is not used."""
+    """The configuration from before the change is not used."""
     for at in range(3, 9):
         world = make_world()
 
@@ -181,7 +183,7 @@ def test_errors_are_those_of_one_decision(requested: Topology, code: E) -> None:
 
 
 def test_a_member_that_fills_the_group_gets_its_tasks() -> None:
-    """The second decision about its join is not refused."""
+    """The second slice of its join is not refused, although the group is full by then."""
     world = make_world(**{"group.streams.max.size": 1})
     response = decided(world, join("m"))
     assert response.error_code == E.NONE
@@ -198,7 +200,7 @@ def test_another_topology_is_refused() -> None:
 
 
 def test_a_commit_that_fails_at_any_slice_leaves_a_working_group() -> None:
-    """The client gets a retriable error or its tasks, and the next heartbeat gets everything."""
+    """The client gets a retriable error or its tasks. The next heartbeat returns all tasks."""
     failed = 0
     for nth in range(20):
         world = make_world()

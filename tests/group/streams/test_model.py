@@ -69,7 +69,7 @@ class Client(Member):
         )
 
     def take_or_lose(self, response: StreamsGroupHeartbeatResponse | None) -> None:
-        """Takes a response; None means that it was lost."""
+        """Handles a response; None means that it was lost."""
         if response is None or response.error_code in (*FENCED, *NO_COORDINATOR):
             self.epoch, self.active, self.standby = 0, {}, {}
         else:
@@ -107,7 +107,7 @@ class Model:
     # ---- events
 
     def beat(self, client: Client, faults: bool = True) -> None:
-        """Sends one heartbeat, which may be lost, duplicated, fail to commit, or lose its response."""
+        """Sends one heartbeat. The request may be lost, duplicated or fail to commit, and the response may be lost."""
         draw = self.rng.random() if faults else 1.0
         request = client.request()
         if draw < 0.05:
@@ -152,8 +152,9 @@ class Model:
     # ---- invariants
 
     def check(self) -> None:
-        """Checks that no task is active twice or twice in a process, that unfenced clients run only their own tasks,
-        and that epochs only grow."""
+        """Checks that no task is active twice or twice in one process, that unfenced clients run only their own tasks,
+        and that epochs only grow.
+        """
         group = self.group()
         if group is None:
             return
@@ -212,7 +213,7 @@ class Model:
         )
 
     def check_rest(self) -> None:
-        """Checks that every client runs its target, every task is active once, and has its standby tasks."""
+        """Checks that every client runs its target, and that every task is active once and has its standby tasks."""
         active: Counter[Task] = Counter()
         standby: Counter[Task] = Counter()
         for client in self.clients:
@@ -233,7 +234,7 @@ class Model:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_tasks_are_active_once_and_groups_come_to_rest(seed: int) -> None:
-    """The invariants hold for every seed; the seed is the test's parameter."""
+    """The invariants hold for every seed; the parameter of the test is the seed."""
     model = Model(seed)
     for _ in range(STEPS):
         model.step()
