@@ -15,13 +15,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(params=[6, pytest.param(20, marks=pytest.mark.long)])
 def rounds(request: pytest.FixtureRequest) -> int:
-    """Returns the number of kills: --rounds, or the environment's KCORE_CRASH_ROUNDS, or 6, and 20 in long tests."""
+    """Returns the number of kills: the option --rounds, else the environment variable KCORE_CRASH_ROUNDS, else 6 (20 in
+    long tests).
+    """
     given = request.config.getoption("--rounds", default=None)
     return int(given if given is not None else os.environ.get("KCORE_CRASH_ROUNDS", request.param))
 
 
 @pytest.fixture
 def seed() -> int:
-    """Returns the seed that decides when servers are killed; printed when a test fails."""
+    """Returns the seed that decides when servers are killed. The seed is printed when a test fails."""
     print(f"KCORE_SEED={SEED}")
     return SEED

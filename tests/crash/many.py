@@ -5,11 +5,11 @@
 Kills: a process opens an embedded node on a folder with durability `fsync`. A thread commits offsets and another one
 appends records, until SIGKILL ends the process at a random moment, also while it opens the folder. The threads write
 each response into a pipe before the next request. The next process opens the same folder, and first compares it with
-the responses of all processes before it.
+the responses of all earlier processes.
 
-Power: a log on the simulated disk of `tools/simulate` commits rounds of all sizes. The power fails at a random write:
-any sectors that were not flushed are lost. The log is opened again and compared with the rounds that were acknowledged.
-The round that was being written may be there as a whole.
+Power: a log on the simulated disk of `tools/simulate` commits rounds of all sizes. The power fails at a random write,
+which may lose any sectors that were not flushed. The log is opened again and compared with the rounds that were
+acknowledged. The round that was being written may exist as a whole or not at all.
 
 Areas of the journal have few rounds, so that many crashes strike while an area is moved to the log. The program prints
 the counts. Its exit status is 1 after a violation.
@@ -63,7 +63,7 @@ class Responses:
     """The acknowledged writes of all processes so far.
 
     Attributes:
-        offset: the offset that the group has committed last.
+        offset: the last offset that the group has committed.
         records: the number of records in the partition.
     """
 
@@ -86,7 +86,7 @@ class Responses:
 
 
 def _stored_records(node: kcore.Node, begin: int) -> int:
-    """Returns the end of the partition; every record from `begin` on must have its offset as its value."""
+    """Checks that every record from `begin` on has its offset as its value. Returns the end of the partition."""
     at = begin
     while True:
         (response,) = node.send(fetch("t", at), FETCH_VERSION).responses[0].partitions
@@ -166,7 +166,7 @@ def _live(folder: Path, out: int, responses: Responses) -> None:
 
 
 def kill_once(folder: Path, responses: Responses, chance: random.Random) -> str:
-    """Runs a process until it is killed, and adds its responses; returns what the kill struck.
+    """Runs a process until it is killed, and adds its responses. Returns the operation that the kill interrupted.
 
     Raises:
         ViolationError: the folder did not match the earlier responses.
@@ -213,7 +213,9 @@ def _import_apis() -> None:
 
 
 def kills(count: int, seed: int, root: Path) -> Counter[str]:
-    """Kills `count` processes on one folder; returns the counts by what was struck, and of acknowledged writes."""
+    """Kills `count` processes on one folder. Returns the number of kills by interrupted operation, and the number of
+    acknowledged writes.
+    """
     _import_apis()
     chance = random.Random(seed)
     responses = Responses()
@@ -232,7 +234,7 @@ def kills(count: int, seed: int, root: Path) -> Counter[str]:
 
 
 class Rounds:
-    """A log on a simulated disk, and the batches that it must have."""
+    """A log on a simulated disk, and the batches that the log must have."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -253,7 +255,9 @@ class Rounds:
         return True
 
     def commit(self, log: LogEngine) -> None:
-        """Commits a round; if the power fails in it, both results are kept until the next opening decides."""
+        """Commits a round. If the power fails meanwhile, both possible results stay valid until the next opening shows
+        one of them.
+        """
         after = [list(batches) for batches in self.stored]
         ends = [len(batches) for batches in after]
         for number in range(PARTITIONS):
@@ -270,7 +274,7 @@ class Rounds:
         self.counts["acknowledged rounds"] += 1
 
     def run_until_failure(self) -> None:
-        """Commits rounds and moves areas until the power fails; then checks what is left."""
+        """Commits rounds and moves journal areas until the power fails. Then checks the log that is left."""
         log = self.open()
         rounds = self.chance.randrange(3 * AREA_ROUNDS)
         self.written = self.stored
@@ -313,7 +317,7 @@ class Rounds:
 
 
 def power_failures(count: int, seed: int) -> Counter[str]:
-    """Cuts the power `count` times; a new folder is begun every 50 times. Returns the counts."""
+    """Cuts the power `count` times, with a new folder every 50 times. Returns the counts."""
     counts: Counter[str] = Counter()
     previous, journal.MAX_ROUNDS = journal.MAX_ROUNDS, AREA_ROUNDS  # type: ignore[misc]
     try:

@@ -1,8 +1,9 @@
-"""An independent check of share consumers: a proxy decodes their share requests, and books keep each record's state.
+"""An independent check of share consumers: a proxy decodes their share requests, and `Books` tracks the state of each
+record.
 
-All clients reach the server through the proxy. It passes bytes on unchanged and hands each complete frame of ShareFetch
-and ShareAcknowledge to the books before it passes the frame on. One thread serves all connections, so that the books
-see a delivery before any later acknowledgement of the same record.
+All clients reach the server through the proxy. The proxy forwards all bytes unchanged. Before it forwards a complete
+frame of ShareFetch or ShareAcknowledge, it passes the frame to the books. One thread serves all connections, so that
+the books see a delivery before any later acknowledgement of the same record.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Books:
     """The state of each record of one topic, as requests and responses on the wire show it.
 
     Attributes:
-        done: records whose acceptance or rejection was confirmed, with the kind: they may never be delivered again.
+        done: records whose acceptance or rejection was confirmed, with the kind. They must never be delivered again.
         uncertain: records whose acceptance or rejection was sent on a connection that ended without a response.
         counts: the last delivery count of each record.
         delivered: the number of deliveries, by client id.
@@ -78,7 +79,7 @@ class Books:
         self.redelivered += count > 1
 
     def confirm(self, client_id: str, place: Place, kind: int) -> None:
-        """Books one confirmed acknowledgement."""
+        """Records one confirmed acknowledgement."""
         if place not in self.counts:
             self.faults.append(f"{place} was acknowledged by {client_id} without a delivery")
         if place in self.done:
@@ -89,7 +90,7 @@ class Books:
             self.uncertain.discard(place)
 
     def lose(self, places: dict[Place, int]) -> None:
-        """Books acknowledgements without a response."""
+        """Records acknowledgements that got no response."""
         self.uncertain |= {place for place, kind in places.items() if kind in FINAL and place not in self.done}
 
 
@@ -110,7 +111,7 @@ class Sent(NamedTuple):
 
 
 class Link:
-    """One connection of a client with its connection to the server, as the books see it.
+    """One connection of a client, and the proxy's connection to the server for it.
 
     Args:
         books: the books.
@@ -147,7 +148,7 @@ class Link:
         return True
 
     def close(self) -> None:
-        """Closes both sides; requests without a response are uncertain."""
+        """Closes both sides. The acknowledgements of requests without a response become uncertain."""
         for each in (self.client, self.server):
             each.close()
         with self.books.lock:
@@ -189,14 +190,16 @@ class Link:
 
 
 def _expanded(batch: Any) -> list[int]:
-    """Returns the kind of each offset of a batch of acknowledgements; one kind may stand for all."""
+    """Returns the acknowledgement type of each offset of a batch. A batch with a single type has the same type for all
+    offsets.
+    """
     count = batch.last_offset - batch.first_offset + 1
     kinds = list(batch.acknowledge_types)
     return kinds * count if len(kinds) == 1 else kinds
 
 
 def _frames(buffer: bytearray) -> Iterator[bytes]:
-    """Takes the complete frames from a buffer."""
+    """Removes the complete frames from a buffer and returns them."""
     while len(buffer) >= 4:
         size = int.from_bytes(buffer[:4], "big")
         if len(buffer) < 4 + size:

@@ -1,6 +1,6 @@
-"""Share consumers of real clients, each in a process of its own, that acknowledge records at random.
+"""Share consumers of real clients, each in its own process, that acknowledge records at random.
 
-As a program, this module is librdkafka's or kcore's consumer until its input ends:
+As a program, this module runs the consumer of librdkafka or kcore until its standard input ends:
 
     python -m tests.crash.share_clients librdkafka|kcore BOOTSTRAP GROUP TOPIC SEED
 """
@@ -23,7 +23,7 @@ JAVA_SOURCE = Path(__file__).with_name("java") / "ShareWorker.java"
 
 
 def choose(rng: random.Random, count: int) -> str:
-    """Chooses an acknowledgement by the delivery count."""
+    """Chooses a random acknowledgement type, depending on the delivery count."""
     chosen = rng.random()
     if chosen < 0.15 and count < LIMIT:
         return "release"
@@ -51,7 +51,7 @@ class Client:
         return self._process.poll() is None
 
     def stop(self) -> int:
-        """Ends the input and returns the exit status; kills a client that does not end."""
+        """Closes the standard input of the client and returns its exit status. Kills a client that does not end."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:

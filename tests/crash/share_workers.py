@@ -1,4 +1,4 @@
-"""Share consumers of a server that is about to be killed. Each remembers the acknowledged requests."""
+"""Share consumers of a server that is about to be killed. Each consumer remembers its acknowledged requests."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ Place = tuple[int, int]
 
 
 class Ledger:
-    """The books of one share group: what its members have sent, and which responses they got.
+    """The requests that the members of one share group have sent, and the responses that they got.
 
     Attributes:
         name: the topic, and the group.
         produced: the highest offset after a confirmed append, by partition.
-        done: records whose acceptance or rejection was confirmed: they may never come again.
+        done: records whose acceptance or rejection was confirmed. They must never be delivered again.
         uncertain: records whose acceptance or rejection was sent, but not confirmed.
         counts: the highest delivery count of each record that was seen.
         delivered: the number of deliveries.
@@ -56,7 +56,7 @@ class Ledger:
         self.redelivered = 0
 
     def prepare(self, connection: Connection) -> None:
-        """Makes the topic, and initializes the group's state at offset 0."""
+        """Creates the topic, and initializes the group's state at offset 0."""
         make_topic(connection, self.name, PARTITIONS)
         metadata = connection.send(MetadataRequest(topics=[MetadataRequestTopic(name=self.name)]), 12)
         self.topic_id = metadata.topics[0].topic_id
@@ -78,7 +78,7 @@ class Ledger:
         wait_until(initialized, "the state is initialized")
 
     def acquired(self, response: ShareFetchResponse) -> list[Place]:
-        """Checks a response, and returns what it has acquired."""
+        """Checks a response. Returns the records that it acquires."""
         places = []
         with self.lock:
             for topic in response.responses:
@@ -98,7 +98,7 @@ class Ledger:
 
 
 class ShareMember(Worker):
-    """Fetches, acknowledges with the next fetch, and appends records now and then."""
+    """A member that fetches, acknowledges with the next fetch, and sometimes appends records."""
 
     def __init__(self, name: str, rng: random.Random, ledger: Ledger) -> None:
         super().__init__(name, rng)
@@ -108,7 +108,9 @@ class ShareMember(Worker):
         self.sent: dict[Place, int] = {}
 
     def start(self, bootstrap: str) -> None:
-        """Starts with a new connection, and so a new session; the records that the member held belong to others."""
+        """Starts with a new connection and thus a new session. The records that the member had acquired go to other
+        members.
+        """
         self.epoch, self.held, self.sent = 0, [], {}
         super().start(bootstrap)
 
@@ -189,7 +191,7 @@ class ShareMember(Worker):
         )
 
     def check(self, connection: Connection) -> None:
-        """Checks nothing more: each fetch checks what it gets."""
+        """Does nothing: each fetch checks its own response."""
 
 
 def drain(connection: Connection, ledger: Ledger, rng: random.Random) -> None:

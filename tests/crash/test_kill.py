@@ -1,4 +1,6 @@
-"""Kills a server under load with SIGKILL: acknowledged writes survive, refused ones do not, none is partial."""
+"""Kills a server under load with SIGKILL. Acknowledged writes survive, refused writes do not exist, and no write is
+partial.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ SETTINGS = {**QUICK, "offsets.topic.num.partitions": "8", "auto.create.topics.en
 
 
 def crew(rng: random.Random) -> list[Worker]:
-    """Makes clients of every kind, each with its own random numbers."""
+    """Makes clients of every kind, each with its own random number generator."""
 
     def dice() -> random.Random:
         return random.Random(rng.randrange(1 << 32))
@@ -35,7 +37,7 @@ def crew(rng: random.Random) -> list[Worker]:
 
 
 def start(server: ServerProcess, workers: list[Worker], responses: int) -> None:
-    """Starts the load. Waits for one response to each worker, then for a total number of further responses."""
+    """Starts the load. Waits for one response to each worker, and then for `responses` further responses in total."""
     before = [worker.done for worker in workers]
     for worker in workers:
         worker.start(server.bootstrap)
@@ -59,8 +61,8 @@ def check(server: ServerProcess, workers: list[Worker]) -> None:
 @pytest.mark.crash
 @pytest.mark.timeout(600)
 def test_acknowledged_writes_survive_kills(tmp_path: Path, rounds: int, seed: int) -> None:
-    """Kills a server on one folder repeatedly; the durability differs between rounds, but a kill loses no write in
-    any.
+    """Kills servers on one folder repeatedly. The durability setting differs between rounds, but with any of them a
+    kill loses no write.
     """
     rng = random.Random(seed)
     workers = crew(rng)
@@ -91,7 +93,7 @@ def test_acknowledged_writes_survive_kills(tmp_path: Path, rounds: int, seed: in
 @pytest.mark.crash
 @pytest.mark.parametrize("durability", ["fsync", "os"])
 def test_sigterm_under_load_is_a_clean_end(durability: str, tmp_path: Path, seed: int) -> None:
-    """The exit status is 0, the log has no failure, and every acknowledged write is present."""
+    """The exit status is 0, the log reports no failure, and every acknowledged write exists."""
     workers = crew(random.Random(seed))
     settings = {**SETTINGS, "kcore.durability": durability}
     server = ServerProcess(tmp_path / "data", settings, stderr=tmp_path / "server.log")

@@ -1,4 +1,6 @@
-"""kill -9 at any moment under share consumers: accepted records never come again, all others do."""
+"""Kills a server with SIGKILL at random moments while share consumers run. Accepted records are never delivered again,
+all others are.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ SETTINGS = {
 @pytest.mark.crash
 @pytest.mark.timeout(600)
 def test_acknowledgements_survive_every_kill(tmp_path: Path, rounds: int, seed: int) -> None:
-    """Four members of one share group are killed again and again; then one member takes the remaining records."""
+    """Four members of one share group run while the server is killed repeatedly. Then one member fetches the remaining
+    records.
+    """
     rng = random.Random(seed)
     ledger = Ledger("jobs")
     members = [ShareMember(f"member-{number}", random.Random(rng.randrange(1 << 32)), ledger) for number in range(4)]

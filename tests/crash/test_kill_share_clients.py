@@ -1,4 +1,6 @@
-"""kill -9 at any moment under the share consumers of four real clients, checked on the wire."""
+"""Kills a server with SIGKILL at random moments while share consumers of four real clients run. A proxy checks their
+requests and responses.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ SETTINGS = {
 
 
 class Producer(Worker):
-    """Appends records as long as the consumers keep pace.
+    """Appends records unless the consumers fall behind.
 
     Attributes:
         produced: the offset after the last confirmed append, by partition.
@@ -64,11 +66,11 @@ class Producer(Worker):
         return sum(self.produced.values()) - len(self.books.done) > BACKLOG
 
     def check(self, connection: Connection) -> None:
-        """Checks nothing: the books check the records."""
+        """Does nothing: the books check the records."""
 
 
 def prepare(bootstrap: str) -> None:
-    """Makes the topic, and a group of the same name that begins at the first record."""
+    """Creates the topic, and a group of the same name that begins at the first record."""
     with Connection.to(bootstrap) as connection:
         make_topic(connection, TOPIC, PARTITIONS)
         earliest = AlterableConfig(name="share.auto.offset.reset", config_operation=0, value="earliest")
@@ -81,10 +83,10 @@ def prepare(bootstrap: str) -> None:
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.long)])
 def test_acknowledgements_of_real_clients_survive_every_kill(tmp_path: Path, kills: int, seed: int) -> None:
-    """Java, librdkafka, kcore and (in the long test) franz-go share a group: done records never come again, all others
-    are delivered, delivery counts never decrease, and no record is lost.
+    """Java, librdkafka, kcore and (in the long test) franz-go share a group. Accepted or rejected records never come
+    again, all others are delivered, delivery counts never decrease, and no record is lost.
 
-    A round ends with kill -9 after every client has got confirmations in it. The clients live through all rounds.
+    A round ends with kill -9 once every client has got confirmations in this round. The clients run through all rounds.
     """
     rng = random.Random(seed)
     books = Books()

@@ -1,4 +1,4 @@
-"""The program `tests.crash.many`: it finds nothing wrong, and finds planted defects of the log."""
+"""The program `tests.crash.many` finds no violation, and finds planted defects of the log."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ def test_killed_processes_lose_no_acknowledged_write(tmp_path: Path) -> None:
 @pytest.mark.crash
 @pytest.mark.timeout(600)
 def test_a_planted_defect_is_found_by_kills(tmp_path: Path) -> None:
-    """The first kill after an acknowledged last entry ends the test. On a slow machine, many kills come earlier."""
+    """With the planted defect, the first kill after an acknowledged last entry ends the test. On a slow machine, many
+    kills come earlier.
+    """
     with MUTANTS["last-entry-lost"].planted(), pytest.raises(ViolationError, match=r"(was|were) acknowledged"):
         kills(400, 3, tmp_path)

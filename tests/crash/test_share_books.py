@@ -1,4 +1,4 @@
-"""The books of share consumers: the entries that they read from the wire, and the faults that they find."""
+"""The checker of share consumers: the entries that it reads from the wire, and the faults that it finds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ VERSION = 2
 
 
 class Wire:
-    """One connection through the proxy, both of whose ends belong to the test."""
+    """One connection through the proxy. The test controls both ends."""
 
     def __init__(self) -> None:
         self.books = Books()
@@ -45,7 +45,7 @@ class Wire:
         self.requests = 0
 
     def request(self, message: ShareFetchRequest | ShareAcknowledgeRequest) -> None:
-        """Sends a request in two parts, as a slow network does."""
+        """Sends a request in two parts, as on a slow network."""
         self.requests += 1
         frame = encode_request(message, VERSION, self.requests, "tester")
         for part in (frame[:7], frame[7:]):
@@ -61,14 +61,14 @@ class Wire:
         assert self.client.recv(1 << 20) == frame
 
     def fetch(self, first: int, last: int, count: int) -> None:
-        """Acquires records of partition 0."""
+        """Fetches and acquires records of partition 0."""
         self.request(ShareFetchRequest(group_id="g", member_id="m"))
         acquired = AcquiredRecords(first_offset=first, last_offset=last, delivery_count=count)
         row = PartitionData(partition_index=0, acquired_records=[acquired])
         self.respond(ShareFetchResponse(responses=[ShareFetchableTopicResponse(partitions=[row])]))
 
     def acknowledge(self, first: int, kinds: list[int], last: int | None = None) -> None:
-        """Requests acknowledgements of partition 0 by ShareAcknowledge."""
+        """Sends a ShareAcknowledge request for records of partition 0."""
         ranges = [
             AcknowledgedBatch(
                 first_offset=first,
@@ -90,7 +90,7 @@ class Wire:
 
 @pytest.fixture
 def wire() -> Iterator[Wire]:
-    """Returns a connection on which offsets 0 to 3 are acquired with delivery count 1."""
+    """Returns a connection on which offsets 0 to 3 were acquired with delivery count 1."""
     wire = Wire()
     wire.fetch(0, 3, 1)
     yield wire
@@ -100,7 +100,7 @@ def wire() -> Iterator[Wire]:
 
 
 def test_the_checker_reads_acknowledgements_of_both_requests(wire: Wire) -> None:
-    """Acknowledgements count once their response has no error; other records are missing."""
+    """Acknowledgements count once their response has no error. All other records are missing."""
     wire.acknowledge(0, [ACCEPT, RELEASE])
     wire.confirm()
     partition = FetchPartition(
@@ -120,7 +120,7 @@ def test_the_checker_reads_acknowledgements_of_both_requests(wire: Wire) -> None
 
 
 def test_refused_acknowledgements_change_nothing_and_lost_ones_stay_uncertain(wire: Wire) -> None:
-    """Refused acknowledgements change nothing; those without a response are uncertain until the next delivery."""
+    """Acknowledgements without a response are uncertain until the next delivery of the record."""
     wire.acknowledge(0, [ACCEPT], last=1)
     wire.confirm(error_code=121)
     wire.acknowledge(0, [ACCEPT], last=1)
@@ -136,7 +136,9 @@ def test_refused_acknowledgements_change_nothing_and_lost_ones_stay_uncertain(wi
 
 
 def test_the_checker_finds_wrong_deliveries_and_acknowledgements(wire: Wire) -> None:
-    """A delivery after the acceptance, a second acceptance, a lower delivery count and an unknown record are faults."""
+    """The faults are a delivery after the acceptance, a second acceptance, a lower delivery count, and an unknown
+    record.
+    """
     wire.fetch(1, 1, 3)
     wire.acknowledge(0, [ACCEPT])
     wire.confirm()

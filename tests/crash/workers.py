@@ -1,7 +1,7 @@
-"""Clients that load a server until it is killed; each worker knows exactly which writes were acknowledged.
+"""Clients that load a server until it is killed. Each worker knows which of its writes were acknowledged.
 
-A worker's `work` sends one request. If the connection ends meanwhile, the request is *uncertain*: it may have taken
-effect completely or not at all. `check` reads a restarted server, fails if an acknowledged write is missing, and
+The method `work` sends one request. If the connection ends before the response, the request is *uncertain*: it took
+effect either completely or not at all. `check` reads a restarted server, fails if an acknowledged write is missing, and
 resolves uncertain requests.
 """
 
@@ -57,7 +57,7 @@ class Worker(ABC):
         self._thread.start()
 
     def join(self) -> None:
-        """Waits for the end; raises the thread's error."""
+        """Waits for the end of the thread, and raises the thread's error."""
         assert self._thread is not None
         self._stop = True
         self._thread.join(30)
@@ -77,7 +77,7 @@ class Worker(ABC):
             self.failure = error
 
     def prepare(self, connection: Connection) -> None:  # noqa: B027  # only some workers need it
-        """Prepares the worker before the first round."""
+        """Creates the objects of the worker before the first round."""
 
     @abstractmethod
     def work(self, connection: Connection) -> None:
@@ -85,11 +85,11 @@ class Worker(ABC):
 
     @abstractmethod
     def check(self, connection: Connection) -> None:
-        """Checks a restarted server: it has every acknowledged write and no refused one."""
+        """Checks that a restarted server has every acknowledged write of the worker and no refused one."""
 
 
 class Committer(Worker):
-    """Commits increasing offsets, and some that are refused."""
+    """Commits increasing offsets, and some offsets that are refused."""
 
     def __init__(self, name: str, rng: random.Random) -> None:
         super().__init__(name, rng)
@@ -121,8 +121,8 @@ class Committer(Worker):
 class Member(Worker):
     """Repeatedly joins, gets an assignment, and sends heartbeats.
 
-    The rebalance timeout is also the time that a member has for its SyncGroup, however busy the machine is. A join
-    waits for it only if a kill has left an unknown member behind.
+    The rebalance timeout is long, because it is also the time that a member has for its SyncGroup on a busy machine. A
+    join waits for this timeout only if a kill has left an unknown member in the group.
     """
 
     def __init__(self, name: str, rng: random.Random) -> None:

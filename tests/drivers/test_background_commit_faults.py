@@ -1,4 +1,4 @@
-"""Background commits during other failures, and requests about state that is still being committed."""
+"""Background commits during other failures, and requests about state whose commit is under way."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ async def test_a_finish_that_could_not_begin_is_repeated_with_the_next_round(mon
 
 @pytest.mark.parametrize("thread", ["writing", "refusing"])
 async def test_a_write_without_memory_for_its_call_is_repeated(monkeypatch: pytest.MonkeyPatch, thread: str) -> None:
-    """Either the writing thread or, if the round cannot be passed to it, the loop repeats the call."""
+    """The writing thread repeats the call. If the round cannot be passed to that thread, the loop repeats the call."""
     node = Node(shards=1)
     await node.begin()
     await node.serve()

@@ -28,7 +28,7 @@ LONG_S = 60
 
 
 class SlowDevice(MemoryLogEngine):
-    """A log that claims to write to a device; a write blocks until the test releases it."""
+    """A log on a simulated device: a write blocks until the test releases it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Node:
         self.beat = HeartbeatRequest(group_id="members", generation_id=1, member_id=member_id)
 
     async def write_in_background(self, request: Any, version: int) -> asyncio.Future[Any]:
-        """Sends a request, whose round the thread is writing on return."""
+        """Sends a request. On return, a thread is writing the request's round."""
         await self.serve()
         self.log.slow = True
         future = self.send(request, version)
@@ -79,7 +79,7 @@ class Node:
         return future
 
     async def serve(self) -> None:
-        """Serves a request that needs no commit, so that the next commit runs in the background."""
+        """Sends a request that needs no commit, so that the next commit runs in the background."""
         assert (await asyncio.wait_for(self.send(ApiVersionsRequest(), 2), LONG_S)).error_code == 0
         await asyncio.sleep(0)
 
@@ -97,7 +97,7 @@ def offsets(group: str) -> OffsetFetchRequest:
 
 
 def test_the_number_of_requests_that_an_inline_commit_blocks_is_estimated() -> None:
-    """Writes take a quarter of a second; more than one blocked request in that time exceeds the limit."""
+    """A write takes a quarter of a second. More than one blocked request in that time exceeds the limit."""
     policy = CommitOffloadPolicy(max_blocked_requests=1)
     for _ in range(100):
         policy.wrote(0.25)
@@ -147,8 +147,8 @@ async def test_a_heartbeat_does_not_wait_for_the_commit_of_another_group() -> No
 
 
 async def test_responses_of_a_shard_wait_for_its_background_commit() -> None:
-    """Sends heartbeats of stable members and offset fetches, which compiled code decides, to the only shard of
-    groups.
+    """Sends heartbeats of stable members and offset fetches, which compiled code serves, to the
+    only shard of groups.
     """
     node = Node(shards=1)
     await node.begin()
@@ -189,7 +189,7 @@ async def test_if_every_round_writes_all_commits_are_inline() -> None:
 
 
 async def test_a_new_topic_is_durable_before_any_client_sees_it() -> None:
-    """State that other requests read at any time is committed inline, after the background commit in progress."""
+    """State that other requests can read at any time is committed inline, after the background commit under way."""
     node = Node()
     await node.begin()
     first = await node.write_in_background(commit("g", {("t", 0): 5}), 9)
@@ -254,7 +254,7 @@ async def test_closing_finishes_the_background_commit() -> None:
 
 
 async def test_background_commits_are_measured() -> None:
-    """The measurement includes responses that begin to wait for a commit in progress."""
+    """The measured times include responses that begin to wait while a commit is under way."""
     node = Node(shards=1)
     times = node.driver.measure()
     await node.begin()

@@ -1,5 +1,5 @@
-"""Drivers: every waiting request gets a response or an error, failed commits and bugs stop no other work, and
-closing ends it.
+"""Drivers: every waiting request gets a response or an error, failed commits and defects stop no other work, and
+closing ends all work.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ async def test_on_a_loop_a_failed_commit_gets_kafkas_error_and_the_next_one_work
 
 
 def test_a_failed_commit_in_virtual_time() -> None:
-    """A timer's decision cannot be written: the shard reloads from its log, and time advances."""
+    """A change of a timer cannot be committed: the shard reloads from its log, and time advances."""
     clock = ManualClock()
     engine, log = faulty_engine(clock)
     driver = ThreadDriver(engine)
@@ -121,7 +121,7 @@ def test_a_failed_commit_in_virtual_time() -> None:
 
 
 class Broken:
-    """An API with a bug."""
+    """An API with a defect."""
 
     fast = None
     storage_error = ErrorCode.KAFKA_STORAGE_ERROR
@@ -193,7 +193,7 @@ async def test_an_end_of_round_that_raises_does_not_stop_the_loop(caplog: pytest
 
 @pytest.mark.parametrize("begins_round", [False, True])
 async def test_a_response_that_a_write_completes_needs_no_further_turn(begins_round: bool) -> None:
-    """The end of the round sends the response. Only a request that arrives during the write begins another round."""
+    """The end of the round sends the response. Only a request that arrives during the write causes another round."""
     engine, _ = faulty_engine(ManualClock())
     driver = AsyncDriver(engine, asyncio.get_running_loop())
     await Looped(driver).send(create("t"))
@@ -290,7 +290,7 @@ async def test_alarms_and_slices_after_a_close_do_nothing() -> None:
 
 
 def test_an_earlier_deadline_wakes_a_sleeping_driver() -> None:
-    """The driver sleeps until its next deadline, and another thread may arm an earlier deadline during that time."""
+    """The driver sleeps until its next deadline. Meanwhile another thread may arm an earlier deadline."""
     with kcore.open(config=SMALL) as engine:
         engine.send(create("t", "u"))
         responses: list[Any] = []
@@ -332,7 +332,7 @@ def test_advancing_the_clock_wakes_waiting_requests() -> None:
 
 
 async def test_due_timers_are_fired_in_several_turns_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one turn, 200 transactions with 10,000 partitions that time out together would hold the loop for 1.2 s."""
+    """In one turn, 200 transactions with 10,000 partitions that time out together would block the loop for 1.2 s."""
     monkeypatch.setattr("kcore.drivers.event_loop.MAX_TIMERS_S", 0.0)  # each timer takes longer
     engine, _ = faulty_engine(ManualClock())
     loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""A forked child refuses the parent's engine at once, even if the parent was inside it at the fork."""
+"""A forked child refuses calls of the parent's engine at once, even if the parent was executing one at the fork."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def reason(process_id: int) -> str:
 
 
 def in_child(report: Callable[[], list[str]]) -> tuple[int, list[str]]:
-    """Returns the child's process id and its report; a child that hangs is killed and reports nothing."""
+    """Returns the process id of the child and its report. A child that hangs is killed and reports nothing."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -153,7 +153,9 @@ def test_a_child_of_an_event_loop_refuses_calls_and_closes_without_waiting() -> 
 
 
 def test_a_child_refuses_a_node_that_listens() -> None:
-    """The thread of the node's event loop does not exist in the child, so a call that waited for it would hang."""
+    """The thread of the node's event loop does not exist in the child. A call that waited for this
+    thread would hang.
+    """
     with kcore.open(config=SETTINGS) as engine:
         make_topic(engine, "t")
         listening = engine.listen("127.0.0.1:0")

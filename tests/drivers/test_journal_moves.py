@@ -1,4 +1,4 @@
-"""Drivers move full areas of the journal on a thread, which ends with them."""
+"""Drivers move full areas of the journal on a thread, which ends with the driver."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def small_areas(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def moved_by(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Collects the threads that have moved an area."""
+    """Collects the threads that move an area."""
     found: list[str] = []
     real = journal.Journal.move_full_area
 

@@ -1,4 +1,4 @@
-"""Durations of rounds, by a clock that the test sets."""
+"""The measured durations of rounds, with a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kcore.metrics import Histogram, RoundTimes
 
 
 class Rounds:
-    """Rounds with a clock that shows the second of each event."""
+    """Rounds with a clock: the test states the second of each event."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -60,8 +60,7 @@ def test_held_responses_wait_since_the_first_of_them() -> None:
 
 
 def test_no_response_is_held_after_a_failed_round() -> None:
-    """The responses of the failed round are complete, and responses of later rounds do not count as waiting since
-    then."""
+    """The responses of the failed round are complete. Responses of later rounds do not count as waiting since then."""
     rounds = Rounds()
     rounds.at(10).began()
     rounds.at(11).held()

@@ -26,7 +26,9 @@ NOT_COORDINATOR = 16
 
 
 class HeldStorage:
-    """A storage whose next write waits for `release`. `errors` has the errors of this write and the next ones."""
+    """A storage whose next write blocks until `release` is called. `errors` has the errors of this write and of the
+    following writes.
+    """
 
     def __init__(self, engine: kcore.EmbeddedNode) -> None:
         self._log: Any = engine.engine.log
@@ -65,7 +67,7 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[kcore.EmbeddedNode]:
 
 
 class Calls:
-    """Commits on threads of their own, each of one group; `results` has their error codes or exceptions."""
+    """Commits on threads, each for one group. `results` has their error codes or exceptions."""
 
     def __init__(self, node: kcore.EmbeddedNode) -> None:
         self._node = node
@@ -241,7 +243,7 @@ def test_an_interrupt_of_a_waiting_thread_leaves_no_other_waiting(place: int) ->
     returned = threading.Event()
 
     def release() -> None:
-        """Ends the flush once the main thread is the fourth in the queue, or was interrupted before."""
+        """Releases the flush once the main thread is the fourth in the queue, or was interrupted before that."""
         wait_until(lambda: len(node._driver._queue) >= 4 or returned.is_set(), "the main thread waits or has returned")
         storage.release()
 
@@ -266,7 +268,7 @@ def test_an_interrupt_of_a_waiting_thread_leaves_no_other_waiting(place: int) ->
 
 
 class Crowd:
-    """Threads that commit ascending offsets, each for its own group, through exceptions at random moments."""
+    """Threads that commit ascending offsets, each for its own group, while exceptions strike at random moments."""
 
     def __init__(self, path: Path, size: int) -> None:
         self._path = path
@@ -339,7 +341,7 @@ class Crowd:
 def test_interrupts_of_random_threads_lose_no_acknowledged_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupts: int, most_s: float
 ) -> None:
-    """The moments of the interrupts depend on the machine, so `make test` leaves this test out."""
+    """The moments of the interrupts depend on the machine, so `make test` does not run this test."""
     # An interrupt may also end a thread outside of its calls, or come while the report of another one is written.
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)

@@ -1,7 +1,7 @@
-"""An engine on an event loop of other code: no commit, opening or close of the engine blocks that loop.
+"""An engine on an event loop that other code uses, too: no commit, opening or close of the engine blocks that loop.
 
-The tests measure no time. Each write to the device runs until the loop has run a number of callbacks of other code, and
-fails if it is called on the loop's own thread.
+The tests measure no time. Each write to the device lasts until the loop has run a number of callbacks of other code,
+and fails if it is called on the loop's own thread.
 """
 
 from __future__ import annotations
@@ -43,8 +43,7 @@ UNKNOWN = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 class Device:
-    """Notes the operations of every storage. Each runs until the loop has run `CALLBACKS` more callbacks.
-
+    """Records the operations of every storage. An operation lasts until the loop has run `CALLBACKS` more callbacks.
     While `held` is True, operations do not end.
     """
 
@@ -75,7 +74,7 @@ class Device:
         return slow
 
     async def tick(self) -> None:
-        """Runs as the other code on the loop."""
+        """Is the other code's callback on the loop."""
         callbacks = 0
         while True:
             callbacks = callbacks + 1 if self._running and not self.held else 0
@@ -85,7 +84,7 @@ class Device:
             await asyncio.sleep(0)
 
     async def begun(self) -> None:
-        """Waits until an operation runs, which was started while `held` was True."""
+        """Waits until an operation that was started while `held` was True has begun."""
         while not self._running:
             await asyncio.sleep(0)
 
@@ -164,7 +163,7 @@ async def test_transactions_and_watched_groups_do_not_block_the_loop(
 async def test_tasks_that_call_again_in_different_turns_share_a_flush(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A round waits for the calls of the round before, as long as they arrive; a call alone waits for no other."""
+    """A round waits for the tasks of the round before, as long as they call again. A single task waits for no other."""
     commits, tasks = 10, 9
 
     async def work(node: Any, number: int) -> None:
@@ -189,7 +188,7 @@ async def test_tasks_that_call_again_in_different_turns_share_a_flush(
 async def test_a_round_gathers_calls_no_longer_than_a_write_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If a write takes no time, the calls of a later turn are in another round."""
+    """If a write takes no time, the calls of a later turn of the loop belong to another round."""
     async with slow_device(monkeypatch), kcore.open_async(tmp_path / "data", config=SETTINGS) as node:
         await node.send(create("t"))
         monkeypatch.setattr(CommitOffloadPolicy, "wrote", lambda *_: None)
@@ -365,7 +364,9 @@ LOOKUP, CREATE, BEGIN, COMMIT = 8, 4, 1, 7
 
 
 async def test_clients_of_a_listener_do_not_block_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounds that allow no background commit are written on the thread, too: topics, transactions."""
+    """Rounds that allow no background commit, such as those of topics and transactions, are written on the thread,
+    too.
+    """
     async with slow_device(monkeypatch) as device, kcore.open_async(tmp_path / "data", config=SETTINGS) as node:
         client = await Client.connected((await node.listen()).bootstrap)
         begun = len(device.operations)
@@ -388,9 +389,8 @@ async def test_clients_of_a_listener_do_not_block_the_loop(tmp_path: Path, monke
 async def test_requests_of_clients_wait_while_a_round_that_they_may_read_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    """Requests of clients that connect during the write wait, too.
-
-    A client that has sent its last request gets its response.
+    """Requests of clients that connect during the write wait, too. A client that has sent its last request still gets
+    its response.
     """
     async with slow_device(monkeypatch) as device, kcore.open_async(tmp_path / "data", config=SETTINGS) as node:
         listening = await node.listen()
@@ -455,7 +455,9 @@ async def test_a_connection_that_ends_during_a_pause_ends_its_sessions_after_it(
 
 
 async def test_a_listener_that_closes_does_not_block_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A round is being written, and a client's commit waits for the next one. The node stays open."""
+    """A round is being written, and a client's commit waits for the next one. The node stays open when its listener
+    closes.
+    """
     async with slow_device(monkeypatch) as device, kcore.open_async(tmp_path / "data", config=SETTINGS) as node:
         await node.send(create("t"))
         listening = await node.listen()

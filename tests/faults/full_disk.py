@@ -1,4 +1,4 @@
-"""A program: a node works until its disk is full, gets room again, continues, and is opened again.
+"""A program in which a node works until its disk is full, gets space again, continues, and is opened again.
 
     python -m tests.faults.full_disk FOLDER limit        the file may not grow (RLIMIT_FSIZE)
     python -m tests.faults.full_disk FOLDER volume       the volume is full; FOLDER/../ballast is what can be removed
@@ -26,7 +26,7 @@ MORE_BYTES = 400_000  # how much the file may grow where its size is limited
 
 
 def attempt(world: World, step: Callable[..., None]) -> bool:
-    """Returns True if a step was acknowledged. A refusal must be retriable."""
+    """Runs a step. Returns True if it was acknowledged. A refusal must be retriable."""
     try:
         step(world)
     except Refused as error:
@@ -37,7 +37,7 @@ def attempt(world: World, step: Callable[..., None]) -> bool:
 
 
 def fill(world: World, acknowledged: list[bytes]) -> int:
-    """Produces and commits until both were refused; returns how many were."""
+    """Produces and commits until both were refused. Returns the number of refusals."""
     refused = {"produce": 0, "commit": 0}
     offset = -1
     for number in range(1_000):
@@ -57,7 +57,7 @@ def fill(world: World, acknowledged: list[bytes]) -> int:
 
 
 def main(folder: Path, how: str) -> None:
-    """Runs it."""
+    """Runs the program on a folder."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     world = World(LmdbLogEngine(folder, "fsync", map_size_bytes=1 << 20))
     world.retry(topics_made)

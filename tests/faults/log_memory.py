@@ -1,10 +1,10 @@
-"""A program: each allocation of an append and its commit fails once, and the log must lose nothing.
+"""A program in which each memory allocation of an append and its commit fails once. The log must lose no write.
 
     python -m tests.faults.log_memory FOLDER|- small|large|everything in_place|in_background [beside]
 
 `-` is a log in memory. With `beside`, every third commit is followed by the move of a full area of the journal. Prints
 how many allocations failed with an error. Any difference between the log and its model ends the program with a
-traceback; it is a program of its own because a mistake in compiled code may crash it.
+traceback. It runs in its own process, because a defect of compiled code may crash the process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ QUIET_BESIDE = 200
 
 
 class FailingAllocation:
-    """Lets the allocation with number `nth` fail, from 0 on, and no other."""
+    """Makes the allocation number `nth` fail, counted from 0, and no other."""
 
     def __init__(self, nth: int) -> None:
         self.nth = nth

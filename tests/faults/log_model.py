@@ -1,8 +1,8 @@
 """A log engine beside a model of it, for tests that interrupt the engine anywhere.
 
-A `Subject` holds an engine on a folder and the state that it must have. `disturb` makes a change of many parts while a
-fault strikes; then the engine continues, is closed and opened again. At each point the state must be the one before the
-change or the one after it, as a whole, and the same in memory and in the file.
+A `Subject` holds an engine on a folder and the state that it must have. `disturb` makes a change of many parts, in
+which a fault occurs. Then the engine continues, or is closed and opened again. At each point the state must be either
+the one before the change or the one after the change, as a whole, and memory and file must agree.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class State:
 
 
 def observed(engine: LogEngine) -> Any:
-    """Returns the committed state of an engine, in the shape of `State.visible`."""
+    """Returns the committed state of an engine, in the same format as `State.visible`."""
     parts = {}
     for where in engine.partitions():
         log = engine.get(where)
@@ -80,12 +80,14 @@ def observed(engine: LogEngine) -> Any:
 
 @functools.lru_cache(maxsize=64)
 def made(records: int, size_bytes: int, fill: int) -> bytes:
-    """Returns a batch; one that was made before takes no memory, so that failing allocations strike the engine."""
+    """Returns a batch from a cache. An existing batch takes no memory, so that failing allocations occur in the
+    engine.
+    """
     return bytes(batch(records, size_bytes, fill=fill))
 
 
 def small(engine: LogEngine, state: State, turn: int) -> None:
-    """Batches for several partitions, few enough for the journal."""
+    """Appends batches to several partitions, small enough for the journal."""
     for number in (0, 1, 1, 2):
         data = made(1 + number, 20, turn % 256)
         engine.open(key(number)).append(data, 0)
@@ -93,7 +95,7 @@ def small(engine: LogEngine, state: State, turn: int) -> None:
 
 
 def large(engine: LogEngine, state: State, turn: int) -> None:
-    """Appends more bytes than the journal can hold, so the journal is moved and the round goes to the log."""
+    """Appends more bytes than the journal can hold, so the journal is moved and the round is written to the log."""
     small(engine, state, turn)
     data = made(2, MAX_ROUND_BYTES, turn % 256)
     engine.open(key(0)).append(data, 0)
@@ -101,7 +103,7 @@ def large(engine: LogEngine, state: State, turn: int) -> None:
 
 
 def everything(engine: LogEngine, state: State, turn: int) -> None:
-    """Batches, a partition created and one dropped, a log start moved, metadata."""
+    """Appends batches, creates a partition, drops another one, moves a log start, and changes metadata."""
     small(engine, state, turn)
     engine.open(key(1000 + turn)).append(made(1, 30, 0), 0)
     state.partitions.setdefault(1000 + turn, Partition()).append(made(1, 30, 0), 1)
@@ -124,7 +126,9 @@ def in_place(engine: LogEngine) -> None:
 
 
 def in_background(engine: LogEngine) -> None:
-    """Seals, writes and finishes, as the commit pipeline does, with batches staged for the next round in between."""
+    """Seals, writes and finishes a round as the commit pipeline does. Meanwhile batches of the next
+    round are staged.
+    """
     write_set = engine.seal()
     engine.open(key(1)).append(made(1, 20, 9), 0)
     try:
@@ -139,7 +143,7 @@ def in_background(engine: LogEngine) -> None:
 
 
 class Subject:
-    """An engine, and the state it must have.
+    """An engine, and the state that it must have.
 
     Args:
         folder: of the data; None: a log in memory.
@@ -167,14 +171,16 @@ class Subject:
         return engine
 
     def grow(self, change: Change, rounds: int) -> None:
-        """Commits without faults."""
+        """Makes changes and commits them, without faults."""
         for _ in range(rounds):
             self.turn += 1
             change(self.engine, self.state, self.turn)
             self.engine.commit()
 
     def disturb(self, change: Change, commit: Callable[[LogEngine], None], fault: Fault) -> bool:
-        """Makes a change that a fault may hit, and checks the state afterwards; returns True if the fault hit it."""
+        """Makes a change in which a fault may occur, and checks the state afterwards. Returns True if the fault
+        occurred.
+        """
         self.turn += 1
         before, after = self.state, self.state.copy()
         change(_Nowhere(before), after, self.turn)  # type: ignore[arg-type]
@@ -197,7 +203,7 @@ class Subject:
         return hit
 
     def _give_up(self) -> None:
-        """Ends a change that was staged in part: its owner rolls it back, or the engine refuses to commit it."""
+        """Ends a change that was staged in part: either its owner rolls it back, or the engine refuses to commit."""
         if self.engine._torn:  # type: ignore[attr-defined]
             with pytest.raises(LogError, match="interrupted"):
                 self.engine.commit()
@@ -206,7 +212,9 @@ class Subject:
         assert not self.engine.dirty
 
     def _go_on(self, possible: list[State]) -> bool:
-        """Commits until that succeeds; the visible state then gives the result. Returns False if it never does."""
+        """Commits until that succeeds, and checks that the visible state is one of `possible`. Returns False if no
+        commit succeeds.
+        """
         for _ in range(TRIES):
             data = made(1, 25, 77)
             try:
@@ -240,8 +248,9 @@ class Subject:
 
 
 class _Nowhere:
-    """Stands in for the engine while a change is made only in a model state; has the high watermarks before the
-    change."""
+    """Replaces the engine while a change is applied only to a model state. Has the high watermarks from before the
+    change.
+    """
 
     def __init__(self, before: State) -> None:
         self._ends = {number: one.end for number, one in before.partitions.items()}
@@ -271,9 +280,10 @@ def _ours(frame: FrameType) -> bool:
 
 
 def _safe(frame: FrameType) -> bool:
-    """Returns True if no interrupt can strike here: at `try` and `return`, and after a `with` block.
+    """Returns True at a line where no signal can interrupt: at `try` and `return`, and after a `with` block.
 
-    A trace function could raise even there, where no handler is in force, and leave a lock held.
+    A trace function could raise an exception even at such a line, where no handler is active, and leave a lock
+    acquired.
     """
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
     return line.startswith("with ") or line in ("try:", "return", "break", "continue")
@@ -283,8 +293,8 @@ def _safe(frame: FrameType) -> bool:
 def at_call(nth: int, error: BaseException, behind: int = 0) -> Iterator[None]:
     """Raises `error` at the `nth` call or return of kcore's code or of functions that it calls; 0: never.
 
-    These are the places where CPython looks for signals. With `behind` the error is raised a second time, that number
-    of lines of kcore's code after the first.
+    At these points CPython runs signal handlers. With `behind` the error is raised a second time, that number of lines
+    of kcore's code after the first.
     """
     calls = lines = 0
     struck = False

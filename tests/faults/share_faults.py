@@ -1,10 +1,11 @@
-"""A program: a request of share groups fails once at every allocation, or before every line, and loses nothing.
+"""A program in which a request of share groups fails once at every allocation, or before every line, and loses no
+acknowledgement.
 
     python -m tests.faults.share_faults STEP memory|lines|interrupt [SPAN]
 
-After each fault a new member must get every record that was not acknowledged, and none that was. Prints the number of
-faults, and how often the node had to be opened again. It is a program of its own because a mistake in compiled code may
-crash it.
+After each fault a new member must get every unacknowledged record, and no acknowledged record. Prints the number of
+faults, and how often the node had to be opened again. The program runs in its own process, because a defect of compiled
+code may crash the process.
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ ACCEPT, RELEASE = 1, 2
 
 
 class Failure(Exception):  # noqa: N818
-    """An error of a response."""
+    """An error code in a response."""
 
 
 class Subject:
-    """A node, and the records of its share group that are acknowledged for certain.
+    """A node, and the records of its share group whose acknowledgement was confirmed.
 
     Attributes:
         reopened: the number of times that the node was opened again.
@@ -107,7 +108,7 @@ class Subject:
             self.done |= {(1, first), (1, first + 1)}
 
     def fetch(self, member: str) -> None:
-        """Sends ShareFetch with acknowledgements; it acquires the records that it releases."""
+        """Sends ShareFetch with acknowledgements. The fetch acquires the records that it releases."""
         request = self.world.fetch_request(member, self.epoch, self.acks())
         self.epoch += 1
         response = self.complete(self.world.engine.submit(self.context(2), request))
@@ -258,18 +259,18 @@ class Subject:
             self.check_stored()
 
     def check_stored(self) -> None:
-        """Checks that the last confirmed write of the other share partition is stored."""
+        """Checks that the last confirmed write to the other share partition is stored."""
         topics = [ReadStateData(topic_id=self.world.topic_id(), partitions=[ReadPartition(partition=OTHER)])]
         result = self.world.call(ReadShareGroupStateRequest(group_id="g", topics=topics), 0).results[0].partitions[0]
         assert result.start_offset >= self.stored, result
 
 
 class Injected(Exception):  # noqa: N818
-    """The exception before a line."""
+    """The exception that is injected before a line."""
 
 
 class Memory:
-    """Lets `span` allocations fail, from number `nth` on."""
+    """Makes `span` allocations fail, from number `nth` on."""
 
     def __init__(self, nth: int, span: int) -> None:
         self.nth, self.span = nth, span

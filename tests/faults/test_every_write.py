@@ -1,4 +1,6 @@
-"""Every write of a workload fails once: acknowledged records exist, refused ones do not, and the node continues."""
+"""Every write of a workload fails once: acknowledged records exist, refused records do not exist, and the node
+continues.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ def undisturbed() -> tuple[dict[str, Any], int]:
 
 
 def test_the_undisturbed_workload_gives_the_expected_state(undisturbed: tuple[dict[str, Any], int]) -> None:
-    """Checks the complete result of the undisturbed run, which the other tests use as their expected result."""
+    """Checks the result of the undisturbed run, which is the expected result of all other tests."""
     found, commits = undisturbed
     assert commits >= len(WORKLOAD)
     assert found["topics"] == {"t": 1, "u": 3, "deleted-from": 1}
@@ -75,7 +77,7 @@ def test_the_undisturbed_workload_gives_the_expected_state(undisturbed: tuple[di
 def test_a_failure_of_any_commit_loses_nothing_acknowledged(
     undisturbed: tuple[dict[str, Any], int], store: Callable[[Path], Reopen], length: int, tmp_path: Path
 ) -> None:
-    """For every n the n-th commit fails, or it and the next two: no record is lost or stored twice."""
+    """For every n, the n-th commit fails, alone or together with the next two: no record is lost or stored twice."""
     expected, commits = undisturbed
     step = 1 if store is memory else 3  # the same code above the storage: on disk every third write
     for nth in range(1, commits + 1, step):
@@ -90,7 +92,7 @@ def test_a_failure_of_any_commit_loses_nothing_acknowledged(
 
 
 def test_a_failed_opening_leaves_a_folder_that_can_be_opened(undisturbed: tuple[dict[str, Any], int]) -> None:
-    """A commit during the start fails: the constructor raises, and the next start works."""
+    """A commit during the start fails. The constructor raises, and the next start succeeds."""
     from kcore.errors import KcoreError
 
     reopen = memory(Path())
@@ -114,7 +116,7 @@ def test_a_failed_opening_leaves_a_folder_that_can_be_opened(undisturbed: tuple[
 
 
 def test_a_failure_of_reclaiming_loses_nothing(undisturbed: tuple[dict[str, Any], int], tmp_path: Path) -> None:
-    """Reclaiming is repeated after a failure, and requests are not affected."""
+    """A failed reclaiming of disk space is repeated, and requests are not affected."""
     log = FaultInjectingEngine(lmdb(tmp_path / "data")())
     world = World(log)
     log.fail_reclaim(2)

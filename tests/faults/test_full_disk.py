@@ -1,4 +1,4 @@
-"""A node in a process of its own on a full disk: refused writes leave nothing, and the node recovers when there is
+"""A node in its own process on a full disk: refused writes leave nothing behind, and the node recovers once there is
 space.
 """
 
@@ -17,7 +17,7 @@ BALLAST_BYTES = 1 << 20
 
 
 def run(folder: Path, how: str) -> tuple[int, list[str], list[str], str]:
-    """Runs a node until its disk is full, and again after room was made; the program checks its own state.
+    """Runs a node until its disk is full, and again after space was freed. The program checks its own state.
 
     Returns:
         The exit status, the lines about refused work, the lines about a refused start, and the end of stderr.
@@ -33,7 +33,7 @@ def run(folder: Path, how: str) -> tuple[int, list[str], list[str], str]:
 
 @pytest.fixture
 def small_volume(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 3 MiB, a third of which can be given back."""
+    """Mounts a file system of 3 MiB, a third of which a test can free."""
     place = tmp_path / "volume"
     place.mkdir()
     mount = shutil.which("mount")

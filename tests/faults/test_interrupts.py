@@ -1,6 +1,6 @@
-"""An engine that is interrupted anywhere: it works, or it refuses everything until it is opened again.
+"""An engine that is interrupted at any point: it continues to work, or it refuses everything until it is opened again.
 
-`sys.setprofile` raises at the n-th call or return of compiled code: these are the places where CPython runs signal
+`sys.setprofile` raises at the n-th call or return of compiled code, which are the points at which CPython runs signal
 handlers.
 """
 
@@ -24,7 +24,7 @@ OURS = str(Path(kcore.__file__).parent)
 
 
 class InterruptAt:
-    """Raises a `KeyboardInterrupt` at the `place`-th moment at which a signal handler may run in kcore's own code."""
+    """Raises a `KeyboardInterrupt` at the `place`-th point in kcore's own code at which a signal handler may run."""
 
     def __init__(self, place: int) -> None:
         self.left = place
@@ -41,7 +41,7 @@ class InterruptAt:
             raise KeyboardInterrupt
 
     def during(self, action: Callable[[], object]) -> bool:
-        """Runs `action`; returns whether it was interrupted, or would have been earlier than it ended."""
+        """Runs `action`. Returns True if the interrupt occurred, and False if the action ended before that point."""
         sys.setprofile(self)
         try:
             action()
@@ -53,8 +53,9 @@ class InterruptAt:
 
 
 def everywhere(action: Callable[[int], bool], most: int, step: int = 1) -> int:
-    """Calls `action` with increasing positions of the interrupt until no interrupt occurs; returns the number of
-    positions."""
+    """Calls `action` with an interrupt at each point in turn, until a call ends without an interrupt. Returns the
+    number of points.
+    """
     for place in range(0, most, step):
         if not action(place):
             return place
@@ -187,7 +188,9 @@ def test_an_interrupt_of_a_caller_that_waits_does_no_harm() -> None:
 
 @pytest.mark.parametrize("call", ["send", "start", "advance", "close"])
 def test_a_call_from_inside_the_engine_is_refused_at_once(call: str) -> None:
-    """A signal handler runs on the thread that is inside the engine. Here, a callback of the log stands in for it."""
+    """A signal handler runs on the thread that is executing the engine. In this test, a callback of the log takes its
+    place.
+    """
     clock = kcore.ManualClock()
     engine = kcore.open(config=SETTINGS | {"kcore.durability": "memory"}, clock=clock)
     make_topic(engine, "t")
@@ -220,6 +223,8 @@ def test_a_call_from_inside_the_engine_is_refused_at_once(call: str) -> None:
 
 
 def test_a_call_from_a_handler_before_the_engine_is_entered_is_served() -> None:
-    """A signal may arrive after the lock was taken and before the engine is entered, or after it was left."""
+    """A signal may arrive after the engine's lock was taken but before the engine is entered, or after the engine was
+    left.
+    """
     with kcore.open() as engine, engine._driver._lock:
         assert engine.send(commit("g", {("t", 0): 3}), 9).topics[0].partitions[0].error_code == 3

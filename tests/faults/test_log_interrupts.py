@@ -1,6 +1,6 @@
-"""An exception at every call and every line of a commit: memory and file agree, and nothing acknowledged is lost.
+"""An exception at every call and every line of a commit: memory and file agree, and no acknowledged write is lost.
 
-`log_model` describes the comparison. Commits run in place and in the background. Their rounds are small enough for the
+`log_model` describes the comparison. Commits run inline and in the background. Their rounds are small enough for the
 journal, too large for it, or create and drop partitions.
 """
 
@@ -84,7 +84,9 @@ def test_an_exception_anywhere_in_a_commit_loses_no_acknowledged_write(
 def test_a_second_exception_while_the_first_one_is_handled_loses_nothing(
     subject: Subject, change: Change, commit: Callable[[LogEngine], None]
 ) -> None:
-    """After random first faults, an exception interrupts the handler at each of its lines in turn."""
+    """After random first faults, a second exception interrupts the handler of the first one, at each line of the
+    handler in turn.
+    """
     rng = random.Random(7)
     subject.grow(change, 2)
     for behind in range(1, 60):

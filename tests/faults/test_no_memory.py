@@ -1,4 +1,6 @@
-"""Allocations of a request fail, alone or several in a row: the engine loses nothing acknowledged, and continues."""
+"""Memory allocations of a request fail, one or several in a row: the engine loses no acknowledged write, and
+continues.
+"""
 
 from __future__ import annotations
 

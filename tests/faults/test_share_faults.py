@@ -1,4 +1,4 @@
-"""Requests of share groups that fail at any allocation, or before any line, lose nothing and repeat nothing."""
+"""Requests of share groups that fail at any allocation, or before any line: no record is lost or delivered again."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ ROOT = Path(__file__).parents[2]
     ],
 )
 def test_a_fault_loses_and_repeats_no_record(step: str, kind: str, least: int) -> None:
-    """Runs the step until no failure is noticed any more; `least` is the number of faults that at least reach the end
-    of the step."""
+    """Runs the step with later and later faults, until a fault no longer occurs within the step. `least` is the minimum
+    number of faults.
+    """
     if kind == "memory":
         pytest.importorskip("_testcapi", reason="only CPython's own test module can let an allocation fail")
     # In a process of its own: an allocation that is not checked would end it.

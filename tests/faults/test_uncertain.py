@@ -1,4 +1,4 @@
-"""A commit whose result the log cannot determine yet: requests fail, and are served again as soon as it can."""
+"""A commit whose result the log cannot determine yet: requests fail until the log can determine the result."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_commit_of_unknown_result_fails_its_requests_until_the_file_can_be_rea
 
 
 def test_memory_that_runs_out_in_the_handler_of_a_durable_commit_does_not_stop_the_engine(tmp_path: Path) -> None:
-    """The first failure comes after the transaction, the others while the log determines its result."""
+    """The first failure comes after the LMDB transaction, the others while the log determines the result."""
     with kcore.open(tmp_path / "data", config=SETTINGS, clock=kcore.ManualClock()) as engine:
         make_topic(engine, "t")
         assert code_of(engine, 1) is ErrorCode.NONE
@@ -77,7 +77,7 @@ def test_memory_that_runs_out_in_the_handler_of_a_durable_commit_does_not_stop_t
 def test_a_batch_of_a_failed_round_is_no_duplicate_before_the_result_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log has discarded the batch; an exception at the end of that keeps the producer's state in memory."""
+    """The log has discarded the batch. An exception at the end of this step leaves the producer's state in memory."""
     records = batch([b"a"], producer_id=7, epoch=0, sequence=0)
     with kcore.open(tmp_path / "data", config=SETTINGS, clock=kcore.ManualClock()) as engine:
         make_topic(engine, "t")

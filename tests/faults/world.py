@@ -50,7 +50,7 @@ TRIES = 12
 
 
 class Refused(Exception):  # noqa: N818
-    """A response with an error code."""
+    """Raised for a response with an error code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(ErrorCode(code).name)
@@ -86,7 +86,7 @@ class World(DrivenHarness):
             raise Refused(code)
 
     def retry(self, step: Callable[[World], None]) -> None:
-        """Repeats a step as a client does, while the error code is retriable."""
+        """Repeats a step, as a client does, while its error code is retriable."""
         for _ in range(TRIES):
             try:
                 step(self)
@@ -177,7 +177,7 @@ def _produced(topic: str, data: bytes, partition: int = 0) -> Callable[[World], 
 
 
 def idempotent(world: World) -> None:
-    """Makes a producer of its own: its sequences continue after the last acknowledged batch."""
+    """Makes another producer, whose sequences continue after the last acknowledged batch."""
     response = world.send(kit.producer_id())
     world.check(response.error_code)
     for sequence in range(3):

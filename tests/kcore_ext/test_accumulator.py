@@ -1,4 +1,4 @@
-"""The batches of a producer, compared with a model that keeps rows; arguments that are refused; several threads."""
+"""The batches of a producer, compared with a model that has rows. Also refused arguments, and several threads."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ APPENDS = st.tuples(FIELDS, FIELDS, HEADERS, st.none() | st.integers(0, 2), st.i
 
 
 class Delivery(DeliveryBase):
-    """A delivery without further methods."""
+    """A delivery object without methods."""
 
     __slots__ = ()
 
 
 def accumulator(**changes: Any) -> Accumulator:
-    """Makes an accumulator that knows topic t with three partitions."""
+    """Returns an accumulator that knows topic t with three partitions."""
     options: dict[str, Any] = {
         "batch_bytes": 200,
         "buffer_bytes": 1 << 30,
@@ -204,7 +204,7 @@ def test_the_timestamp_is_the_present_time() -> None:
 
 
 def test_threads_lose_no_record_and_keep_their_order() -> None:
-    """Each thread's records are in the order of its calls, although batches begin at any time."""
+    """Each thread's records keep the order of its calls, although new batches begin at any time."""
     made = accumulator(batch_bytes=150)
     threads = [
         threading.Thread(

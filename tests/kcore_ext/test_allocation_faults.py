@@ -1,6 +1,6 @@
 """Compiled code survives every failed allocation: the call raises MemoryError, and the next call works.
 
-The sweeps of a module run in a child process, because a use of freed memory ends the process.
+The sweeps of a module run in a child process, because using freed memory may end the process.
 """
 
 from __future__ import annotations

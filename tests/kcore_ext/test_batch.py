@@ -1,4 +1,4 @@
-"""Record batch v2: every field has its place in the format, limits hold, records round-trip."""
+"""Record batches of format 2: every field has its position in the format, limits apply, and records round-trip."""
 
 import gc
 from typing import Any
@@ -56,7 +56,7 @@ def small_batch(count: int = 3, **arguments: Any) -> bytes:
 
 
 def test_the_bytes_of_a_batch_follow_the_format() -> None:
-    """The bytes are written by hand from the format, so that an error in both builder and reader is found."""
+    """The expected bytes are written by hand from the format, so that an error in both builder and reader is found."""
     builder = BatchBuilder(
         500,
         base_timestamp_ms=0x0102030405060708,

@@ -1,4 +1,6 @@
-"""Invalid bytes of a batch always raise CorruptBatchError: no crash, no hang, no read outside, no large allocation."""
+"""Invalid bytes of a batch always raise CorruptBatchError, without a crash, a hang, a read outside of the buffer, or a
+large allocation.
+"""
 
 import ctypes
 import mmap
@@ -33,7 +35,7 @@ def make(codec: int = 0) -> bytes:
 
 
 def with_records(records: bytes, *, count: int = 1, last_offset_delta: int | None = None) -> bytes:
-    """Makes a batch with a valid CRC around any bytes."""
+    """Returns a batch with a valid CRC that contains any bytes."""
     batch = bytearray(make()[:61] + records)
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
     batch[23:27] = (count - 1 if last_offset_delta is None else last_offset_delta).to_bytes(4, "big", signed=True)
@@ -204,7 +206,7 @@ DOCUMENTED = {"size", "magic", "crc", "count", "compression", "record"}
 
 
 def all_faults(data: bytes | bytearray | memoryview) -> set[str]:
-    """Runs every reader on the same bytes; returns the faults that they found, and "split" for a wrong split."""
+    """Runs every reader on the same bytes. Returns the faults that the readers found, and "split" for a wrong split."""
     faults = set()
     readers: list[Callable[[], object]] = [
         lambda: parse_header(data),
@@ -251,7 +253,7 @@ PROT_NONE = 0
 
 @pytest.fixture(scope="module")
 def page_before_unreadable_memory() -> memoryview:
-    """Returns a page of memory followed by a page that kills the process if it is read."""
+    """Returns a page of memory. Reading beyond its end kills the process."""
     pages = mmap.mmap(-1, 2 * PAGE)
     address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
     libc = ctypes.CDLL(None, use_errno=True)
@@ -277,7 +279,7 @@ def test_bytes_after_the_buffer_are_never_read(
 
 
 def test_truncated_records_at_the_end_of_memory_are_refused(page_before_unreadable_memory: memoryview) -> None:
-    """Tries every length of a batch whose header always claims exactly the available bytes."""
+    """Tries batches of every length, whose headers claim exactly the available bytes."""
     whole = make()
     for size in range(61, len(whole)):
         at_the_edge = page_before_unreadable_memory[PAGE - size :]

@@ -1,4 +1,4 @@
-"""Batches of kcore and other implementations: each reads the other's batches, in every codec."""
+"""Batches of kcore and of other implementations: each implementation reads the other's batches, in every codec."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
-"""Runs of stored batches in C, compared with the pure Python definitions: `damage`, `parse_header`, and the crc32c
-package.
+"""Compares the C code for runs of stored batches with the pure Python definitions: `damage`, `parse_header`, and the
+crc32c package.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def with_attributes(batch: bytes, attributes: int) -> bytes:
 
 @given(st.binary(max_size=300), st.integers(0, 2**32 - 1), st.integers(0, 20))
 def test_crc32c_equals_the_package(data: bytes, crc: int, start: int) -> None:
-    """Checks the CPU instruction and the tables, at any alignment, continued from any checksum."""
+    """Checks both the CPU instruction and the tables, at any alignment, continuing from any checksum."""
     view = memoryview(data)[start:]
     assert crc32c(view, crc) == _crc32c_by_tables(view, crc) == reference.crc32c(bytes(view), crc)
 
 
 @pytest.mark.parametrize("size", [383, 384, 385, 767, 768, 3071, 3072, 3073, 6144 + 3 * 384 + 17, 131_072])
 def test_crc32c_of_many_bytes_equals_the_package(size: int) -> None:
-    """The instruction computes long inputs in three parts of 128 or 1024 bytes, and combines them."""
+    """For long inputs, the code computes three parts of 128 or 1024 bytes in parallel and combines them."""
     generator = random.Random(size)
     for start in (0, 1, 7):
         data, crc = generator.randbytes(start + size), generator.getrandbits(32)
@@ -56,7 +56,7 @@ def test_crc32c_equals_the_examples_of_the_standard() -> None:
 
 @given(st.data())
 def test_valid_batches_are_counted_up_to_the_first_invalid_one(data: st.DataObject) -> None:
-    """Tries each fault: bytes of the batch, its length, another position, a gap that compaction did not make."""
+    """Tries each fault: changed bytes, another length, another position, and a gap that is not from compaction."""
     run, ends = [], []
     offset = data.draw(st.integers(0, 5))
     start = offset

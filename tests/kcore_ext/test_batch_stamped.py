@@ -1,4 +1,6 @@
-"""A batch before it is appended: copied with its offset and epoch, or refused if it is not exactly one batch."""
+"""A batch before it is appended is copied with its offset and epoch, or refused if the bytes are not exactly one
+batch.
+"""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""Sizes that a writer refuses: a caller's limit for a frame, and the range of an int32."""
+"""Sizes that the encoder refuses: above the caller's limit for a frame, and beyond the range of an int32."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _refused_at(response: DescribeGroupsResponse, limit_bytes: int) -> MessageTo
 
 @pytest.mark.parametrize(("members", "bytes_each"), [(1, 10), (1, 65_480), (3, 40_000), (40, 9_000), (5, 300_000)])
 def test_a_limit_is_exact(members: int, bytes_each: int) -> None:
-    """A frame may have exactly its limit's bytes, whether it fits the scratch memory or outgrows it."""
+    """A frame may have exactly as many bytes as the limit, whether or not it fits into the scratch memory."""
     response = _described(members, bytes_each)
     frame = encode_response(response, 5, 1, 1)
     assert encode_response(response, 5, 1, 1, limit_bytes=len(frame)) == frame
@@ -50,7 +50,7 @@ def test_the_error_names_the_field_and_the_limit() -> None:
 
 
 def test_encoding_stops_at_the_limit() -> None:
-    """Elements after the limit are not read: the sixth one here is invalid."""
+    """Elements after the limit are not read: in this test, the sixth element is invalid."""
     member = DescribedGroupMember(member_id="m", member_metadata=b"x" * 50_000)
     members = [member] * 5 + ["no member"] * 3
     response = DescribeGroupsResponse(groups=[DescribedGroup(group_id="g", members=members)])
@@ -68,7 +68,7 @@ def test_a_refused_response_leaves_the_writer_usable() -> None:
 
 
 def test_sizes_beyond_an_int32_are_refused() -> None:
-    """The largest records that a frame could hold are refused before a byte of them is copied."""
+    """The encoder refuses the size before it copies a byte of the records."""
     with mmap.mmap(-1, LONGEST - 2) as records:
         response = FetchResponse(responses=[FetchableTopicResponse(partitions=[PartitionData(records=records)])])  # type: ignore[arg-type]
         request = ProduceRequest(

@@ -1,5 +1,5 @@
-"""Malformed bytes and invalid values raise one kind of error; the codec reads nothing beyond the end and allocates
-nothing first.
+"""Malformed bytes and invalid values raise one kind of error. The codec reads nothing beyond the end and makes no large
+allocation first.
 """
 
 import random
@@ -163,7 +163,7 @@ def test_counts_and_lengths_beyond_the_end_are_refused_before_anything_is_alloca
 
 
 def test_an_array_is_bounded_even_if_its_elements_need_no_bytes() -> None:
-    """Elements without a field in some version take no bytes; a count of billions must not create billions of
+    """In some versions, elements have no fields and take no bytes. A count of billions must not create billions of
     objects.
     """
 
@@ -237,9 +237,8 @@ def test_null_is_refused_where_the_version_does_not_allow_it() -> None:
 
 
 def test_nullable_structs_are_read() -> None:
-    """A signed byte precedes a nullable struct; a value below 0 means null.
-
-    In a tagged field, an unsigned varint precedes the struct; 0 means null.
+    """A signed byte precedes a nullable struct; a negative value means null. In a tagged field, an unsigned varint
+    precedes the struct, and 0 means null.
     """
     response = ConsumerGroupHeartbeatResponse(assignment=None)
     data = response.encode(0)
@@ -303,7 +302,7 @@ def test_unknown_tags_are_skipped_in_every_tag_section(name: str, version: int, 
 
 
 def test_tags_may_come_in_any_order_and_twice() -> None:
-    """Kafka accepts this, too; the last one counts."""
+    """As in Kafka, the last of two equal tags counts."""
     plain = FetchRequest().encode(15)
     assert plain[-1] == 0
     state = b"\x01\x0d" + (1).to_bytes(4, "big") + (2).to_bytes(8, "big") + b"\x00"
@@ -433,7 +432,9 @@ def test_enums_subclasses_and_any_sequence_or_buffer_are_accepted() -> None:
 @examples(200, 5000)
 @given(st.integers(2, 90), st.binary(min_size=1, max_size=4), st.integers(0, 89))
 def test_strings_with_equal_cache_keys_are_distinguished(size: int, mark: bytes, at: int) -> None:
-    """Strings are cached by length, ends and middle; a difference elsewhere, or beyond ASCII, must not be lost."""
+    """The cache key of a string is its length, ends and middle. A difference elsewhere, or beyond ASCII, must not be
+    lost.
+    """
     base = bytearray(b"n" * size)
     other = bytearray(base)
     other[at % size : at % size + len(mark)] = mark
@@ -471,7 +472,9 @@ def test_uuids_are_distinguished_and_repeated_ones_are_the_same_object(ids: list
 
 
 def test_an_error_names_its_field_with_a_cold_type_cache() -> None:
-    """The exception of a conversion is still set then, and must not make a look-up of the class's name fail."""
+    """The exception of a conversion is still set during the look-up of the class's name, which must not fail because of
+    it.
+    """
     for _ in range(20):
         sys._clear_type_cache()
         with pytest.raises(EncodeError, match=r"HeartbeatRequest\.group_id"):

@@ -1,4 +1,4 @@
-"""Reference counts, the garbage collector and memory: the codec leaks nothing and keeps no large buffer."""
+"""Reference counts, garbage collection and memory: the codec leaks nothing and retains no large buffer."""
 
 import gc
 import sys
@@ -119,7 +119,9 @@ def test_cycles_through_messages_are_collected() -> None:
 
 
 def test_message_classes_themselves_are_collected() -> None:
-    """Plans, schemas and lazy slots form cycles with the class, and the cache of schemas does not keep it alive."""
+    """Plans, schemas and lazy slots form cycles with the class. The cache of schemas does not
+    prevent the collection.
+    """
 
     def define() -> weakref.ref[type]:
         class Part(Struct):
@@ -139,7 +141,7 @@ def test_message_classes_themselves_are_collected() -> None:
 
 
 def test_no_large_buffer_outlives_its_message() -> None:
-    """A response of 64 MB leaves no memory behind, neither in the writer nor in the decoded object."""
+    """After a response of 64 MB, neither the encoder nor the decoded object retains its memory."""
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
@@ -166,7 +168,7 @@ def test_a_buffer_is_released_after_reading() -> None:
 
 
 def test_a_message_may_be_written_during_another_one() -> None:
-    """Buffers and sequences can run Python code in the middle of a message; each message has its own memory."""
+    """Buffers and sequences may run Python code in the middle of a message. Each message has its own memory."""
     inner = HeartbeatRequest(group_id="i" * 100)
     seen: list[bytes] = []
 
@@ -192,7 +194,7 @@ def test_a_message_may_be_written_during_another_one() -> None:
 
 
 def test_a_list_that_changes_while_it_is_written_is_refused() -> None:
-    """Only a value's own code can do that; it must not make the writer read freed memory."""
+    """Only code of the value itself can do that. It must not make the encoder read freed memory."""
     from kcore.protocol import EncodeError
 
     members: list[JoinGroupResponseMember] = []
@@ -211,7 +213,7 @@ def test_a_list_that_changes_while_it_is_written_is_refused() -> None:
 
 
 def test_deeply_nested_structs_are_freed_without_recursion() -> None:
-    """Decoding never nests so deeply, but a program that links messages to one another must not crash when it frees
+    """Decoding never nests so deeply. But a program that links messages to one another must not crash when it frees
     them.
     """
     from kcore.protocol.messages.streams_group_heartbeat import Endpoint
@@ -241,7 +243,7 @@ def test_classes_without_fields_have_instances_too() -> None:
 
 @pytest.mark.parametrize("slot", ["__dict__", "__weakref__", "extra"])
 def test_message_classes_accept_only_fields(slot: str) -> None:
-    """Slots that are not fields, a dictionary or weak references would be missed when objects are made and freed."""
+    """The compiled code would miss other slots, a dictionary or weak references when it makes and frees objects."""
     with pytest.raises(TypeError, match="fields and nothing else"):
         type(HeartbeatRequest)("Odd", (HeartbeatRequest,), {"__slots__": (slot,)})
     with pytest.raises(TypeError, match="fields and nothing else"):

@@ -112,7 +112,7 @@ def test_a_survey_ends_at_its_limits() -> None:
 
 @pytest.mark.parametrize("work", [1, 2, 3, 7])
 def test_a_large_batch_is_surveyed_and_judged_in_parts(work: int) -> None:
-    """Each call reads as many records as it has work units. Nothing is counted twice."""
+    """Each call reads as many records as it has units of work. No record is counted twice."""
     keys = [b"a", b"b", None, b"a", b"c"]
     run = [(0, keyed(0, *keys)), (5, keyed(5, b"c"))]
     whole, parts = OffsetMap(1 << 20), OffsetMap(1 << 20)
@@ -180,7 +180,7 @@ def test_a_batch_with_fewer_records_equals_one_made_record_by_record(
     horizon_ms: int,
     again_ms: int,
 ) -> None:
-    """A batch with a delete horizon, or with gaps, can be reduced again."""
+    """A batch that has a delete horizon or gaps can be reduced again."""
     kinds = {"producer_id": 9, "producer_epoch": 1, "base_sequence": 4, "transactional": True} if producer else {}
     batch = batch_of(7, records, log_append_time=append_time, **kinds)
     stays = bytes(chosen[: len(records)])

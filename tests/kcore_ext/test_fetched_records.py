@@ -42,7 +42,7 @@ def batch(
     append_time: bool = False,
     gaps: bool = False,
 ) -> bytes:
-    """Builds a batch; a producer id makes it transactional, and `gaps` leaves every second offset out."""
+    """Builds a batch. A producer id makes the batch transactional, and `gaps` leaves out every second offset."""
     builder = BatchBuilder(
         1 << 20,
         base_timestamp_ms=rows[0][0],
@@ -182,7 +182,7 @@ def test_the_memory_of_freed_records_is_reused_without_their_fields() -> None:
 
 
 def test_records_that_other_code_makes_are_freed_as_before() -> None:
-    """Also those of subclasses, and tuples of another length, whose memory has another size."""
+    """Records of subclasses, and tuples of another length, have another size and are freed separately."""
     whole = ("t", 0, 1, 2, b"k", b"v" * 100, ())
     short: Record = tuple.__new__(Record, ("t",))
     records = [Record(*whole), _Derived(*whole), short, pickle.loads(pickle.dumps(Record(*whole)))]
@@ -238,7 +238,7 @@ def test_a_record_that_does_not_fit_is_refused_before_any_record_of_its_batch_is
 
 
 def test_batches_that_decompress_to_too_much_are_left_for_the_next_fetch() -> None:
-    """The first batch is always read. A batch that is not compressed does not count towards the limit."""
+    """The first batch is always read. An uncompressed batch does not count towards the limit."""
     packed = [batch([(1, None, bytes(1_000), ())], offset, codec=CompressionType.GZIP) for offset in range(5)]
     plain = batch([(1, None, bytes(1_000), ())], 5)
     data = b"".join([*packed, plain])

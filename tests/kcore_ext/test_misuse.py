@@ -40,7 +40,7 @@ def test_a_codec_that_returns_no_bytes_is_refused() -> None:
 
 
 def test_batches_with_negative_counts_are_not_merged() -> None:
-    """The size of the result is a sum over the counts: a negative count would make it too small."""
+    """The size of the result is a sum over the counts, which a negative count would make too small."""
     wrong = bytearray(_batch(3, 1))
     struct.pack_into(">i", wrong, COUNT_AT, -10)
     with pytest.raises(ValueError, match="without producer and attributes"):
@@ -48,7 +48,7 @@ def test_batches_with_negative_counts_are_not_merged() -> None:
 
 
 def test_batches_with_impossible_counts_are_not_merged() -> None:
-    """Memory is allocated for the records that a batch can hold, not for the claimed number."""
+    """Memory is allocated for the number of records that a batch can contain, not for the claimed number."""
     wrong = bytearray(_batch(3, 1))
     struct.pack_into(">i", wrong, COUNT_AT, 2**31 - 1)
     with pytest.raises(ValueError, match="cannot hold 2147483647 records"):

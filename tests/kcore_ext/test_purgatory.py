@@ -1,4 +1,4 @@
-"""The purgatory completes each operation exactly once, by condition or by expiry, for any callbacks."""
+"""The purgatory completes each operation exactly once, by condition or by expiry, for any actions of its callbacks."""
 
 import gc
 import weakref
@@ -14,7 +14,7 @@ from kcore_ext.runtime.timer_wheel import TimerWheel
 
 
 class Operation(DelayedOperation):
-    """Completes by condition once `ready`; records its calls, and can run any action in its callbacks."""
+    """An operation that completes once it is `ready`. It records its calls, and its callbacks can run any action."""
 
     def __init__(self, name: str = "x", log: list[str] | None = None, ready: bool = False) -> None:
         self.name = name
@@ -351,7 +351,7 @@ KEYS = st.sampled_from(["a", "b", "c", ("d", 1)])
 
 
 class AnyInteraction(RuleBasedStateMachine):
-    """Operations over shared keys complete, expire, cancel and watch one another in their callbacks."""
+    """Operations with shared keys complete, expire, cancel and watch one another in their callbacks."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The table of texts that many objects have."""
+"""The table of texts that many objects share."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_long_texts_and_subclasses_stay_as_they_are() -> None:
 
 
 def test_the_table_is_bounded_whatever_clients_send() -> None:
-    """Random client ids must not stay in memory for ever."""
+    """Random client ids must not stay in memory forever."""
     sizes = []
     for number in range(60_000):
         shared_text(f"{number:07}" + "\U0001f600" * 90)

@@ -1,4 +1,4 @@
-"""The timer wheel equals a sorted list: timers fire in time and in order, and none is lost, for any calls."""
+"""The timer wheel gives the same results as a sorted list: timers fire on time and in order, and none is lost."""
 
 import gc
 import weakref
@@ -28,7 +28,7 @@ def assert_balanced(wheel: TimerWheel) -> None:
 
 
 class Oracle:
-    """The same interface on a list sorted by (deadline, order of arming)."""
+    """A list sorted by (deadline, order of arming), with the interface of the wheel."""
 
     def __init__(self, now_ms: int) -> None:
         self.now_ms = now_ms
@@ -49,9 +49,7 @@ spans = st.one_of(st.integers(-5, 200), st.integers(0, 2**20), st.sampled_from(B
 
 
 class WheelAgainstSortedList(RuleBasedStateMachine):
-    """Runs any sequence of add, cancel, extend and advance, with actions that do the same while timers are
-    delivered.
-    """
+    """Runs any sequence of add, cancel, extend and advance. Timers that fire may call these methods, too."""
 
     names = Bundle("names")
 
@@ -106,7 +104,7 @@ class WheelAgainstSortedList(RuleBasedStateMachine):
 
     @rule(span=spans, data=st.data())
     def advance_with_actions(self, span: int, data: st.DataObject) -> None:
-        """Lets each delivered timer cancel, extend or add another; the oracle follows."""
+        """Advances the time. Each timer that fires may cancel, extend or add another one; the oracle does the same."""
         now_ms = self.oracle.now_ms + span
         expected = self.oracle.advance(now_ms)
         boundary = self.oracle.order
@@ -319,7 +317,7 @@ def test_an_armed_timer_needs_no_owner() -> None:
 
 
 class Session:
-    """Closes the cycle session -> wheel -> timer -> session, as an engine's members do."""
+    """A class that closes the cycle session -> wheel -> timer -> session, as the members of an engine do."""
 
     def __init__(self) -> None:
         self.wheel = TimerWheel(0)

@@ -1,4 +1,4 @@
-"""Record batches v2 for tests of the log, made without the code under test."""
+"""Record batches of format 2 for tests of the log, made without the code under test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def key(partition: int = 0, topic: bytes = TOPIC) -> PartitionKey:
 
 
 def batch(records: int = 1, size_bytes: int = 20, max_timestamp_ms: int = 1000, fill: int = 0) -> bytearray:
-    """Returns a batch with a right header and CRC; after the header it has `size_bytes` times `fill`."""
+    """Returns a batch with a valid header and CRC. After the header it has `size_bytes` times `fill`."""
     rest = (
         struct.pack(">hiqqqhii", 0, records - 1, 0, max_timestamp_ms, -1, -1, -1, records) + bytes([fill]) * size_bytes
     )
@@ -29,7 +29,7 @@ def stamped(data: bytes | bytearray, base_offset: int, leader_epoch: int) -> byt
 
 
 def fill(log: PartitionLog, engine: LogEngine, count: int, leader_epoch: int = 0, **kwargs: int) -> list[bytes]:
-    """Appends and commits `count` batches; returns what is stored."""
+    """Appends and commits `count` batches. Returns the stored batches."""
     stored = []
     for _ in range(count):
         data = batch(**kwargs)

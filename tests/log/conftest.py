@@ -11,7 +11,7 @@ from kcore.log.faults import FaultInjectingEngine
 
 
 class Store:
-    """A folder or memory in which engines are opened one after the other. `engine` is the open engine."""
+    """A folder or memory in which a test opens one engine after another. `engine` is the open engine."""
 
     def __init__(self, kind: str, path: Path) -> None:
         self.kind = kind
@@ -40,7 +40,7 @@ class Store:
 
 @pytest.fixture(params=["memory", "faulty-memory", "lmdb-fsync", "lmdb-os", "lmdb-no-tail", "lmdb-small-map"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """The interface's tests run over every engine, durability and shape."""
+    """Yields a store of each kind: every engine, durability and layout."""
     made = Store(request.param, tmp_path / "data")
     yield made
     made.engine.close()
@@ -58,7 +58,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 6 MiB."""
+    """Mounts a file system of 6 MiB."""
     where = tmp_path / "disk"
     where.mkdir()
     mounted = subprocess.run(

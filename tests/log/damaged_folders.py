@@ -1,4 +1,4 @@
-"""Random damages of one data folder, each judged in this process: run as a child, because LMDB may abort it.
+"""Damages one data folder at random and checks the result. Runs as a child process, because LMDB may abort it.
 
 For each seed it prints a JSON line: the damage, and the batches before and after the repair.
 """
@@ -87,7 +87,7 @@ def batches_of(folder: Path) -> dict[str, dict[int, str]]:
 
 
 def readable_batches(folder: Path) -> dict[str, dict[int, str]] | str:
-    """Returns the batches of a folder, or the error with which it is refused."""
+    """Returns the batches of a folder, or the error of the refused opening."""
     try:
         return batches_of(folder)
     except KcoreError as error:
@@ -95,7 +95,7 @@ def readable_batches(folder: Path) -> dict[str, dict[int, str]] | str:
 
 
 def served_values(target: Target, topic: str) -> list[tuple[int, str]]:
-    """Returns (offset, value in hex) of every record that a client can fetch; empty batches are skipped."""
+    """Returns (offset, value in hex) of every record that a client can fetch. Skips empty batches."""
     found = []
     offset = start_offset(target, topic)
     while True:
@@ -112,7 +112,7 @@ def served_values(target: Target, topic: str) -> list[tuple[int, str]]:
 
 
 def try_damage(folder: Path, source: Path, seed: int, settings: dict[str, str]) -> dict[str, Any]:
-    """Damages a folder, reads it with every verb, repairs it, and serves from it."""
+    """Damages a folder, reads it with every command, repairs it, and serves from it."""
     folder.mkdir()
     kind, damaged, journal = damage((source / "data.mdb").read_bytes(), (source / "journal").read_bytes(), seed)
     (folder / "data.mdb").write_bytes(damaged)

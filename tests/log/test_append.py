@@ -1,4 +1,4 @@
-"""Staging, committing, failing: offsets, epochs and metadata before and after, over every engine."""
+"""Staged, committed and failed appends: offsets, epochs and metadata before and after, with every engine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.log.conftest import Store
 
 
 def fail_round(engine: LogEngine) -> None:
-    """Fails the round, like a driver whose `write` raised."""
+    """Fails the round, as a driver does if `write` raises."""
     engine.fail(engine.seal(), LogError("no"))
 
 

@@ -1,5 +1,4 @@
-"""A process that commits in a loop is killed with SIGKILL: each acknowledged commit exists, and no commit exists in
-part."""
+"""SIGKILL ends a process that commits in a loop: each acknowledged commit exists, and no commit exists in part."""
 
 from __future__ import annotations
 
@@ -45,7 +44,9 @@ while True:
 
 
 def run_until_killed(folder: Path, durability: str, lines: int) -> int:
-    """Starts the worker, kills it after about `lines` acknowledged commits; returns the last acknowledged one."""
+    """Starts the worker, and kills it after about `lines` acknowledged commits. Returns the last
+    acknowledged commit.
+    """
     worker = subprocess.Popen(
         [sys.executable, "-c", WORKER, str(folder), durability], stdout=subprocess.PIPE, cwd=ROOT, bufsize=0
     )

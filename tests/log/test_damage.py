@@ -1,4 +1,6 @@
-"""Damaged files: refused on opening where that is cheap to see, found by verify where it is not, never a crash."""
+"""Damaged files: the opening refuses damage that is cheap to detect, and `kcore log verify` finds the rest. No damage
+causes a crash.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ PAGE = 4096
 
 
 def make(folder: Path, batches: int = 60, size_bytes: int = 500) -> list[bytes]:
-    """Makes a folder with one partition (number 0) of `batches` batches of two records, and a snapshot."""
+    """Makes a folder with one partition (number 0), which has `batches` batches of two records, and a snapshot."""
     engine = LmdbLogEngine(folder, "os")
     log = engine.open(key())
     stored = fill(log, engine, batches, leader_epoch=1, records=2, size_bytes=size_bytes)
@@ -227,7 +229,9 @@ def test_a_file_with_large_batches_passes_the_page_walk(folder: Path) -> None:
 
 
 def zero_leaf(folder: Path, keep_time: bool, base: int = 60) -> None:
-    """Zeroes the leaf with the batch at `base`; `keep_time`: without a new modification time, as a disk would."""
+    """Zeroes the leaf page with the batch at `base`. With `keep_time`, the file keeps its modification time, as after a
+    fault of the disk.
+    """
     before = (folder / "data.mdb").stat()
     data = (folder / "data.mdb").read_bytes()
     for found in re.finditer(re.escape(stamped(batch(2, 500), base, 1)[:21]), data):
@@ -278,7 +282,7 @@ def test_a_folder_in_use_does_not_look_cleanly_closed(folder: Path) -> None:
 
 
 def leaf_of(folder: Path) -> int:
-    """Returns the position of the leaf in use that has the batch at 60."""
+    """Returns the position of the current leaf page that has the batch at offset 60."""
     salvage = Salvage(str(folder))
     salvage.close()
     batches = salvage.log[0]
@@ -363,7 +367,7 @@ def test_the_reader_for_repairs_sees_the_same_pages(folder: Path) -> None:
 def test_the_reader_for_repairs_reads_the_pages_around_one_that_the_device_cannot_read(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a root, only the scan of all pages finds the batches. It reads many pages at once."""
+    """Without a root page, only the scan of all pages finds the batches. The scan reads many pages at once."""
     make(folder, batches=200, size_bytes=500)
     data = (folder / "data.mdb").read_bytes()
     lost = data.rindex(stamped(batch(2, 500), 200, 1)[:21]) // PAGE
@@ -373,7 +377,7 @@ def test_the_reader_for_repairs_reads_the_pages_around_one_that_the_device_canno
 
 
 def bases_of(folder: Path, monkeypatch: pytest.MonkeyPatch, bad_page: int | None) -> set[int]:
-    """Returns the base offsets that a scan finds, on a device that cannot read a page."""
+    """Returns the base offsets that a scan finds on a device that cannot read a page."""
     read = os.pread
 
     def pread(fd: int, size: int, position: int) -> bytes:

@@ -1,4 +1,4 @@
-"""The promises of a commit on a full disk, with a map that grows, and after a failed transaction."""
+"""Commits on a full disk, with a map that grows, and after a failed transaction keep their promises."""
 
 from __future__ import annotations
 
@@ -175,13 +175,15 @@ engine.close()
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads its own size from /proc")
 def test_a_map_that_cannot_grow_fails_the_commit_and_nothing_else(folder: Path) -> None:
-    """LMDB has unmapped the old map when mapping the new one fails: the environment must be opened again."""
+    """When LMDB cannot map the larger map, it has already unmapped the old one. The environment
+    must be opened again.
+    """
     done = subprocess.run([sys.executable, "-c", NARROW, str(folder)], cwd=ROOT, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
 
 
 class BrokenTransaction:
-    """A write transaction whose commit reports a failure, without an effect or after its effect."""
+    """A write transaction whose commit reports a failure. The commit either took effect or did not."""
 
     def __init__(self, txn: Any, lands: bool, error: BaseException) -> None:
         self._txn, self._lands, self._error = txn, lands, error
@@ -204,7 +206,7 @@ class BrokenTransaction:
 
 
 class BrokenEnvironment:
-    """An LMDB environment whose first write transaction from now on is a BrokenTransaction."""
+    """An LMDB environment whose next write transaction is a BrokenTransaction."""
 
     def __init__(self, env: lmdb.Environment, lands: bool, error: BaseException) -> None:
         self._env, self._lands, self._error = env, lands, error
@@ -218,13 +220,13 @@ class BrokenEnvironment:
 
 
 def break_transaction(engine: LmdbLogEngine, lands: bool, error: BaseException) -> None:
-    """Makes the next write transaction fail, without an effect or after its effect."""
+    """Makes the next write transaction fail. With `lands`, the failed transaction has taken effect."""
     environment = engine._storage._environment  # type: ignore[attr-defined]
     environment._env = BrokenEnvironment(environment._env, lands, error)
 
 
 def break_commit(engine: LmdbLogEngine, lands: bool, error: BaseException) -> None:
-    """Lets the next commit fail, which takes a transaction because of a named value."""
+    """Makes the next commit fail. The commit needs a transaction because it has a named value."""
     engine.put_meta("value", b"of a failing commit")
     break_transaction(engine, lands, error)
 
@@ -289,7 +291,7 @@ def test_readers_continue_while_failed_commits_reopen_the_file(folder: Path) -> 
 
 
 def test_a_commit_that_fails_after_it_was_stored_is_a_success(folder: Path) -> None:
-    """After a failed write of the meta page, the file shows whether the transaction took place."""
+    """After a failed write of the meta page, the file shows whether the transaction took effect."""
     engine = LmdbLogEngine(folder)
     log = engine.open(key())
     fill(log, engine, 2)
@@ -427,7 +429,7 @@ def test_a_callers_handler_for_the_packages_errors_catches_those_of_the_log(tmp_
 
 
 class NoMemory:
-    """Replaces a function: raises MemoryError from the `nth` call on, until the test ends the shortage."""
+    """Replaces a function: raises MemoryError from the `nth` call on, until the test ends the shortage of memory."""
 
     def __init__(self, function: Callable[..., Any], nth: int) -> None:
         self.function = function
@@ -474,7 +476,7 @@ def test_a_stored_commit_is_shown_once_the_file_can_be_opened_again(folder: Path
 
 
 def test_a_file_that_lacks_a_durable_commit_stops_all_writes(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Memory is ahead of the file, for example because the file was replaced by an older copy."""
+    """Memory is newer than the file, for example because the file was replaced by an older copy."""
     engine = LmdbLogEngine(folder)
     log = engine.open(key())
     fill(log, engine, 2)

@@ -1,4 +1,4 @@
-"""Opening and refusal of folders, with the errors; format versions; fork; compaction."""
+"""Folders: opening, refusal and the errors, format versions, fork, and compaction."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def make(folder: Path, batches: int = 5) -> list[bytes]:
 
 
 def refusal(folder: Path, **kwargs: Any) -> tuple[str, str]:
-    """Returns (what, where) of the refusal; afterwards the folder must be unlocked, as before."""
+    """Returns (what, where) of the error. Afterwards the folder must be unlocked, as before."""
     with pytest.raises(DataFolderError) as refused:
         LmdbLogEngine(folder, **kwargs).close()
     assert refused.value.path == folder
@@ -37,7 +37,7 @@ def refusal(folder: Path, **kwargs: Any) -> tuple[str, str]:
 
 
 def put_raw(folder: Path, db: bytes, name: bytes, value: bytes | None) -> None:
-    """Changes the file without the engine."""
+    """Changes a value in the file without the engine."""
     with lmdb.open(str(folder), max_dbs=8) as env, env.begin(write=True, db=env.open_db(db)) as txn:
         txn.delete(name) if value is None else txn.put(name, value)
 
@@ -116,7 +116,9 @@ def test_an_unwritable_folder_is_refused(folder: Path) -> None:
 @pytest.mark.parametrize("removed", [["kcore.lock"], ["kcore.lock", "lock.mdb"]])
 @pytest.mark.parametrize("new", [True, False], ids=["new folder", "old folder"])
 def test_a_folder_whose_lock_file_was_removed_is_still_locked(folder: Path, removed: list[str], new: bool) -> None:
-    """For other processes and for this one; the owner continues, and the folder is free when it ends."""
+    """The folder is locked for other processes and for this one. The owner continues to work, and the folder is free
+    when the owner ends.
+    """
     stored = [] if new else make(folder)
     engine = LmdbLogEngine(folder)
     for name in removed:
@@ -335,7 +337,7 @@ def test_importing_the_package_opens_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["kcore.lock", "data.mdb", "journal", "lock.mdb"])
 def test_pipes_in_place_of_files_are_refused(tmp_path: Path, name: str) -> None:
-    """Opening a pipe waits for its other end for ever: `kcore log verify` and `copy` would hang."""
+    """Opening a pipe would wait for its other end forever, and `kcore log verify` and `copy` would hang."""
     folder = tmp_path / "data"
     make(folder)
     (folder / name).unlink()

@@ -20,7 +20,7 @@ State = Callable[[str], Path]
 
 
 def append_rounds(engine: LmdbLogEngine, count: int) -> list[bytes]:
-    """Commits rounds with one batch each; returns the batches."""
+    """Commits rounds with one batch each. Returns the batches."""
     log = engine.open(key(1))
     stored = []
     for turn in range(count):
@@ -32,13 +32,13 @@ def append_rounds(engine: LmdbLogEngine, count: int) -> list[bytes]:
 
 @pytest.fixture(autouse=True)
 def small_areas(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes a journal end after a few rounds."""
+    """Makes a journal full after a few rounds."""
     monkeypatch.setattr(journal, "MAX_ROUNDS", ROUNDS)
 
 
 @pytest.fixture
 def state(folder: Path, tmp_path: Path) -> State:
-    """Copies the open folder, as a killed process would leave it."""
+    """Copies the open folder in the state that a killed process would leave."""
 
     def copy(name: str) -> Path:
         return Path(shutil.copytree(folder, tmp_path / name))
@@ -47,7 +47,7 @@ def state(folder: Path, tmp_path: Path) -> State:
 
 
 def require_refused(folder: Path, why: str) -> None:
-    """Checks that no command opens the folder, and that nothing changes it."""
+    """Checks that every command refuses the folder and leaves it unchanged."""
     before = {file.name: file.read_bytes() for file in (folder / "data.mdb", folder / "journal")}
     with pytest.raises(DataFolderError, match=why):
         LmdbLogEngine(folder)
@@ -62,7 +62,7 @@ def require_refused(folder: Path, why: str) -> None:
 def test_a_journal_of_another_state_is_refused_and_not_changed(
     other: str, folder: Path, tmp_path: Path, state: State
 ) -> None:
-    """The acknowledged rounds are in the right file only. The folder opens as soon as that file is back."""
+    """Only the right file has the acknowledged rounds. Once that file is back, the folder opens."""
     engine = LmdbLogEngine(folder)
     append_rounds(engine, 3)
     earlier = state("earlier")
@@ -87,7 +87,7 @@ def test_a_journal_of_another_state_is_refused_and_not_changed(
 
 
 def test_a_journal_of_another_folder_is_refused_before_the_first_move(folder: Path, tmp_path: Path) -> None:
-    """A new folder's file has zeros when its first journal begins."""
+    """A new folder's data file has zeros in place of the reference when its first journal begins."""
     with closing(LmdbLogEngine(folder)) as engine, closing(LmdbLogEngine(tmp_path / "other")) as second:
         stored = append_rounds(engine, 3)
         append_rounds(second, 3)
@@ -105,7 +105,7 @@ def test_a_journal_of_another_folder_is_refused_before_the_first_move(folder: Pa
 def test_a_crash_before_the_first_entry_of_a_journal_is_no_damage(
     first_entry: str, durability: str, folder: Path, state: State
 ) -> None:
-    """The file then still begins with the entry of an earlier journal, whose batches are in the log."""
+    """The journal file then still begins with the entry of an earlier journal, whose batches are in the log."""
     engine = LmdbLogEngine(folder, durability)
     stored = append_rounds(engine, ROUNDS + 2)  # the last round was written with the move of the journal
     crashed = state("crashed")
@@ -122,7 +122,7 @@ def test_a_crash_before_the_first_entry_of_a_journal_is_no_damage(
 
 
 def test_a_file_whose_start_may_not_be_on_the_device_is_not_compared(folder: Path, state: State) -> None:
-    """Without flushes, a power failure may lose the start of the file and keep LMDB's reference."""
+    """Without flushes, a power failure may lose the start of the journal file but not LMDB's reference to it."""
     engine = LmdbLogEngine(folder, "os")
     earlier = state("earlier")
     stored = append_rounds(engine, ROUNDS + 2)

@@ -1,4 +1,4 @@
-"""The journal of small write sets: reads across it and the log, and its way to the log, also after a crash."""
+"""The journal of small write sets: reads across journal and log, and the move to the log, also after a crash."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def engine(folder: Path) -> Iterator[LmdbLogEngine]:
 
 @contextmanager
 def crashed(folder: Path, tmp_path: Path) -> Iterator[Path]:
-    """Yields a copy of the folder as a killed process would leave it."""
+    """Yields a copy of the folder in the state that a killed process would leave."""
     copy = tmp_path / "crashed"
     shutil.copytree(folder, copy)
     yield copy
@@ -41,7 +41,9 @@ def crashed(folder: Path, tmp_path: Path) -> Iterator[Path]:
 
 
 def stored_rounds(folder: Path) -> tuple[int | None, int]:
-    """Returns the number of rounds in the journal in use, None without one, and the number of batches in the log."""
+    """Returns the number of rounds in the current journal (None without a journal), and the number of batches in the
+    log.
+    """
     with lmdb.open(str(folder), max_dbs=8, readonly=True, lock=False) as env, env.begin() as txn:
         batches = int(txn.stat(env.open_db(LOG_DB, txn=txn, create=False))["entries"])
         identity = txn.get(JOURNAL_KEY, db=env.open_db(META_DB, txn=txn, create=False))
@@ -49,9 +51,9 @@ def stored_rounds(folder: Path) -> tuple[int | None, int]:
 
 
 def append_rounds(engine: LmdbLogEngine, rounds: int, size_bytes: int = 20) -> list[list[bytes]]:
-    """Commits rounds with a batch for each partition; returns the expected batches of each partition.
+    """Commits rounds with a batch for each partition. Returns the expected batches of each partition.
 
-    The first round of a new engine creates the partitions, or begins their epochs: it goes to the log.
+    The first round of a new engine creates the partitions or begins their epochs, so it is written to the log.
     """
     logs = [engine.open(key(number)) for number in range(PARTITIONS)]
     stored: list[list[bytes]] = [[] for _ in logs]
@@ -66,7 +68,7 @@ def append_rounds(engine: LmdbLogEngine, rounds: int, size_bytes: int = 20) -> l
 def test_small_rounds_stay_in_the_journal_until_it_is_moved(
     engine: LmdbLogEngine, folder: Path, tmp_path: Path
 ) -> None:
-    """Reads of every partition return the same before and after the move, from any offset."""
+    """Reads of every partition give the same result before and after the move, from any offset."""
     stored = append_rounds(engine, MAX_ROUNDS + 1)
     with crashed(folder, tmp_path) as copy:
         assert stored_rounds(copy) == (MAX_ROUNDS, PARTITIONS)
@@ -96,7 +98,7 @@ def test_the_size_of_the_file_never_changes(folder: Path) -> None:
 
 
 def test_a_small_round_takes_one_flush_and_others_take_two(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """LMDB flushes in its own code; a commit of the journal must not begin a transaction."""
+    """A large round takes two flushes, because LMDB flushes itself. A small round must not begin a transaction."""
     engine = LmdbLogEngine(folder)
     append_rounds(engine, 1)
     flushed: list[int] = []
@@ -134,7 +136,9 @@ def test_a_crash_leaves_the_journal_and_the_next_opening_moves_it(
 def test_a_journal_without_its_data_file_is_refused_and_kept(
     engine: LmdbLogEngine, folder: Path, tmp_path: Path, empty: bool
 ) -> None:
-    """A new data file would get a new journal, and the last records would be lost even if the old file came back."""
+    """A new data file would get a new journal. Then the last records would be lost even if the old data file came
+    back.
+    """
     stored = append_rounds(engine, 40)
     with crashed(folder, tmp_path) as copy:
         journal = (copy / "journal").read_bytes()
@@ -252,7 +256,7 @@ def test_a_journal_that_lacks_acknowledged_rounds_is_refused_and_not_changed(
 
 
 def old_round(*batches: tuple[int, int, bytes]) -> bytes:
-    """Encodes batches (number, base offset, bytes) as a value of the journal of format version 3."""
+    """Encodes batches (number, base offset, bytes) in the journal format of version 3."""
     return b"".join(U32.pack(number) + U64.pack(base) + U32.pack(len(data)) + data for number, base, data in batches)
 
 
@@ -341,7 +345,7 @@ def test_any_rounds_read_as_they_do_in_memory(seed: int, folder: Path, tmp_path:
 def test_no_round_is_written_between_a_move_and_the_record_of_the_move(
     engine: LmdbLogEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Any thread may free space. A round that another thread writes during the move must not count as moved."""
+    """Any thread may move the journal. A round that another thread writes during the move must not count as moved."""
     locked: list[bool] = []
     real = Journal.moved
 
@@ -366,7 +370,7 @@ def lose_a_round(one: Journal) -> None:
 
 
 def lose_batches(one: Journal) -> None:
-    """Removes the batches of a round: memory has as many rounds as the file."""
+    """Removes the batches of a round from memory. Memory and file then have the same number of rounds."""
     one._areas[-1].fresh.pop()
 
 

@@ -1,4 +1,4 @@
-"""The two areas of the journal: while a full one is moved to the log, rounds go to the other one."""
+"""The two areas of the journal: while a full area is moved to the log, new rounds are written to the other one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROUNDS = 4
 
 
 class Later:
-    """Keeps the moves that a log starts, for the test to run."""
+    """Collects the moves that a log starts. The test runs them later."""
 
     def __init__(self) -> None:
         self.moves: list[Callable[[], None]] = []
@@ -50,7 +50,7 @@ def later() -> Later:
 
 @pytest.fixture
 def engine(folder: Path, later: Later, monkeypatch: pytest.MonkeyPatch) -> Iterator[LmdbLogEngine]:
-    """An engine without a tail in memory, so that every read goes to the storage."""
+    """Opens an engine without a tail in memory, so that every read goes to the storage."""
     monkeypatch.setattr(journal, "MAX_ROUNDS", ROUNDS)
     opened = LmdbLogEngine(folder, tail_size_bytes=0)
     opened.move_beside(later.start)
@@ -59,7 +59,9 @@ def engine(folder: Path, later: Later, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def stored_rounds(folder: Path, tmp_path: Path) -> tuple[int, list[int], int]:
-    """Returns LMDB's first round, the rounds in the file, and the number of batches in the log, of a copy."""
+    """Returns, for a copy of the folder, LMDB's first round, the rounds in the journal file, and the number of batches
+    in the log.
+    """
     copy = tmp_path / "looked-at"
     shutil.copytree(folder, copy)
     with lmdb.open(str(copy), max_dbs=8, readonly=True, lock=False) as env, env.begin() as txn:
@@ -71,7 +73,7 @@ def stored_rounds(folder: Path, tmp_path: Path) -> tuple[int, list[int], int]:
 
 
 def grow(engine: LmdbLogEngine, rounds: int) -> list[bytes]:
-    """Commits rounds of one batch; returns the batches."""
+    """Commits rounds of one batch. Returns the batches."""
     log = engine.open(key())
     return [one for _ in range(rounds) for one in fill(log, engine, 1)]
 
@@ -79,7 +81,7 @@ def grow(engine: LmdbLogEngine, rounds: int) -> list[bytes]:
 def test_rounds_go_to_the_other_area_until_the_full_one_is_moved(
     engine: LmdbLogEngine, folder: Path, tmp_path: Path, later: Later, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The areas take turns, the rounds are counted over both, and no commit takes a transaction."""
+    """The areas alternate, the round numbers continue across both areas, and no commit takes a transaction."""
     stored = grow(engine, 1 + ROUNDS)
     monkeypatch.setattr(type(engine._storage), "_write_transaction", None)
     for first in range(0, 5 * ROUNDS, ROUNDS):
@@ -124,7 +126,7 @@ def test_without_a_thread_one_area_is_used(folder: Path, tmp_path: Path, monkeyp
 def test_a_large_round_begins_the_other_area_before_it_takes_a_transaction(
     folder: Path, tmp_path: Path, later: Later
 ) -> None:
-    """Rounds of 250 KB: the fifth has no room in the area, which is moved, although it is not full."""
+    """The fifth round of 250 KB does not fit into the area, so the area is moved although it is not full."""
     engine = LmdbLogEngine(folder)
     engine.move_beside(later.start)
     log = engine.open(key())
@@ -141,7 +143,7 @@ def test_a_large_round_begins_the_other_area_before_it_takes_a_transaction(
 def test_after_many_rounds_another_journal_begins(
     engine: LmdbLogEngine, folder: Path, tmp_path: Path, later: Later, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The round of an entry has 32 bits."""
+    """The round number of an entry has 32 bits, so the journal must end before the number overflows."""
     monkeypatch.setattr(journal, "LAST_ROUND", 3 * ROUNDS)
     stored = grow(engine, 1)
     for _ in range(3):
@@ -158,8 +160,9 @@ def test_after_many_rounds_another_journal_begins(
 def test_any_rounds_and_moves_read_as_they_do_in_memory(
     seed: int, folder: Path, tmp_path: Path, later: Later, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Compares rounds of all sizes, deletions, metadata, moves at any time and crashes with the same operations in
-    memory."""
+    """Compares rounds of all sizes, deletions, metadata, moves at any time, and crashes with the same operations in
+    memory.
+    """
     monkeypatch.setattr(journal, "MAX_ROUNDS", ROUNDS)
     rng = random.Random(seed)
     durable, memory = LmdbLogEngine(folder, "os", tail_size_bytes=0), MemoryLogEngine()
@@ -284,7 +287,7 @@ def test_a_move_that_fails_disturbs_no_commit(
 def test_while_the_result_of_a_move_is_unknown_no_area_is_overwritten(
     lands: bool, engine: LmdbLogEngine, folder: Path, tmp_path: Path, later: Later
 ) -> None:
-    """Rounds still go to the other area. The transaction that must follow fails until the file can be read."""
+    """Rounds are still written to the other area. The transaction that must follow fails until the file can be read."""
     stored = grow(engine, 1 + ROUNDS + 1)
     environment = engine._storage._environment  # type: ignore[attr-defined]
     break_transaction(engine, lands, lmdb.DiskError("mdb_txn_commit"))
@@ -314,7 +317,7 @@ def test_while_the_result_of_a_move_is_unknown_no_area_is_overwritten(
 def test_an_entry_that_fails_beside_a_full_area_fails_alone(
     when: str, folder: Path, tmp_path: Path, later: Later, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both areas are moved from memory, and the entry never becomes valid."""
+    """Both areas are moved from memory, and the failed entry never becomes valid."""
     monkeypatch.setattr(journal, "MAX_ROUNDS", ROUNDS)
     file = FailingFile(monkeypatch)
     engine = LmdbLogEngine(folder, tail_size_bytes=0)
@@ -344,7 +347,7 @@ def test_an_entry_that_fails_beside_a_full_area_fails_alone(
 def test_an_exception_anywhere_in_a_move_loses_nothing(
     error: type[BaseException], engine: LmdbLogEngine, folder: Path, tmp_path: Path, later: Later
 ) -> None:
-    """Further rounds, and the moves after them, find the batches in memory or in the log, once."""
+    """Later rounds and moves find each batch exactly once, in memory or in the log."""
     stored = grow(engine, 1)
     nth = hits = missed = 0
     while missed < 2:
@@ -403,7 +406,9 @@ def test_a_move_after_the_close_does_nothing(folder: Path, later: Later, monkeyp
 
 
 def test_a_folder_of_version_4_is_opened_and_its_file_grows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its journal has one area, and LMDB has only the identity. The file's old entries stay as they are."""
+    """Its journal has one area, and LMDB has only the identity of the journal. The old entries of the file stay
+    unchanged.
+    """
     engine = LmdbLogEngine(folder)
     stored = grow(engine, 5)
     identity = engine._storage._journal.identity  # type: ignore[attr-defined]
@@ -470,8 +475,8 @@ def test_a_copy_of_an_open_folder_has_both_areas(
 def test_a_copy_reads_the_journal_again_if_entries_were_written_meanwhile(
     engine: LmdbLogEngine, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reader may pass the place of an entry before the entry is written, and then find the next entry in the other
-    area.
+    """The reader may pass the position of an entry before the entry is written, and then find the next entry in the
+    other area.
     """
     stored = grow(engine, 1 + ROUNDS + 1)
     source = tmp_path / "source"

@@ -1,4 +1,4 @@
-"""The promises of a commit after a failed write or flush of the journal file."""
+"""Commits keep their promises after a failed write or flush of the journal file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ FAILURES = {
 
 
 class FailingFile:
-    """Lets the next write or flush of the journal fail; counts the flushes, and the positions of the writes."""
+    """Makes the next write or flush of the journal fail. Counts the flushes, and records the
+    positions of the writes.
+    """
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.failure: str | None = None
@@ -62,14 +64,14 @@ def file(monkeypatch: pytest.MonkeyPatch) -> FailingFile:
 
 @pytest.fixture
 def engine(folder: Path, file: FailingFile) -> Iterator[LmdbLogEngine]:
-    """An engine with a journal in use, and no tail in memory: every read goes to the storage."""
+    """Opens an engine that uses a journal but no tail in memory, so that every read goes to the storage."""
     opened = LmdbLogEngine(folder, tail_size_bytes=0)
     yield opened
     opened.close()
 
 
 def after_a_kill(folder: Path, tmp_path: Path) -> list[bytes]:
-    """Returns the content of the partition in a copy of the files, which must be sound."""
+    """Returns the content of the partition in a copy of the files, which must be undamaged."""
     copy = tmp_path / "killed"
     shutil.copytree(folder, copy)
     engine = LmdbLogEngine(copy)
@@ -110,7 +112,9 @@ def test_a_failed_write_fails_its_round_and_no_other(
 
 
 def test_a_failed_flush_is_not_repeated(engine: LmdbLogEngine, file: FailingFile) -> None:
-    """The rounds before it are moved to the log; the next entry begins another journal at the start of the file."""
+    """The rounds before the failed flush are moved to the log. The next entry begins another journal at the start of
+    the file.
+    """
     log = engine.open(key())
     for _ in range(4):
         fill(log, engine, 1)
@@ -172,7 +176,9 @@ def test_an_exception_around_the_flush_gives_the_round_one_result(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The entry is completely in the file. Without the end of its flush it has failed, and never becomes valid."""
+    """The entry is completely in the file. If its flush did not end, the round has failed, and the entry never becomes
+    valid.
+    """
     log = engine.open(key())
     stored = [one for _ in range(4) for one in fill(log, engine, 1)]
     one = engine._storage._journal  # type: ignore[attr-defined]
@@ -201,7 +207,9 @@ def test_an_exception_around_the_flush_gives_the_round_one_result(
 
 
 def test_a_failed_sync_leaves_the_journal(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With durability `os` the entries before it were never flushed: they are moved to the log from memory."""
+    """With durability `os`, the entries before the failure were never flushed. They are moved to
+    the log from memory.
+    """
     engine = LmdbLogEngine(folder, "os", tail_size_bytes=0)
     log = engine.open(key())
     stored = [one for _ in range(4) for one in fill(log, engine, 1)]
@@ -221,7 +229,7 @@ def test_a_failed_sync_leaves_the_journal(folder: Path, tmp_path: Path, monkeypa
 def test_an_identity_that_neither_journal_has_stops_all_writes(
     engine: LmdbLogEngine, file: FailingFile, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """LMDB's file was replaced by another one, so a write could overwrite the journal of that file."""
+    """LMDB's file was replaced by another one. A write could overwrite the journal of that file."""
     log = engine.open(key())
     stored = [one for _ in range(3) for one in fill(log, engine, 1)]
     engine._storage._journal.identity = bytes(16)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Entries of the journal file, and recovery from files as a crash or a power failure leaves them."""
+"""Entries of the journal file, and the recovery of files in the state that a crash or a power failure leaves."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def journal_of(sizes: list[int], identity: bytes = IDENTITY, flags: int = FLUSHE
 
 
 def stored(entries: list[bytes], before: bytes = b"") -> bytes:
-    """Returns a file that begins with the entries, over an earlier content."""
+    """Returns the bytes of a file that begins with the entries, followed by earlier content."""
     data = b"".join(entries)
     return (data + before[len(data) :]).ljust(JOURNAL_BYTES, b"\0")
 
@@ -58,7 +58,7 @@ def test_a_journal_is_read_up_to_the_first_entry_that_is_not_its_own(sizes: list
 
 @given(sizes=st.lists(st.integers(0, 700), min_size=1, max_size=6), data=st.data())
 def test_a_torn_last_entry_ends_the_journal(sizes: list[int], data: st.DataObject) -> None:
-    """Any part of the last entry may be missing, in any order of its sectors."""
+    """Any sectors of the last entry may be missing."""
     entries = journal_of(sizes)
     last = len(b"".join(entries[:-1]))
     file = bytearray(stored(entries))
@@ -124,7 +124,9 @@ def test_a_write_that_the_system_divides_is_completed(tmp_path: Path, monkeypatc
 
 
 class Writes:
-    """Records the writes to files (position, size), and raises an exception instead of the write with a number."""
+    """Records (position, size) of the writes to files. Raises an exception in place of one of the writes, given by its
+    number.
+    """
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.made: list[tuple[int, int]] = []
@@ -145,7 +147,9 @@ class Writes:
 def test_the_missing_part_of_a_file_is_filled_in_short_writes(
     before: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One write of 2 MiB would make every later commit 1.5 us slower: Linux then keeps the file in one large folio."""
+    """A single write of 2 MiB would make every later commit 1.5 us slower, because Linux then keeps the file in one
+    large folio.
+    """
     path = tmp_path / "journal"
     path.write_bytes(before)
     writes = Writes(monkeypatch)
@@ -161,7 +165,7 @@ def test_the_missing_part_of_a_file_is_filled_in_short_writes(
 def test_a_file_that_was_filled_in_part_is_completed_by_the_next_opening(
     failure: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each write of the filling raises once."""
+    """Each write of the filling fails once."""
     writes = Writes(monkeypatch)
     writes.failure = failure
     path = tmp_path / "journal"
@@ -182,7 +186,7 @@ def test_a_file_that_was_filled_in_part_is_completed_by_the_next_opening(
 
 
 class Device:
-    """A device behind the page cache: has the flushed bytes, and any sectors of the bytes that were not flushed."""
+    """A simulated device behind the page cache. It has the flushed bytes, and any sectors of the unflushed bytes."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
@@ -209,7 +213,7 @@ class Device:
 
 @contextmanager
 def recorded(device: Device) -> Iterator[None]:
-    """Sends the writes and flushes of every journal file to a device, too."""
+    """Sends the writes and flushes of every journal file to the simulated device, too."""
     real_write, real_sync = journal_file._write_all, journal_file._sync
 
     def write(fd: int, data: bytes, at: int) -> None:
@@ -233,12 +237,11 @@ def recorded(device: Device) -> Iterator[None]:
 def test_a_power_failure_loses_no_flushed_round_and_shows_none_in_part(
     durability: str, beside: bool, seed: int, rounds: int, max_rounds: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Power fails while a round is written: before, within or after its flush.
+    """Power fails while a round is written: before, during or after its flush. With `beside`, a full area is moved to
+    the log some rounds later, while rounds are written to the other area.
 
-    With `beside` a full area is moved to the log some rounds later, while rounds go to the other area.
-
-    With `fsync` every acknowledged round survives. With `os` a prefix of them survives, as long as LMDB's file does:
-    the test keeps that file, and so never loses a round that was moved to it.
+    With `fsync`, every acknowledged round survives. With `os`, a prefix of these rounds survives. The test does not
+    damage LMDB's file, so a round that was moved to this file is never lost.
     """
     chance = random.Random(seed)
     device = Device(chance)
@@ -283,7 +286,7 @@ def test_a_power_failure_loses_no_flushed_round_and_shows_none_in_part(
 
 
 def check_recovered(folder: Path, written: list[list[bytes]], least: int, most: int) -> None:
-    """Opens a folder, which must have a prefix of the rounds, each with all its partitions."""
+    """Opens a folder and checks that it has a prefix of the rounds, each with all its partitions."""
     engine = LmdbLogEngine(folder)
     found = [contents(engine.open(key(number))) for number in range(len(written))]
     count = len(found[0])
@@ -298,7 +301,7 @@ def check_recovered(folder: Path, written: list[list[bytes]], least: int, most: 
 def test_any_damage_of_the_file_is_refused_or_leaves_a_prefix(
     seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Only the newest rounds may be missing without an error: they look like a round that was being written."""
+    """Only the newest rounds may be missing without an error, because such damage looks like an interrupted write."""
     chance = random.Random(seed)
     root = tmp_path_factory.mktemp("damage")
     engine = LmdbLogEngine(root / "data", tail_size_bytes=0)

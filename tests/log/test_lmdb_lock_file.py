@@ -1,4 +1,4 @@
-"""LMDB's lock file: a full disk on which it cannot be created, and a copy while it was removed."""
+"""LMDB's lock file: a full disk on which it cannot be created, and a copy after the lock file was removed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def fill_disk(where: Path) -> None:
 
 
 def test_a_full_disk_without_the_lock_file_refuses_the_folder(small_disk: Path) -> None:
-    """In a process of its own: a file that is mapped and not allocated would end it by SIGBUS."""
+    """The test runs in a separate process, which a mapped but unallocated file would end by SIGBUS."""
     folder = small_disk / "data"
     engine = LmdbLogEngine(folder)
     stored = fill(engine.open(key()), engine, 2)
@@ -62,7 +62,7 @@ def test_a_full_disk_without_the_lock_file_refuses_the_folder(small_disk: Path) 
 
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_folder_in_use_whose_lock_file_was_removed_is_not_copied(folder: Path, replaced: bool) -> None:
-    """The server would not know of the reading process, and would reuse the pages that are being copied."""
+    """The server would not notice the reading process, and would reuse the pages while they are being copied."""
     engine = LmdbLogEngine(folder)
     stored = fill(engine.open(key()), engine, 3)
     engine.close()

@@ -1,8 +1,8 @@
 """Durability `fsync` survives the loss of power: acknowledged writes exist, although unflushed bytes are lost.
 
-A file system on a loop device stands for the disk. While a process commits on it, it is stopped and the device's
-bytes are copied as they are: everything that was only in the page cache is missing from the copy, as after a power
-cut. The copy is then mounted (the file system replays its journal) and the log opened. Needs root.
+A file system on a loop device stands for the disk. While a process commits, the test stops it and copies the bytes of
+the device. As after a power cut, the copy lacks everything that was only in the page cache. Then the test mounts the
+copy, for which the file system replays its journal, and opens the log. The tests need root.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def mounted(image: Path, where: Path) -> Iterator[Path]:
 
 
 def power_cuts(tmp_path: Path, durability: str, cuts: list[int]) -> list[tuple[Path, int]]:
-    """Images of the device after about so many acknowledged commits, each with the number really acknowledged."""
+    """Yields images of the device after about `cuts` acknowledged commits, each with the exact number of acknowledged
+    commits.
+    """
     image = tmp_path / "disk"
     with open(image, "wb") as file:
         file.truncate(IMAGE_BYTES)
@@ -118,7 +120,9 @@ def test_rounds_acknowledged_with_fsync_survive_a_power_failure(tmp_path: Path) 
 @pytest.mark.crash
 @pytest.mark.usefixtures("needs_root")
 def test_the_simulated_power_cut_loses_unflushed_rounds(tmp_path: Path) -> None:
-    """Control of the test: with durability `os`, the same cut loses acknowledged commits, or the folder is refused."""
+    """Validates the simulation: with durability `os`, the same power cut loses acknowledged commits, or the folder is
+    refused.
+    """
     ((image, acknowledged),) = power_cuts(tmp_path, "os", [300])
     with mounted(image, tmp_path / "after") as where:
         try:

@@ -131,7 +131,9 @@ def test_a_search_by_timestamp_finds_the_first_batch_that_reaches_it(engine: Log
 
 
 def test_readers_on_other_threads_see_whole_prefixes_while_the_owner_commits(store: Store) -> None:
-    """Beside a writer, a growing map and retention, a reader sees contiguous whole batches below the high watermark."""
+    """While a writer commits, the map grows and retention deletes, a reader sees contiguous whole batches below the
+    high watermark.
+    """
     engine = store.engine
     log = engine.open(key())
     fill(log, engine, 1)
@@ -215,7 +217,9 @@ def test_the_tail_holds_no_references_to_evicted_batches() -> None:
 
 
 def test_a_stored_batch_that_does_not_fit_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that fetches a partition 20,000 times with a small limit would have 1 MB copied each time."""
+    """Otherwise a client that fetches a partition 20,000 times with a small limit would cause a copy of 1 MB each
+    time.
+    """
     engine = LmdbLogEngine(tmp_path / "data", "os", tail_size_bytes=0)
     log = engine.open(key())
     stored = fill(log, engine, 2, size_bytes=20)

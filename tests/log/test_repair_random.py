@@ -1,4 +1,4 @@
-"""Random damages of a data file: each ends in an error that names the folder or in right data, never in a signal."""
+"""Random damages of a data file: each ends in an error that names the folder, or in correct data, never in a signal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHILDREN = 7
 
 
 class Original(NamedTuple):
-    """The folder before a damage: its file, its batches, the values of the topic, the commits of each group."""
+    """The folder before the damage: its file, its batches, the values of the topic, and the commits of each group."""
 
     files: Path
     batches: dict[str, dict[str, str]]
@@ -32,7 +32,7 @@ class Original(NamedTuple):
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Original:
-    """The files as `kill -9` leaves them, with a journal that was not moved."""
+    """Returns the files in the state that `kill -9` leaves, with a journal that was not moved."""
     root = tmp_path_factory.mktemp("original")
     values: dict[int, str] = {}
     commits: list[set[int]] = [set() for _ in range(5)]
@@ -102,7 +102,9 @@ def judge(original: Original, result: dict[str, Any], root: Path) -> None:
 
 
 def is_part(found: dict[str, dict[str, str]], whole: dict[str, dict[str, str]]) -> bool:
-    """Returns True if every batch equals the original, except the leader epoch, which no checksum covers."""
+    """Returns True if every found batch equals the original one, except for the leader epoch, which no checksum
+    covers.
+    """
     return all(
         without_epoch(data) == without_epoch(whole[key].get(base, ""))
         for key, batches in found.items()
@@ -115,7 +117,9 @@ def without_epoch(data: str) -> str:
 
 
 def without_made(found: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
-    """Returns the batches besides those of the repair: empty ones, and those with timestamp 0 in the metadata."""
+    """Returns the batches without those that the repair made: empty batches, and batches with timestamp 0 in the
+    metadata log.
+    """
     return {
         key: {base: data for base, data in batches.items() if int(data[114:122], 16) and int(data[54:70], 16)}
         for key, batches in found.items()

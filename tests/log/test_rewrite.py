@@ -13,7 +13,7 @@ from tests.log.conftest import Store
 
 
 def reaching(base_offset: int, end_offset: int, size_bytes: int = 20, max_timestamp_ms: int = 1000) -> bytes:
-    """Makes a batch as compaction leaves it: it spans the offsets, with any number of records left."""
+    """Makes a batch in the form that compaction leaves: it covers the offsets, with any number of remaining records."""
     data = batch(end_offset - base_offset, size_bytes, max_timestamp_ms, fill=7)
     return stamped(data, base_offset, 0)
 
@@ -23,7 +23,9 @@ def bases(log: PartitionLog) -> list[int]:
 
 
 def compacted(engine: LogEngine) -> tuple[PartitionLog, list[bytes]]:
-    """Commits ten batches of two offsets; [4, 10) is gone, [10, 14) is one batch, [0, 2) is smaller."""
+    """Commits ten batches of two offsets and compacts them: [4, 10) is removed, [10, 14) is one batch, [0, 2) is
+    smaller.
+    """
     log = engine.open(key())
     stored = fill(log, engine, 10, records=2)
     smaller, merged = reaching(0, 2, 3), reaching(10, 14)

@@ -1,4 +1,4 @@
-"""Snapshots in chunks, and giving space back, over every engine."""
+"""Snapshots in chunks, and the release of disk space, with every engine."""
 
 from __future__ import annotations
 

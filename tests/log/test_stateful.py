@@ -1,4 +1,4 @@
-"""A log engine against a model in dictionaries: random operations, failing commits, restarts."""
+"""Compares a log engine with a model in dictionaries: random operations, failing commits, restarts."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(fails=st.integers(0, 3))
     def settle(self, fails: int) -> None:
-        """Finishes the sealed round, or fails it one time in four."""
+        """Finishes the sealed round, or fails it in one of four cases."""
         if self.in_flight is None:
             return
         sealed, model = self.in_flight

@@ -1,4 +1,4 @@
-"""The tail in memory, compared with a model: lists, and the order in which batches were added."""
+"""Compares the tail in memory with a model of lists that also has the order in which batches were added."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TAILS = 3
 
 
 class ReferenceTail:
-    """Base offsets, ends and batches that are held, oldest first."""
+    """The stored batches with their base offsets and ends, oldest first."""
 
     def __init__(self) -> None:
         self.held: list[tuple[int, int, bytes]] = []
@@ -42,9 +42,7 @@ class ReferenceTail:
 
 
 class ReferenceCache:
-    """A reference cache. When it is full, it takes the tail of its oldest entry, and removes the oldest batch of that
-    tail.
-    """
+    """A reference cache. When it is full, it removes the oldest batch of the tail that has the oldest entry."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes

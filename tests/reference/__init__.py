@@ -1,1 +1,1 @@
-"""Models in Python of compiled modules: tests compare both."""
+"""Reference implementations in Python of compiled modules. Tests compare both."""

@@ -20,7 +20,8 @@ def with_records(header: BatchHeader, records: Sequence[Record], horizon_ms: int
     Args:
         header: the batch's header.
         records: the remaining records, at least one.
-        horizon_ms: the time from which its tombstones or its marker may be removed (KIP-534); -1: it has neither.
+        horizon_ms: the time from which the tombstones or the marker of the batch may be removed (KIP-534); -1 if the
+            batch has neither.
     """
     append_time = header.is_log_append_time
     base_timestamp_ms = records[0].timestamp_ms
@@ -68,7 +69,7 @@ def records_of(batch: bytes) -> list[Record]:
 
 
 def merged(batches: Sequence[bytes]) -> bytes:
-    """Merges batches without producers and attributes into one."""
+    """Merges batches that have no producer and no attributes into one."""
     first, last = parse_header(batches[0]), parse_header(batches[-1])
     records = [record for batch in batches for record in records_of(batch)]
     builder = BatchBuilder(2**31 - 1, base_timestamp_ms=records[0].timestamp_ms)
@@ -82,7 +83,7 @@ def merged(batches: Sequence[bytes]) -> bytes:
 
 
 def neighbours_merged(batches: Sequence[bytes], max_bytes: int) -> list[bytes]:
-    """Merges small neighbours among the remaining batches as long as they fit into `max_bytes`."""
+    """Merges small neighbouring batches as long as the result fits into `max_bytes`."""
     left: list[bytes] = []
     run: list[bytes] = []
     for batch in [*batches, None]:
@@ -103,14 +104,14 @@ def neighbours_merged(batches: Sequence[bytes], max_bytes: int) -> list[bytes]:
 
 
 def latest_offsets(batches: Sequence[bytes]) -> dict[bytes, int]:
-    """Returns key -> offset of its last record."""
+    """Returns the offset of the last record of each key."""
     return {record.key: record.offset for batch in batches for record in records_of(batch) if record.key is not None}
 
 
 def left_of(
     batch: bytes, latest: dict[bytes, int], last_of_producers: set[int], now_ms: int, retention_ms: int
 ) -> bytes | None:
-    """Compacts a batch; None: it is removed.
+    """Compacts a batch. Returns None if the batch is removed.
 
     Args:
         batch: the stored batch.

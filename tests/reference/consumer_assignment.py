@@ -8,7 +8,7 @@ from kcore.group.consumer.assignment import NO_PARTITIONS, CurrentAssignment, Ow
 
 
 class PartitionOwners:
-    """The member epochs of partition owners, as a dictionary of dictionaries."""
+    """The owners of partitions as a dictionary of dictionaries: topic -> partition -> member epoch."""
 
     def __init__(self) -> None:
         self._epochs: dict[bytes, dict[int, int]] = {}
@@ -18,7 +18,7 @@ class PartitionOwners:
         return self._epochs.get(topic_id, NO_PARTITIONS)
 
     def replace(self, before: CurrentAssignment | None, after: CurrentAssignment | None) -> None:
-        """Replaces the partitions of a member whose assignment changed.
+        """Replaces the owned partitions of a member whose assignment changed.
 
         Raises:
             ValueError: another member owns a partition in the same epoch or a newer one.
@@ -56,7 +56,7 @@ def next_partitions(
     owners: PartitionOwners,
     subscribed: Callable[[bytes], bool],
 ) -> tuple[Owned, Owned, Owned, bool]:
-    """Divides a member's partitions for its next step: kept, to be revoked, granted, and whether it waits."""
+    """Computes a member's next step: the partitions to keep, to revoke and to grant, and whether the member waits."""
     kept: Owned = {}
     revoking: Owned = {}
     for topic_id, partitions in assigned.items():

@@ -110,7 +110,7 @@ class ReferenceReader:
         ]
 
     def idle(self, items: list[FetchItem], params: FetchParams) -> bool:
-        """Tests that every partition is readable and has no new data."""
+        """Returns True if every partition is readable and has no new data."""
         for item in items:
             partition = item.partition
             if partition is None or refusal(partition, item) is not None or divergence(partition, item) is not None:
@@ -139,7 +139,7 @@ class ReferenceReader:
     def by_topic(
         self, items: Sequence[FetchItem], results: Sequence[PartitionData | None]
     ) -> list[FetchableTopicResponse]:
-        """Groups partition responses by topic, in order; only adjacent partitions of a topic are grouped."""
+        """Groups partition responses by topic, in order. Only adjacent partitions of a topic are grouped."""
         responses = []
         data: list[PartitionData] = []
         last: tuple[str | None, bytes] | None = None

@@ -26,7 +26,7 @@ def new_offsets(
     expire_ms: int,
     limit: int,
 ) -> tuple[list[tuple[bytes, bytes]], list[tuple[int, int]]]:
-    """Returns the records' keys and values in bytes, and the responses as (partition, code)."""
+    """Returns the keys and values of the records as bytes, and the responses as (partition, code)."""
     records, responses = [], []
     for index, requested in enumerate(partitions):
         code = 0 if codes is None else codes[index]
@@ -68,7 +68,7 @@ def fetch_responses(
 
 
 def complete(store: OffsetStore, producer_id: int, commit: bool) -> None:
-    """Ends a producer's transaction, offset by offset."""
+    """Ends the transaction of a producer, one offset at a time."""
     for group_id, topics in store._pending.pop(producer_id, {}).items():
         for topic, partitions in topics.items():
             for partition, offset in partitions.items():

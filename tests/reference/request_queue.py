@@ -1,8 +1,9 @@
 """The request queue of a connection in pure Python: the reference implementation of `kcore_ext.server.request_queue`.
 
-Kafka serves one request of a connection at a time. So does this queue, with one invisible difference: while a response
-waits only for a commit, the requests after it are also decided, and share that commit. No request is served after a
-parked one (a join, a sync, a long poll), or after one that waits for a commit with a response that may be large.
+Kafka serves one request of a connection at a time. This queue does the same, with one difference that clients cannot
+see: while a response waits only for a commit, the queue also decides later requests, which share the commit. No request
+is served after a parked one (a join, a sync, a long poll), or after one that waits for a commit with a response that
+may be large.
 
 Servers use the compiled queue; tests compare it with this one.
 """
@@ -36,7 +37,7 @@ NOTED_BYTES = 16_384
 class FrameCutter:
     """Cuts a stream into frames, without looking beyond the requested one.
 
-    Holds received bytes that were not taken: at most one incomplete frame, and the complete frames after a request
+    Stores received bytes that were not taken: at most one incomplete frame, and the complete frames after a request
     that is still being served.
 
     Args:
@@ -65,7 +66,7 @@ class FrameCutter:
 
     @property
     def claim_bytes(self) -> int:
-        """Returns the number of bytes held now, or once the begun frame is complete."""
+        """Returns the number of stored bytes, or the size of the begun frame if it is larger."""
         held = len(self._buffer) - self._position
         if held < LENGTH_BYTES:
             return held
@@ -103,7 +104,7 @@ class FrameCutter:
         """Returns the next complete frame without its length, or None if it has not arrived.
 
         Raises:
-            FrameError: its length is negative or over the limit; or the exception that `error` creates.
+            FrameError: the length is negative or above the limit; or the exception that `error` creates.
         """
         buffer, position = self._buffer, self._position
         if len(buffer) - position < LENGTH_BYTES:
@@ -129,7 +130,7 @@ class FrameCutter:
 
 
 class ReferenceResponseSlot:
-    """The place of one response in the queue; holds the frame when the response is complete."""
+    """One response in the queue. Stores the frame when the response is complete."""
 
     __slots__ = ("correlation_id", "frame", "pending", "queue", "route", "version")
 
@@ -142,7 +143,7 @@ class ReferenceResponseSlot:
         self.frame: bytes | None = None
 
     def arrive(self, response: Any) -> None:
-        """Encodes the response; None completes the slot without a frame."""
+        """Encodes the response. None completes the slot without a frame."""
         pending, self.pending = self.pending, None
         try:
             frame = b"" if response is None else self._frame_of(pending, response)
@@ -163,13 +164,13 @@ class ReferenceResponseSlot:
             return frame_of(route, response, version, self.correlation_id)
 
     def complete(self, frame: bytes) -> None:
-        """Sets the complete frame; b"" sends nothing."""
+        """Completes the slot with a frame; b"" sends nothing."""
         self.frame = frame
         self.queue.arrived(len(frame))
 
 
 def decide(route: ApiEntry, context: Any, request: Any) -> Any:
-    """Decides a request by the fast path of its API while the lease is valid, or else by `handle`."""
+    """Decides a request, while the lease is valid: by the fast path of its API, or else by `handle`."""
     response = None
     if route.fast is not None and (route.lease is None or route.lease.is_valid()):
         response = route.fast(context, request)
@@ -182,10 +183,10 @@ def decide(route: ApiEntry, context: Any, request: Any) -> Any:
 
 
 def frame_of(route: ApiEntry, response: Any, version: int, correlation_id: int) -> bytes:
-    """Encodes a response and counts its errors; shortens messages that are too long to be encoded.
+    """Encodes a response and counts its errors. Shortens error messages that are too long to be encoded.
 
     Raises:
-        MessageTooLargeError: the response exceeds the size limit or the memory that is left.
+        MessageTooLargeError: the response exceeds the size limit or the remaining memory.
     """
     if route.walk is not None:
         route.walk(response, route.errors)
@@ -241,7 +242,7 @@ class ReferenceRequestQueue:
 
     @property
     def claim_bytes(self) -> int:
-        """Returns the number of bytes held now, or once the begun frame is complete."""
+        """Returns the number of stored bytes, or the size of the begun frame if it is larger."""
         return self._frames.claim_bytes
 
     def feed(self, data: bytes) -> None:
@@ -267,7 +268,9 @@ class ReferenceRequestQueue:
     # ---- requests
 
     def serve(self) -> bool:
-        """Serves complete frames until one parks or none is left; returns True if it stopped at the buffer limit."""
+        """Serves complete frames until a request is parked or no frame is left. Returns True if it stopped at the
+        buffer limit.
+        """
         if self._serving:
             return False
         self._serving = True
@@ -297,7 +300,7 @@ class ReferenceRequestQueue:
         return False
 
     def _check_size(self, api_key: int, size: int, received: int) -> None:
-        """Refuses a frame that is too long for its API once it needs more memory than the API allows."""
+        """Refuses a frame that is too long for its API once it would need more memory than the API allows."""
         route = self._routes[api_key] if 0 <= api_key < len(self._routes) else None
         if route is None:
             route = self.owner.route(api_key)
@@ -310,7 +313,7 @@ class ReferenceRequestQueue:
             )
 
     def request(self, frame: bytes) -> None:
-        """Serves one frame, bypassing the gate."""
+        """Serves one frame without the check whether the queue may serve."""
         api_key, version, correlation_id, client_id, position = decode_request_header(frame, 0)
         route = self._routes[api_key] if 0 <= api_key < len(self._routes) else None
         if route is None:
@@ -349,7 +352,7 @@ class ReferenceRequestQueue:
     # ---- responses
 
     def respond(self, route: ApiEntry, version: int, correlation_id: int, response: Any) -> None:
-        """Sends an immediate response, or queues it after the responses in front of it."""
+        """Sends an immediate response, or queues it after earlier responses."""
         frame = frame_of(route, response, version, correlation_id)
         self.held_bytes += len(frame)
         if self._slots:
@@ -360,14 +363,16 @@ class ReferenceRequestQueue:
             self._out.append(frame)
 
     def defer(self, slot: ReferenceResponseSlot, *, parked: bool = False) -> None:
-        """Reserves the place of a later response. Reserving the last place again changes nothing."""
+        """Reserves the position of a later response. Reserving the last position again changes nothing."""
         if not self._slots or self._slots[-1] is not slot:
             self._slots.append(slot)
         if parked:
             self.parked = True
 
     def arrived(self, size_bytes: int) -> None:
-        """Handles a completed response of `size_bytes`: all complete responses at the front may be sent."""
+        """Handles a completed response of `size_bytes`: all complete responses at the front of the
+        queue may be sent.
+        """
         self.held_bytes += size_bytes
         slots = self._slots
         while slots and slots[0].frame is not None:
@@ -386,14 +391,14 @@ class ReferenceRequestQueue:
         return bool(self._slots)
 
     def cut(self, failed: ReferenceResponseSlot) -> None:
-        """Discards a response and all after it."""
+        """Discards a response and all later ones."""
         while self._slots and self._slots.pop() is not failed:
             pass
         if not self._slots:
             self.parked = False
 
     def take(self) -> bytes | None:
-        """Returns the bytes that may be sent now; None if there are none."""
+        """Returns the bytes that may be sent now, or None if there are none."""
         self._announced = False
         if not self._out:
             return None
@@ -403,7 +408,7 @@ class ReferenceRequestQueue:
         return data
 
     def close(self) -> None:
-        """Closes the queue: discards outstanding responses; pending requests still complete."""
+        """Closes the queue and discards outstanding responses. Pending requests still complete."""
         self.stopped = True
         slots, self._slots = self._slots, deque()
         for slot in slots:

@@ -13,7 +13,7 @@ Bounds = tuple[int, int]
 
 
 class Acknowledgement(NamedTuple):
-    """A batch of acknowledgements, with the fields of the messages."""
+    """A batch of acknowledgements, with the same fields as in the messages."""
 
     first_offset: int
     last_offset: int
@@ -25,9 +25,9 @@ class Offset:
 
     Attributes:
         state: its state, after the change that is being written.
-        count: its deliveries.
+        count: the number of its deliveries.
         origin: the range in which it was first acquired.
-        member: the owner of its lock.
+        member: the member that has its lock.
         deadline_ms: the end of its lock.
         expired: the lock has ended during the change.
         changing: a change from ACQUIRED is being written.
@@ -109,7 +109,7 @@ class Model:
         max_locks: int,
         max_deliveries: int,
     ) -> list[tuple[int, int, int]]:
-        """Acquires records of log batches; returns the ranges with their delivery counts."""
+        """Acquires records of log batches. Returns the ranges with their delivery counts."""
         fetch_offset = self.next_fetch_offset()
         base, last = log[0][0], log[-1][1]
         most = min(max_records, max_locks - (self.end - self.start))
@@ -167,7 +167,9 @@ class Model:
         max_deliveries: int,
         allow_renew: bool,
     ) -> int | list[int]:
-        """Begins to acknowledge. Returns the offsets that change, or the error code, and then has changed nothing."""
+        """Begins an acknowledgement. Returns the offsets that change, or an error code; in this case nothing has
+        changed.
+        """
         changed: list[int] = []
         renewed: list[int] = []
         error = 0
@@ -216,7 +218,7 @@ class Model:
         return changed
 
     def finish(self, changed: Sequence[int], written: bool, max_deliveries: int) -> bool:
-        """Ends a change; returns True if the start offset moved."""
+        """Ends a change. Returns True if the start offset moved."""
         if not written:
             self._undo(changed, max_deliveries)
             return False
@@ -239,7 +241,7 @@ class Model:
         one.unlock()
 
     def expire(self, now_ms: int, max_deliveries: int) -> dict[int, tuple[int, int]]:
-        """Ends the locks that are due; returns the new state and count of the offsets that are released."""
+        """Ends the locks that are due. Returns the new state and delivery count of the released offsets."""
         freed = {}
         for offset, one in sorted(self.offsets.items()):
             if one.member is None or one.deadline_ms > now_ms:
@@ -253,7 +255,7 @@ class Model:
 
 
 class _Taking:
-    """One acquisition."""
+    """The state of one acquisition."""
 
     def __init__(
         self,
@@ -288,7 +290,9 @@ class _Taking:
         self.taken.append(offset)
 
     def take_group(self, group: list[int]) -> None:
-        """Takes the available offsets of one log batch: frequently delivered ones in small pieces, or one by one."""
+        """Takes the available offsets of one log batch. Frequently delivered offsets are taken in small ranges, or one
+        by one.
+        """
         offsets = self.model.offsets
         free = [offset for offset in group if offsets[offset].state == AVAILABLE and offsets[offset].takeable]
         throttled = max(offsets[offset].count for offset in free) >= self.throttle
@@ -314,7 +318,7 @@ class _Taking:
             self.most = 0
 
     def take_new(self, first: int, last: int) -> None:
-        """Takes offsets that were never delivered: whole log batches, or exactly the limit."""
+        """Takes offsets that were never delivered: whole log batches, or exactly as many as the limit."""
         model = self.model
         remaining = self.most - self.count
         limit = last
@@ -338,7 +342,7 @@ class _Taking:
             self.take(offset)
 
     def ranges(self) -> list[tuple[int, int, int]]:
-        """Returns the acquired ranges: neighbours of one origin with equal counts are one."""
+        """Returns the acquired ranges. Adjacent offsets of one origin with equal delivery counts form one range."""
         found: list[tuple[int, int, int]] = []
         previous: Bounds | None = None
         for offset in self.taken:

@@ -1,4 +1,6 @@
-"""Reference implementation of a transactional id's steps and record, with which the compiled code is compared."""
+"""The reference implementation of the steps and the record of a transactional id. Tests compare it with the compiled
+code.
+"""
 
 from __future__ import annotations
 

@@ -49,7 +49,9 @@ class Count:
 
 
 class CounterMachine:
-    """Named counters: adds, reads, parks readers until a count is reached, deletes after a timeout."""
+    """Named counters: adds numbers, reads counters, parks readers until a count is reached, deletes counters after a
+    timeout.
+    """
 
     def __init__(self, context: ShardContext) -> None:
         self.context = context
@@ -85,7 +87,7 @@ class CounterMachine:
 
 
 class Forget(ShardTimer):
-    """A timeout, which deletes the counter."""
+    """The timeout that deletes the counter."""
 
     __slots__ = ("name",)
 
@@ -97,7 +99,7 @@ class Forget(ShardTimer):
 
 
 class AddApi(Api[Any, Any]):
-    """("add", name, n) -> ("added", name, new count)."""
+    """Handles ("add", name, n); the response is ("added", name, new count)."""
 
     def handle(self, context: RequestContext, request: Any) -> Any:
         raise AssertionError("tests run the shard directly")

@@ -1,4 +1,6 @@
-"""Rounds committed in the background of later decisions: no early response, no partial state after a failure."""
+"""Rounds that are committed in the background while later requests are decided: no early response, and no partial state
+after a failure.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ class TwoShards(Bench):
 
 
 def given(response: Any) -> Any:
-    """Returns the response; None if it is not complete."""
+    """Returns the response, or None if it is not complete."""
     return response if not isinstance(response, Pending) else response.response if response.done else None
 
 
@@ -119,7 +121,7 @@ def test_a_failed_round_discards_decisions_made_on_top_of_it() -> None:
 def test_a_failed_round_whose_discard_could_not_be_called_is_discarded_by_the_next_commits(
     monkeypatch: pytest.MonkeyPatch, lost: int
 ) -> None:
-    """A MemoryError may come before the first line of `LogEngine.fail`, and of the `recover` after it."""
+    """A MemoryError may occur before the first line of `LogEngine.fail`, and of the `recover` after it."""
     bench = TwoShards()
     bench.run("add", "a", 1)
     bench.pipeline.commit()
@@ -156,7 +158,7 @@ def test_a_failed_round_whose_discard_could_not_be_called_is_discarded_by_the_ne
 def test_a_round_whose_discard_could_not_be_called_is_not_written_by_the_next_commit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The log still has the staged records of the failed round when both of its methods could not be called."""
+    """If neither method could be called, the log still has the staged records of the failed round."""
     bench = TwoShards()
     refused = bench.run("add", "a", 10)
 
@@ -232,7 +234,7 @@ def test_an_inline_commit_after_a_failed_background_commit_reports_the_failure()
 
 
 def test_some_rounds_are_not_committed_in_the_background() -> None:
-    """No background commit starts during another one, without writes, with a participant whose state is read at any
+    """No background commit starts during another one, without writes, with a participant whose state can be read at any
     time, or for a round that will be aborted.
     """
     bench = TwoShards()
@@ -284,9 +286,8 @@ def test_a_shard_with_invalid_memory_is_reloaded_after_its_last_commit() -> None
 
 
 class BackgroundCommits(RuleBasedStateMachine):
-    """Events in any order: each acknowledged count is in the log, and memory equals the log.
-
-    A count that was acknowledged never disappears; one that was refused is not in the log.
+    """Runs events in any order. Each acknowledged count is in the log and never disappears. A refused count is not in
+    the log. Memory equals the log.
     """
 
     @initialize()

@@ -1,4 +1,4 @@
-"""The compiled part of a shard, compared with its reference implementation: same responses, state and log."""
+"""Compares the compiled part of a shard with its reference implementation: responses, state and log are equal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.runtime.machines import KEY, TOPIC, AddApi, Bench, CounterMachine, Na
 
 
 class OddApi(AddApi):
-    """AddApi with decisions that cannot be encoded or replayed."""
+    """An AddApi that also makes decisions that cannot be encoded or replayed."""
 
     def decide(self, machine: CounterMachine, context: RequestContext, request: Any) -> Any:
         verb, name, *_ = request

@@ -54,7 +54,7 @@ class Unencodable:
 
 
 class AwkwardApi(AddApi):
-    """An API that makes the decision that its test sets."""
+    """An API that makes the decision that the test sets."""
 
     decision: Any = None
 
@@ -93,7 +93,7 @@ def test_a_batch_refused_by_the_log_at_the_end_of_a_round_is_not_acknowledged(er
 
 
 def test_a_batch_refused_by_the_log_during_a_round_aborts_the_round() -> None:
-    """Earlier decisions of the round are in the refused batch: their responses must not be sent."""
+    """Earlier decisions of the round are in the refused batch, so their responses must not be sent."""
     bench = Bench(max_batch_bytes=400)
     log = picky(bench)
     log.refusals = [LogError("no", FailureReason.IO_ERROR)]
@@ -108,7 +108,7 @@ def test_a_batch_refused_by_the_log_during_a_round_aborts_the_round() -> None:
 
 
 def test_an_aborted_round_writes_nothing_of_other_shards() -> None:
-    """A partial round would be worse: all its responses are refused, so all its records are dropped."""
+    """No part of an aborted round may be written: all its responses are refused, so all its records are dropped."""
     bench = Bench()
     log = picky(bench)
     from kcore.log import PartitionKey
@@ -385,7 +385,9 @@ def test_parts_that_cannot_be_combined_still_give_a_response() -> None:
 def test_the_cause_of_a_failed_write_is_logged_once_in_a_row(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full disk fails every commit; another cause, or the first failure after a success, has its own line."""
+    """A full disk fails every commit, but the log has one line. Another cause, or the first failure after a success,
+    has a line of its own.
+    """
     bench = Bench()
     written = bench.log.write
     full, other = "the disk is full", "another cause"

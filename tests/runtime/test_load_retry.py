@@ -1,4 +1,4 @@
-"""A failed load of a shard is repeated after pauses that double, also if a step of the failure raises."""
+"""A failed load of a shard is repeated after pauses that double, even if handling the failure raises an exception."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.runtime.machines import Bench
 
 
 class Loading:
-    """A shard whose log fails to be read, in virtual time.
+    """A shard whose log cannot be read, in virtual time.
 
     Attributes:
         errors: raised by the next reads, the last one first.
@@ -43,12 +43,12 @@ class Loading:
         monkeypatch.setattr("kcore.runtime.shard.Replay.run", run)
 
     def fail(self) -> None:
-        """Fails the shard's round, so that it loads its log."""
+        """Fails the shard's round, so that the shard loads its log."""
         self.bench.shard.failed(LogError("a failed commit"))
         self.bench.slices.finish()
 
     def advance(self, duration_ms: int) -> None:
-        """Lets the time pass in steps of 500 ms, and logs what a timer raises, as a driver does."""
+        """Advances the time in steps of 500 ms. Logs the exceptions of timers, as a driver does."""
         for _ in range(0, duration_ms, 500):
             self.now_ms += 500
             self.bench.clock.advance(500)
@@ -87,7 +87,7 @@ def test_a_success_resets_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_attempt_that_cannot_be_queued_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The timer is armed again before the step that raises."""
+    """The timer is armed again before the call that raises."""
     world = Loading(monkeypatch, LogError("unreadable"))
     world.fail()
     with monkeypatch.context() as patch:
@@ -120,7 +120,7 @@ def test_a_closed_shard_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_shard_that_is_unloaded_during_a_load_stays_closed(
     monkeypatch: pytest.MonkeyPatch, error: Exception | None
 ) -> None:
-    """A node that stops, or gives up a partition, may still be loading it."""
+    """A node that stops, or releases a partition, may still be loading it."""
     world = Loading(monkeypatch)
 
     def run(replay: Replay, log: Any) -> Iterator[None]:

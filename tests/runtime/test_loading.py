@@ -1,4 +1,4 @@
-"""A node that serves while its coordinators load, and one that repeats a failed load."""
+"""A node that serves requests while its coordinators load, and a node that repeats a failed load."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def call(engine: Engine, request: Any, version: int) -> Any:
 
 
 def fetch(engine: Engine, group: str) -> tuple[int, int]:
-    """Returns the group's error and its number of offsets."""
+    """Returns the error code of the group and the number of its offsets."""
     requested = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
     (found,) = call(engine, requested, 9).groups
     return found.error_code, sum(len(topic.partitions) for topic in found.topics)
@@ -69,7 +69,7 @@ def written() -> MemoryStorage:
 
 
 def test_requests_are_served_while_coordinators_load() -> None:
-    """Metadata responds at once; groups get COORDINATOR_LOAD_IN_PROGRESS until their shard is loaded."""
+    """Metadata responds at once. Requests about groups get COORDINATOR_LOAD_IN_PROGRESS until their shard is loaded."""
     engine = Engine(MemoryLogEngine(written()), CONFIG, ManualClock(wall_ms=1), wait=False)
     told: list[int] = []
     engine.when_loaded(lambda: told.append(engine.recovery.records))
@@ -99,7 +99,7 @@ def test_requests_are_served_while_coordinators_load() -> None:
 
 
 def test_a_loading_node_is_not_ready() -> None:
-    """The node's listeners are open; /readyz returns 503 and the cause until all shards are loaded."""
+    """The node's listeners are open, but /readyz returns 503 with the cause until all shards are loaded."""
     storage = written()
 
     def get(address: tuple[str, int]) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""The partition of a key equals Kafka's: it uses Java's string hash, with |-2^31| as 0."""
+"""The partition of a key equals Kafka's: the absolute value of Java's string hash, where that of -2^31 counts as 0."""
 
 import pytest
 

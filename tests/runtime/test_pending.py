@@ -1,4 +1,6 @@
-"""A pending response completes exactly once and calls one callback, which may be set before or after."""
+"""A pending response completes exactly once, and calls its only callback, which may be set before or after the
+completion.
+"""
 
 from functools import partial
 from typing import Any
@@ -67,7 +69,7 @@ def test_gather_of_complete_parts_is_the_response() -> None:
 
 
 class Step(Pending):
-    """A response that depends on another response, and raises when that response arrives."""
+    """A response that depends on another response and raises an exception when the other one arrives."""
 
     def arrived(self, response: object) -> None:
         raise ValueError("a bug")
@@ -91,7 +93,7 @@ def test_a_step_that_raises_fails_its_response(bound: bool, caplog: pytest.LogCa
 
 
 def test_a_step_without_memory_for_the_error_passes_the_exception_on() -> None:
-    """A connection closes when it gets a response that it cannot encode."""
+    """The exception reaches the connection, which closes as it does for a response that it cannot encode."""
     got: list[object] = []
     part, whole = pending(), Step(NoMemoryApi(), RequestContext(0), "request")
     whole.on_complete(got.append)

@@ -1,4 +1,4 @@
-"""A shard that reads ahead passes its replay to the shard that loads."""
+"""A shard that reads its log ahead passes the replayed state to the shard that loads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ ADDS = 12
 def test_the_load_continues_wherever_the_read_ahead_was_ended(
     monkeypatch: pytest.MonkeyPatch, slices_before: int
 ) -> None:
-    """A read-ahead that is handed over before its first slice must not replay into the machine of the other shard."""
+    """A read-ahead that is handed over before its first slice must not replay into the state machine of the other
+    shard.
+    """
     monkeypatch.setattr(loader, "SLICE_RECORDS", 3)
     bench = Bench(max_batch_bytes=200)
     for _ in range(ADDS):

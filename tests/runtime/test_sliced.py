@@ -1,4 +1,4 @@
-"""Long requests in slices: the work of a slice, concurrent requests, and abandoned ones."""
+"""Long requests in slices: the work of a slice, concurrent requests, and abandoned requests."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_failure_of_finish_is_the_response(error: Exception, code: int) -> Non
 
 
 def test_only_few_requests_run_concurrently() -> None:
-    """The other requests wait without a first slice, so their responses are not built yet."""
+    """The other requests wait before their first slice, so their responses take no memory yet."""
     work = slices()
     progress: list[list[int]] = [[] for _ in range(MAX_TOGETHER + 2)]
     pendings = [work.requests.run(API, CONTEXT, REQUEST, count(done, 100)) for done in progress]
@@ -147,7 +147,7 @@ def test_a_duplicate_name_is_looked_up_once_and_returned_for_each_occurrence() -
 
 
 def test_a_client_does_not_wait_for_all_requests_of_another_one() -> None:
-    """One client with 300 connections delayed the requests of all others by 100 s."""
+    """Otherwise a client with 300 connections could delay the requests of all other clients by 100 s."""
     work = slices()
     order: list[str] = []
 
@@ -169,7 +169,9 @@ def test_a_client_does_not_wait_for_all_requests_of_another_one() -> None:
 
 
 def test_a_connection_does_not_wait_for_all_requests_of_the_others() -> None:
-    """Of one address, the connection with the least recent work is next. Its requests keep their order."""
+    """Of the connections of one address, the one with the least recent work is next. The requests of a connection keep
+    their order.
+    """
     work = slices()
     order: list[tuple[int, int]] = []
 

@@ -1,5 +1,5 @@
-"""The snapshot of a coordinator's partition is its compacted log: recovery from it, crashes during it, requests
-beside it.
+"""The snapshot of a coordinator's partition is its compacted log: recovery from the snapshot, crashes and requests
+during a compaction.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PARTITIONS = 300
 
 
 class Node:
-    """An engine on storage in memory that outlives it."""
+    """An engine on an in-memory storage that survives a restart of the engine."""
 
     def __init__(self, **settings: Any) -> None:
         self.settings = {
@@ -137,7 +137,7 @@ class Node:
         }
 
     def replayed(self) -> dict[str, Any]:
-        """Replays the present log and returns its state."""
+        """Replays the current log and returns the resulting state."""
         machine = self.shard.factory(self.shard.machine.context)
         for _ in Replay(machine).run(self.partition.log):
             pass
@@ -148,7 +148,7 @@ class Node:
 
 
 def busy(node: Node, seed: int, turns: int = 150) -> None:
-    """Runs commits, deletions and transactions of a few groups; some transactions stay open."""
+    """Runs commits, deletions and transactions of some groups. Some transactions stay open."""
     chance = random.Random(seed)
     open_ = set()
     for _ in range(turns):
@@ -239,7 +239,7 @@ def test_tombstones_are_removed_a_day_after_a_pass_first_saw_them() -> None:
 
 
 def test_a_crash_in_any_commit_of_a_pass_is_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each commit of a pass is interrupted, before and after it is durable, and a new node continues."""
+    """Each commit of a compaction pass is interrupted, before and after it is durable. Then a new node continues."""
     monkeypatch.setattr(schedule, "CompactionRules", partial(cleaner.CompactionRules, slice_records=500))
     crashes = 0
     for after in (False, True):
@@ -283,7 +283,7 @@ def test_a_failed_commit_of_a_pass_changes_nothing() -> None:
 
 
 def steps(node: Node) -> Iterator[None]:
-    """Compacts like an event loop: a slice, then a round of requests."""
+    """Runs compaction as an event loop does: a slice, then a round of requests."""
     node.clock.advance(CLEANER_MS)
     node.engine.fire_timers()
     while node.engine.slices.step():
@@ -358,7 +358,9 @@ def test_replaying_a_batch_equals_replaying_its_records() -> None:
 
 
 def test_a_start_reads_a_coordinators_log_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One walk rebuilds the shard's state and the partition's producers, including open transactions."""
+    """A single pass over the log rebuilds the shard's state and the partition's producers, including open
+    transactions.
+    """
     node = Node()
     for number in range(3):
         node.commit("g", {("t", number): number})
@@ -409,7 +411,7 @@ def test_a_failed_load_leaves_the_recovery_to_the_partition() -> None:
 
 
 def test_records_of_a_merged_batch_are_not_replayed_twice() -> None:
-    """A load meets a batch that compaction has just merged from records that the load has read."""
+    """A load reads a batch that compaction has just merged from records that the load has already read."""
 
     class Machine:
         def __init__(self) -> None:

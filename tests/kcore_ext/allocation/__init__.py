@@ -1,1 +1,1 @@
-"""Fault injection for allocations: every compiled module survives each failed allocation."""
+"""Fault injection for memory allocations: every compiled module must survive each failed allocation."""

@@ -29,7 +29,7 @@ def _members(count: int) -> list[Member]:
 
 
 def _assign(name: str, group_type: str) -> Attempt:
-    """Runs two assignments: the second has one more member and takes the first as its previous one."""
+    """Runs two assignments. The second one has one more member, and the first one as its previous assignment."""
     assignor: Any = get(name, group_type)
     topics = _topics()
     few, more = _members(4), _members(5)
@@ -57,7 +57,9 @@ def _assign(name: str, group_type: str) -> Attempt:
 
 
 def subscriptions_of_two_images() -> Attempt:
-    """Assigns members with topics of one image, then of another: cached positions must not mix."""
+    """Assigns members with the topics of one image, then with those of another. Cached positions of the two images must
+    not mix.
+    """
     assignor: Any = get("range")
     members = [Member(f"member-{n}", ["orders", "refunds", "unknown"]) for n in range(3)]
     first, second = Topics({"orders": 3, "refunds": 2}), Topics({"a": 1, "b": 1, "orders": 3, "refunds": 2})
@@ -79,22 +81,22 @@ def subscriptions_of_two_images() -> Attempt:
 
 
 def range_assignor() -> Attempt:
-    """Runs Kafka's range, on racks."""
+    """Runs Kafka's range assignor with racks."""
     return _assign("range", "classic")
 
 
 def round_robin_assignor() -> Attempt:
-    """Runs Kafka's round robin."""
+    """Runs Kafka's round-robin assignor."""
     return _assign("roundrobin", "classic")
 
 
 def sticky_assignor() -> Attempt:
-    """Runs Kafka's sticky on its general path, because subscriptions differ."""
+    """Runs Kafka's sticky assignor on its general path, by different subscriptions."""
     return _assign("sticky", "classic")
 
 
 def cooperative_sticky_assignor() -> Attempt:
-    """Runs Kafka's cooperative sticky."""
+    """Runs Kafka's cooperative-sticky assignor."""
     return _assign("cooperative-sticky", "classic")
 
 

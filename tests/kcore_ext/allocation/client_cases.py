@@ -44,7 +44,7 @@ def _expected() -> list[Record]:
 
 
 def add_and_take_fetched_records() -> Attempt:
-    """Reads a response; a failed `take` removes no record."""
+    """Reads a response. A failed `take` must not remove a record."""
     data = _batches()
     fetched = FetchedRecords(Record, "t", 0)
     taken: list[list[Record]] = [[], []]
@@ -66,7 +66,7 @@ def add_and_take_fetched_records() -> Attempt:
 
 
 def finish_and_drop_records_of_a_loop() -> Attempt:
-    """Moves a cursor; a failed call neither skips a record nor forgets a finished one."""
+    """Moves a cursor. A failed call must not skip a record or forget a finished one."""
     records = _expected()
     cursor = RecordCursor()
     ends: dict[Any, int] = {}
@@ -94,7 +94,7 @@ def finish_and_drop_records_of_a_loop() -> Attempt:
 
 
 def append_records() -> Attempt:
-    """Appends to several batches; each record is added as a whole or not at all."""
+    """Appends to several batches. Each record is added completely or not at all."""
     accumulator = Accumulator(
         _Delivery,
         TopicPartition,

@@ -41,7 +41,9 @@ FETCHED = FetchResponse(
 
 
 def _equal_bytes(write: Callable[[], bytes]) -> Attempt:
-    """Encodes, and checks that a success and the next call give the bytes of an undisturbed call."""
+    """Encodes a message. A successful call, and the call after a failed one, must give the same bytes as without
+    faults.
+    """
     expected = write()
     written: list[bytes] = []
 
@@ -95,7 +97,7 @@ def encode_inside_of_another() -> Attempt:
 
 
 def refuse_a_value() -> Attempt:
-    """Encodes an invalid value, so that the error itself is built while allocations fail."""
+    """Encodes an invalid value, so that the error is built while allocations fail."""
     unfit = OffsetCommitRequest(group_id="x" * 40, generation_id_or_member_epoch=2**40)
     raised: list[EncodeError | None] = [None]  # in place: this code must not allocate itself
 
@@ -157,7 +159,7 @@ def decode_header() -> Attempt:
 
 
 def construct_compare_and_show() -> Attempt:
-    """Runs construction, equality, repr and lazily made default structs."""
+    """Runs the construction, equality and repr of messages, and their lazily made default structs."""
     made: list[bool] = []
 
     def action() -> None:

@@ -1,4 +1,4 @@
-"""Columns of the Spark readers while allocations fail: later results contain whole rows only."""
+"""Columns of the Spark readers while allocations fail: later results have only complete rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROWS = 150
 
 
 def _bytes_of(finished: Any) -> Any:
-    """Returns a finished column with its buffers copied, comparable."""
+    """Returns a copy of the buffers of a finished column, which can be compared."""
     length, nulls, buffers, children = finished
     return length, nulls, [None if one is None else bytes(one) for one in buffers], [_bytes_of(one) for one in children]
 
@@ -37,7 +37,7 @@ def _column(values: list[bytes]) -> Input:
 
 
 def event_columns() -> Attempt:
-    """Appends events of a batch, with headers and text that is not ASCII; then takes the columns."""
+    """Appends events of a batch with headers and non-ASCII text, then takes the columns."""
     builder = BatchBuilder(1 << 20, base_timestamp_ms=5)
     for n in range(ROWS):
         assert builder.append(5, b"key", b"v" * 30, (("näme", b"x"),) if n % 3 else ())
@@ -67,7 +67,7 @@ def event_columns() -> Attempt:
 
 
 def offset_columns() -> Attempt:
-    """Appends committed offsets as rows: an incomplete row must be removed."""
+    """Appends committed offsets as rows. An incomplete row must be removed."""
     columns = OffsetColumns(3)
     offsets = [OffsetAndMetadata(n, n, 1, "meta", 5, -1, bytes([1]) * 16) for n in range(ROWS)]
 
@@ -89,7 +89,7 @@ def offset_columns() -> Attempt:
 
 
 def offset_columns_of_a_topic() -> Attempt:
-    """Appends all committed offsets of a topic as rows: those of a failed call must be removed."""
+    """Appends all committed offsets of a topic as rows. The rows of a failed call must be removed."""
     columns = OffsetColumns(3)
     offsets = {n: OffsetAndMetadata(n, n, 1, "meta", 5, -1, bytes([1]) * 16) for n in range(ROWS)}
 
@@ -109,7 +109,7 @@ def offset_columns_of_a_topic() -> Attempt:
 
 
 def offset_records() -> Attempt:
-    """Appends the records of committed offsets: those of a failed call must be removed."""
+    """Appends the records of committed offsets. The records of a failed call must be removed."""
     records = OffsetRecords()
     offsets = {n: OffsetAndMetadata(n, n, 1, "meta", 5, 9 if n % 2 else -1, bytes([1]) * 16) for n in range(ROWS)}
 
@@ -130,7 +130,9 @@ def offset_records() -> Attempt:
 
 
 def record_columns() -> Attempt:
-    """Decodes typed columns of records with arrays of structs; after a failure the next batch starts from empty."""
+    """Decodes typed columns of records with arrays of structs. After a failure, the next batch begins with empty
+    columns.
+    """
     name = "transaction_log"
     classes = key_classes("__transaction_state")
     topics = {"__transaction_state": [(number, name, cls, cls.VALUE) for number, cls in classes.items()]}

@@ -31,7 +31,9 @@ def _batch(base_offset: int, count: int, key: str = "k") -> bytes:
 
 
 def build_batch() -> Attempt:
-    """Builds a batch whose buffer is enlarged several times: it contains exactly the records that `append` accepted."""
+    """Builds a batch whose buffer is enlarged several times. The batch must contain exactly the records that `append`
+    accepted.
+    """
     builder = BatchBuilder(1 << 20, base_timestamp_ms=5)
     taken: list[int] = []
     built: list[bytes] = []
@@ -54,7 +56,7 @@ def build_batch() -> Attempt:
 
 
 def read_batch() -> Attempt:
-    """Reads every record of a batch, with headers, and walks over it as a produce request does."""
+    """Reads every record of a batch, with headers, and iterates over the batch as a produce request does."""
     builder = BatchBuilder(1 << 16, base_timestamp_ms=5)
     for _ in range(3):
         assert builder.append(5, b"key", b"value", HEADERS)
@@ -72,7 +74,7 @@ def read_batch() -> Attempt:
 
 
 def read_compressed_batch() -> Attempt:
-    """Reads a batch of gzip in two members."""
+    """Reads a batch that is compressed as two gzip members."""
     from kcore.protocol.compression import compress
 
     def pack(codec: int, data: bytes) -> bytes:
@@ -117,7 +119,7 @@ def _asked(count: int) -> list[OffsetCommitRequestPartition]:
 
 
 def offset_block() -> Attempt:
-    """Commits more partitions than an object has inline room for: adds, writes and stores them."""
+    """Commits more partitions than fit into the object itself: adds, writes and stores them."""
     requested = _asked(9)
     done: list[Any] = []
 
@@ -185,7 +187,7 @@ def consumer_records() -> Attempt:
 
 
 def compaction_map() -> Attempt:
-    """Surveys the keys of a few batches until a table and the list of batches were enlarged."""
+    """Surveys the keys of some batches until the table of keys and the list of batches have been enlarged."""
     run = [(10 * n, _batch(10 * n, 10, f"key-{n % 7}-" + "x" * 900 * (n % 3))) for n in range(80)]
     latest = {f"key-{n % 7}-{'x' * 900 * (n % 3)}{at}".encode(): 10 * n + at for n in range(80) for at in range(10)}
     found = OffsetMap(1 << 30)
@@ -204,7 +206,7 @@ def compaction_map() -> Attempt:
 
 
 def compaction_sweep() -> Attempt:
-    """Drops records and merges neighbours: no batch is removed before its replacement exists."""
+    """Drops records and merges neighbouring batches. No batch may be removed before its replacement exists."""
     run = [(10 * n, _batch(10 * n, 10, f"key-{n % 4}-")) for n in range(9)]
     known = OffsetMap(1 << 30)
     known.survey(run, 0, 0, 100, 1 << 30, None)
@@ -241,7 +243,9 @@ def stored_run() -> Attempt:
 
 
 def log_tail() -> Attempt:
-    """Keeps the newest batches in memory: a tail that lacks one batch drops earlier ones, so that it has no gap."""
+    """Stores the newest batches in memory. If a batch cannot be stored, the tail drops all earlier ones, so that it has
+    no gap.
+    """
     tail = PartitionTail()
     cache = TailCache(1 << 20)
     batches = [_batch(n, 1) for n in range(100)]

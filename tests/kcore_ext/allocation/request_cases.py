@@ -1,7 +1,7 @@
 """A server's requests while allocations fail: a connection's request queue, an offset commit, a fetch, a produce.
 
-A fault in a decision may cause an error response or abort the round; the engine's tests cover the engine's reaction.
-Here the same objects continue to serve afterwards, with correct responses.
+A fault in a decision may cause an error response or abort the round, which the engine's tests cover. The cases of this
+module check that the same objects give correct responses afterwards.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from tests.server.test_request_queue import Owner
 
 
 def request_line() -> Attempt:
-    """Sends heartbeats through a connection's queue: new, cached by their bytes, in pieces, and several in one read."""
+    """Sends heartbeats through the request queue of a connection: new ones, ones that are cached by their bytes,
+    incomplete ones, and several in one read.
+    """
     owner = Owner(RequestQueue)
     line = owner.queue
     frames = [
@@ -61,7 +63,7 @@ def request_line() -> Attempt:
 
 
 def offset_commit() -> Attempt:
-    """Commits offsets of cached partitions, and of new ones."""
+    """Commits offsets of cached partitions and of new partitions."""
     world = OffsetsContext({"offset.metadata.max.bytes": 8}, {"t": 3, "u": 9})
     api = OffsetCommitApi(world.shards, world.topics, None)
     context = RequestContext(9, "client")
@@ -124,7 +126,7 @@ def _fetch(session_id: int = 0, epoch: int = -1) -> FetchRequest:
 
 
 def fetch() -> Attempt:
-    """Fetches outside of a session, which creates one, and in a session."""
+    """Fetches outside of a session, which creates a session, and then in the session."""
     plane = _plane()
     expected = plane.call(_fetch(), 12)
 

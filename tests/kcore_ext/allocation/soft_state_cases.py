@@ -1,4 +1,4 @@
-"""Timers and delayed operations while allocations fail: each armed timer still fires, once."""
+"""Timers and delayed operations while allocations fail: each armed timer still fires exactly once."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def purgatory() -> Attempt:
 
 
 def share_states() -> Attempt:
-    """Adds and removes states of share partitions; the table grows."""
+    """Adds and removes states of share partitions until the table grows."""
     states = ShareStates()
     keys = [(f"g{n % 3}", bytes(16), n) for n in range(40)]
 
@@ -98,7 +98,7 @@ def share_states() -> Attempt:
 
 
 def member_step() -> Attempt:
-    """Computes the step of a member of a consumer group and stores the owners, on objects of its own."""
+    """Computes the step of a member of a consumer group and stores the owners, in new objects."""
     topics = [bytes([number]) * 16 for number in range(20)]
     target = {topic_id: (0, 1) if number % 2 else (2, 3, 4) for number, topic_id in enumerate(topics)}
     found: list[PartitionOwners] = []

@@ -1,6 +1,6 @@
 """Runs named cases in this process and makes each of their allocations fail in turn.
 
-The process is a child of the tests, so that a crash is a failed test and does not end the whole run:
+The process is a child of the tests, so that a crash fails one test and does not end the whole run:
 
     python -m tests.kcore_ext.allocation.sweep MODULE CASE...
 
@@ -27,7 +27,7 @@ SPANS: Final = (1, 2, 3, FOREVER)
 
 
 class Attempt(NamedTuple):
-    """One run of a case: the code whose allocations fail, and the conditions afterwards."""
+    """One run of a case: the code whose allocations fail, and the checks afterwards."""
 
     action: Callable[[], Any]
     """Code under test; it either succeeds or raises MemoryError (or one of `also`)."""
@@ -40,8 +40,8 @@ class Attempt(NamedTuple):
 
 
 def run_with_faults(attempt: Attempt, first: int, last: int) -> bool:
-    """Runs an action while the allocations `first` to `last` (0: all from the first on) fail; returns True if it
-    succeeded.
+    """Runs an action while the allocations `first` to `last` fail; 0: all allocations from the first on. Returns True
+    if the action succeeded.
     """
     allowed = (MemoryError, *attempt.also)
     action = attempt.action
@@ -56,7 +56,7 @@ def run_with_faults(attempt: Attempt, first: int, last: int) -> bool:
 
 
 def sweep(case: Callable[[], Attempt]) -> int:
-    """Lets each allocation fail, with the next ones by `SPANS`; returns the number of attempts that failed."""
+    """Makes each allocation fail, together with the next ones by `SPANS`. Returns the number of failed attempts."""
     failed = 0
     for span in SPANS:
         quiet = index = 0
