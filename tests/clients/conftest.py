@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """Runs a server on a data folder, with fsync as in production."""
+    """Runs a server on a data folder, with fsync durability as in production."""
     folder = tmp_path_factory.mktemp("server")
     with ServerProcess(folder / "data", SETTINGS, stderr=folder / "log") as running:
         yield running

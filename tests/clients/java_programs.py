@@ -20,9 +20,8 @@ QUICK = ("-Xmx256m", "-XX:TieredStopAtLevel=1")  # options of a JVM that starts 
 
 @functools.cache
 def classpath(source: Path = SOURCE) -> str:
-    """Returns the compiled programs of a folder and their libraries; both are kept for the next run.
-
-    Skips the test if there is no Java, no Maven, or no repository that it can reach.
+    """Returns the class path of the compiled programs of a folder and their libraries, which are kept for the next run.
+    Skips the test if Java or Maven is missing, or if no repository can be reached.
     """
     missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
     if missing:
@@ -40,12 +39,14 @@ def command(program: str, source: Path = SOURCE) -> list[str]:
 
 
 def digest(*files: Path) -> str:
-    """Returns a name for the contents of files."""
+    """Returns a digest of the contents of files."""
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
 
 def made_once(name: str, make: Callable[[Path], None]) -> Path:
-    """Returns a folder of the cache, and makes it first if it is missing; several runs may make it at a time."""
+    """Returns a folder of the cache, and first makes the folder if it is missing. Several test runs may do so at the
+    same time.
+    """
     folder = CACHE / name
     if not folder.exists():
         fresh = CACHE / f"fresh-{os.getpid()}-{name}"
@@ -56,7 +57,7 @@ def made_once(name: str, make: Callable[[Path], None]) -> Path:
 
 
 def fetch_libraries(pom: Path, folder: Path) -> None:
-    """Copies the libraries that a POM names into a folder; skips the test if Maven does not get them."""
+    """Copies the libraries that a POM names into a folder. Skips the test if Maven cannot get the libraries."""
     maven = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
     done = subprocess.run(maven, capture_output=True, text=True, timeout=150, check=False)
     if done.returncode != 0 or not any(folder.glob("kafka-clients-*.jar")):

@@ -2,7 +2,7 @@
 
     python member.py '{"library": "aiokafka", "bootstrap": "...", "group": "...", "topics": ["..."], ...}'
 
-It leaves its group when its standard input ends.
+The consumer leaves its group when its standard input ends.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ def _until_input_ends(stop: threading.Event) -> None:
 
 
 def main() -> None:
-    """Consumes until its standard input ends."""
+    """Consumes until the standard input ends."""
     options = json.loads(sys.argv[1])
     logging.disable(logging.CRITICAL)
     stop = threading.Event()

@@ -1,4 +1,4 @@
-"""Group members in their own processes, as the tests see them."""
+"""Group members in processes of their own, controlled by the tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _changed = threading.Condition()
 
 
 def _command(options: dict[str, Any]) -> list[str]:
-    """Returns the command that starts a member; Java's has its options as name=value."""
+    """Returns the command that starts a member. Java's program takes its options as name=value."""
     if options["library"] != "java":
         return [sys.executable, str(Path(__file__).with_name("member.py")), json.dumps(options)]
     topics = [("topic", topic) for topic in options.pop("topics")]

@@ -1,7 +1,8 @@
-"""Kafka's tools for operators, run by one script: every verb that a single node can carry out.
+"""Kafka's tools for operators, run by one script that uses every command that works on a single node.
 
-`run` gives the output of each command, without what differs between two runs: ids, ports, folders and times. The test
-compares it with the output recorded from Apache Kafka 4.3.1; `python -m tests.clients.operators_tools` records it.
+`run` returns the output of each command, without the values that differ between two runs: ids, ports, folders and
+times. The test compares the output with a recording of Apache Kafka 4.3.1, which `python -m
+tests.clients.operators_tools` makes.
 """
 
 from __future__ import annotations
@@ -139,7 +140,9 @@ SCRIPT = [
 
 
 def run(bootstrap: str, folder: Path) -> list[dict[str, object]]:
-    """Runs every command against a cluster; returns its arguments, its lines in order, and its exit status."""
+    """Runs every command against a cluster. Returns the arguments, the output lines in order, and the exit status of
+    each command.
+    """
     files = {"topics": TOPICS, "moves": MOVES, "unknown": UNKNOWN_MOVES, "empty": ""}
     for name, text in files.items():
         (folder / name).write_text(text)
@@ -189,12 +192,12 @@ REPLACED = [
 
 
 def normalized(text: str, folder: str, *, is_sorted: bool) -> list[str]:
-    """Returns the lines of an output, without what differs between two runs.
+    """Returns the lines of an output, without the values that differ between two runs.
 
     Args:
         text: the output.
         folder: the folder with the data and the tool's files.
-        is_sorted: sort the lines: Java prints the entries of some sets in another order in each process.
+        is_sorted: True to sort the lines, because Java prints some sets in a different order in each process.
     """
     text = text.replace(folder, "FOLDER")
     for pattern, replacement in REPLACED:
@@ -204,7 +207,7 @@ def normalized(text: str, folder: str, *, is_sorted: bool) -> list[str]:
 
 
 def record() -> None:
-    """Records the output of Apache Kafka."""
+    """Records the output of the tools with Apache Kafka."""
     from tests.apache import broker
 
     broker.PROPERTIES += "".join(f"{name}={value}\n" for name, value in AUTHORIZED.items())

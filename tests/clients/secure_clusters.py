@@ -1,4 +1,6 @@
-"""Clusters of three nodes with SASL and ACLs, of both kinds: processes over one folder, and nodes over PostgreSQL."""
+"""Clusters of three nodes with SASL and ACLs. Either the nodes are processes over one folder, or they share a
+PostgreSQL database.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,7 @@ class SecureCluster:
         return self.others(self.controller())[0]
 
     def admin(self, node_id: int) -> AdminClient:
-        """Returns an admin client of the super user that knows only this node."""
+        """Returns an admin client of the super user, which is given the address of this node only."""
         client = self._admins.get(node_id)
         if client is None:
             client = self._admins[node_id] = AdminClient(settings_of(self.addresses[node_id], ADMIN))
@@ -113,7 +115,7 @@ def running(kind: str, folder: Path, settings: dict[str, str] | None = None) -> 
 
 
 def settings_of(address: str, user: tuple[str, str], mechanism: str = "PLAIN", **others: Any) -> dict[str, Any]:
-    """Returns librdkafka's settings for a user: name and password."""
+    """Returns librdkafka's settings for a user, given by name and password."""
     return {
         "bootstrap.servers": address,
         "security.protocol": PROTOCOL,

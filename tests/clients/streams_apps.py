@@ -51,7 +51,7 @@ class App:
             self._lines.put(line.strip())
 
     def wait_for(self, start: str) -> str:
-        """Returns the next line that begins with a text."""
+        """Waits for the next output line that begins with `start`, and returns the line."""
         deadline = time.monotonic() + DEADLINE_S
         while (left := deadline - time.monotonic()) > 0:
             with contextlib.suppress(queue.Empty):
@@ -62,7 +62,7 @@ class App:
         raise AssertionError(f"no line {start!r}; there were {self.seen}")
 
     def ask(self, request: str) -> str:
-        """Sends a command; returns the text after its name in the output."""
+        """Sends a command to the application. Returns the text that follows the command's name in the output."""
         self._write(request)
         return self.wait_for(request).partition(" ")[2]
 
@@ -77,7 +77,7 @@ class App:
         raise AssertionError(f"the last output of {request!r} was {output}")
 
     def stop(self) -> None:
-        """Closes the application; it leaves its group."""
+        """Closes the application, which then leaves its group."""
         self._write("stop")
         assert self.wait_for("closed") == "closed true"
         assert self.process.wait(DEADLINE_S) == 0

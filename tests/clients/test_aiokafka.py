@@ -25,7 +25,7 @@ NewTopic = Callable[..., str]
 async def consuming(
     bootstrap: str, group: str | None, *topics: str, **settings: Any
 ) -> AsyncIterator[AIOKafkaConsumer]:
-    """Yields a consumer that begins at the start and does not commit automatically."""
+    """Yields a consumer that begins at the start of its partitions and does not commit automatically."""
     options = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "fetch_max_wait_ms": 100}
     consumer = AIOKafkaConsumer(*topics, bootstrap_servers=bootstrap, group_id=group, **(options | settings))
     await consumer.start()
@@ -57,7 +57,7 @@ async def read(consumer: AIOKafkaConsumer, count: int) -> list[ConsumerRecord]:
 
 
 async def send(bootstrap: str, topic: str, values: list[Any], partition: int = 0, **settings: Any) -> list[Any]:
-    """Produces values in order; returns their offsets, None for acks=0."""
+    """Produces values in order. Returns their offsets, or None for acks=0."""
     async with producing(bootstrap, **settings) as producer:
         futures = [await producer.send(topic, value, partition=partition) for value in values]
         return [told and told.offset for told in await asyncio.wait_for(asyncio.gather(*futures), DEADLINE_S)]
@@ -92,7 +92,7 @@ async def test_every_codec_arrives_as_it_was_sent(
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 async def test_records_are_stored_with_each_setting_of_acks(acks: Any, bootstrap: str, new_topic: NewTopic) -> None:
-    """With acks=0 there is no offset, but the records are stored."""
+    """With acks=0 the client gets no offset, but the record is stored."""
     topic = new_topic()
     assert await send(bootstrap, topic, [b"a", b"b", b"c"], acks=acks) == ([None] * 3 if acks == 0 else [0, 1, 2])
     assert [record.value for record in await read_all(bootstrap, topic, 3)] == [b"a", b"b", b"c"]
@@ -130,7 +130,7 @@ async def test_large_messages_are_stored_and_too_large_ones_are_refused(bootstra
 
 
 async def test_a_message_larger_than_a_fetch_arrives(bootstrap: str, new_topic: NewTopic) -> None:
-    """The first batch of a fetch is complete, even if it exceeds the limits (KIP-74)."""
+    """The first batch of a fetch is always complete, even if it exceeds the limits (KIP-74)."""
     topic = new_topic()
     values = [b"x" * 100_000, b"y" * 100_000]
     await send(bootstrap, topic, values)
@@ -204,7 +204,7 @@ async def test_manual_commits_are_read_back(bootstrap: str, name: str, new_topic
 
 
 async def test_a_commit_of_a_fenced_member_is_refused(bootstrap: str, name: str, new_topic: NewTopic) -> None:
-    """Another consumer has the instance id now, so this member's partitions have another owner."""
+    """Another consumer uses the member's instance id now, so the member's partitions have another owner."""
     topic = new_topic()
     part = TopicPartition(topic, 0)
     await send(bootstrap, topic, [b"a", b"b"])

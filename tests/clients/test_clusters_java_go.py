@@ -69,7 +69,7 @@ def test_franz_go_acknowledges_releases_rejects_and_renews_records(cluster: Secu
 
 @pytest.mark.parametrize("protocol", ["streams", "classic"])
 def test_kafka_streams_counts_exactly_once(cluster: SecureCluster, tmp_path: Path, protocol: str) -> None:
-    """Two instances share the tasks. One instance ends, and the other counts every word once."""
+    """Two instances share the tasks. One instance ends, and together both have counted every word once."""
     address = cluster.addresses[cluster.follower()]
     apps = Applications(address, tmp_path, settings_of(address, ADMIN), java_security())
     prefix = f"c{protocol}"

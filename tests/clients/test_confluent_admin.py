@@ -44,13 +44,13 @@ TIMEOUT_S = 30
 
 
 def only(futures: dict[Any, Future[Any]]) -> Any:
-    """Returns the only result."""
+    """Returns the result of the only future."""
     [future] = futures.values()
     return future.result(TIMEOUT_S)
 
 
 def refusal(call: Callable[[], Any]) -> int:
-    """Returns the error code of a failing call."""
+    """Returns the error code with which the call fails."""
     with pytest.raises(KafkaException) as failure:
         call()
     return int(failure.value.args[0].code())
@@ -86,7 +86,7 @@ def test_topics_are_created_listed_described_and_deleted(admin: AdminClient, nam
 def test_a_topic_with_the_name_of_a_deleted_one_is_new(
     admin: AdminClient, bootstrap: str, name: str, new_topic: Callable[..., str]
 ) -> None:
-    """The new topic has another id and none of the old records (KIP-516)."""
+    """The new topic has another id than the deleted topic, and none of its records (KIP-516)."""
     topic = new_topic()
     send(bootstrap, topic, [b"old"])
     first = only(admin.describe_topics(TopicCollection([topic]))).topic_id
@@ -260,7 +260,7 @@ def test_a_leader_needs_no_election(admin: AdminClient, new_topic: Callable[...,
 
 
 def test_without_an_authorizer_acls_are_refused(admin: AdminClient) -> None:
-    """This client drops the error of DescribeAcls, so the test of kafka-python checks it."""
+    """librdkafka drops the error of DescribeAcls, so the test of kafka-python checks that error."""
     everything = AclBindingFilter(
         ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
     )

@@ -31,8 +31,8 @@ NewTopic = Callable[..., str]
 
 @contextmanager
 def consuming(bootstrap: str, group: str, **settings: Any) -> Iterator[Consumer]:
-    """Yields a consumer that begins at the start and does not commit automatically; settings with underscores for
-    dots.
+    """Yields a consumer that begins at the start and does not commit automatically. Keywords are settings, with
+    underscores in place of dots.
     """
     options = {
         "bootstrap.servers": bootstrap,
@@ -105,7 +105,7 @@ def test_every_codec_arrives_as_it_was_sent(
 def test_records_are_stored_with_each_setting_of_acks(
     acks: Any, bootstrap: str, name: str, new_topic: NewTopic
 ) -> None:
-    """With acks=0 there is no offset, but the records are stored."""
+    """With acks=0 the client gets no offset, but the record is stored."""
     topic = new_topic()
     reports = send(bootstrap, topic, [b"a", b"b", b"c"], acks=acks)
     assert [report.offset() for report in reports] == ([None, None, None] if acks == 0 else [0, 1, 2])
@@ -134,7 +134,7 @@ def test_keys_headers_timestamps_and_tombstones_are_read_as_they_were_sent(
 
 
 def test_a_topic_with_log_append_time_sets_timestamps(bootstrap: str, name: str, new_topic: NewTopic) -> None:
-    """message.timestamp.type=LogAppendTime."""
+    """The topic has message.timestamp.type=LogAppendTime."""
     topic = new_topic(message_timestamp_type="LogAppendTime")
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
     producer.produce(topic, b"value", timestamp=1_500_000_000_123)
@@ -160,7 +160,7 @@ def test_large_messages_are_stored_and_too_large_ones_are_refused(
 
 
 def test_a_message_larger_than_a_fetch_arrives(bootstrap: str, name: str, new_topic: NewTopic) -> None:
-    """The first batch of a fetch is complete, even if it exceeds the limits (KIP-74)."""
+    """The first batch of a fetch is always complete, even if it exceeds the limits (KIP-74)."""
     topic = new_topic()
     values = [b"x" * 100_000, b"y" * 100_000]
     send(bootstrap, topic, values)
@@ -180,7 +180,7 @@ def test_a_compacted_topic_requires_keys(bootstrap: str, new_topic: NewTopic) ->
 
 
 def test_producing_to_a_missing_topic_creates_it(bootstrap: str, name: str) -> None:
-    """auto.create.topics.enable is on, as in Kafka."""
+    """By default `auto.create.topics.enable` is true, as in Kafka."""
     send(bootstrap, name, [b"first"])
     assert [message.value() for message in read_all(bootstrap, name, name, 1)] == [b"first"]
 
@@ -210,7 +210,7 @@ def test_a_consumer_seeks_to_beginning_end_offset_and_time(bootstrap: str, name:
     with consuming(bootstrap, name, enable_partition_eof=True) as consumer:
 
         def at(offset: int) -> int | str:
-            """Returns the offset of the next message after a seek."""
+            """Seeks to an offset. Returns the offset of the next message."""
             consumer.seek(TopicPartition(topic, 0, offset))
             message = eventually(lambda: consumer.poll(0.5), "a message or the end")
             if message.error() is None:
@@ -271,7 +271,7 @@ def test_commits_are_sync_async_or_manual(bootstrap: str, name: str, new_topic: 
 
 
 def test_a_commit_of_a_fenced_member_is_refused(bootstrap: str, name: str, new_topic: NewTopic) -> None:
-    """An expired member cannot commit, because its partitions may have another owner."""
+    """A member whose session has expired cannot commit, because its partitions may have another owner."""
     topic = new_topic()
     send(bootstrap, topic, [b"a", b"b"])
     with consuming(bootstrap, name, max_poll_interval_ms=1_000, session_timeout_ms=1_000) as consumer:

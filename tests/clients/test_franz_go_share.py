@@ -36,7 +36,9 @@ MODES = [
 
 @pytest.mark.timeout(400)
 def test_franz_go_acknowledges_releases_rejects_and_renews_records(tmp_path: Path) -> None:
-    """Implicit and explicit acknowledgement, release, rejection, renewal, redelivery after a member leaves."""
+    """The client uses implicit and explicit acknowledgement, release, rejection and renewal. Records are redelivered
+    after a member leaves.
+    """
     executable = program()
     with ServerProcess(tmp_path / "data", SETTINGS, stderr=tmp_path / "server.log") as server:
         done = subprocess.run(
@@ -58,7 +60,7 @@ def append(bootstrap: str, topic: str, first: int, last: int) -> None:
 @pytest.mark.crash
 @pytest.mark.timeout(300)
 def test_acknowledged_records_are_not_delivered_again_after_a_kill(tmp_path: Path) -> None:
-    """Acknowledged records never come again, also after kill -9; and the client gets all others."""
+    """After kill -9 the server never delivers acknowledged records again, and the client gets all other records."""
     executable = program()
     with ServerProcess(tmp_path / "data", SETTINGS, stderr=tmp_path / "server.log") as server:
         with Connection.to(server.bootstrap) as connection:

@@ -59,7 +59,7 @@ def test_members_join_leave_crash_and_return(
     new_topic: Callable[..., str],
     start_member: Callable[..., Member],
 ) -> None:
-    """Each partition has one owner after every change, and no committed record is delivered again."""
+    """After every change each partition has one owner. No committed record is delivered again."""
     topic = new_topic(4)
     parts = parts_of(topic, 4)
     options = {"group": name, "topics": [topic], "strategy": strategy}
@@ -134,9 +134,8 @@ def test_a_group_assigns_added_partitions(
     new_topic: Callable[..., str],
     start_member: Callable[..., Member],
 ) -> None:
-    """The leader sees them in its metadata and rejoins.
-
-    kafka-python does too, but loses its assignment if that join ends between two of its polls.
+    """The leader sees the added partitions in its metadata and rejoins. kafka-python rejoins, too, but loses its
+    assignment if the join ends between two of its polls.
     """
     topic = new_topic(2)
     members = [start_member(library, group=name, topics=[topic]) for _ in range(2)]
@@ -146,7 +145,7 @@ def test_a_group_assigns_added_partitions(
 
 
 def test_many_members_join_at_once(name: str, bootstrap: str, new_topic: Callable[..., str]) -> None:
-    """A dozen members join at the same time: they end in one generation, with one owner for each partition."""
+    """A dozen members that join at the same time end in one generation, with one owner for each partition."""
     topic = new_topic(24)
     settings = {
         "bootstrap.servers": bootstrap,
@@ -181,8 +180,8 @@ def test_three_libraries_share_a_group(
     new_topic: Callable[..., str],
     start_member: Callable[..., Member],
 ) -> None:
-    """Each library's leader computes assignments that the other libraries can read. Members of any library replace each
-    other.
+    """Each library's leader computes assignments that the other libraries can read. Members of one library replace
+    those of another.
     """
     topic = new_topic(6)
     parts = parts_of(topic, 6)

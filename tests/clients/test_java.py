@@ -1,4 +1,5 @@
-"""Java's clients (kafka-clients): a small program that produces, consumes in a group and uses the admin client.
+"""Java's clients (kafka-clients): a small program produces records, consumes them in a group, and uses the admin
+client.
 
 test_new_protocol tests Java's consumers of the new protocol.
 """
@@ -39,7 +40,7 @@ def test_java_clients_work(bootstrap: str, name: str) -> None:
 
 
 def finished(arguments: list[str]) -> subprocess.CompletedProcess[str]:
-    """Runs a program; at the time limit, the test fails with the steps that it has done."""
+    """Runs a program. At the time limit, the test fails and lists the completed steps."""
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
         try:
             output, errors = program.communicate(timeout=LIMIT_S)

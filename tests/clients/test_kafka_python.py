@@ -24,7 +24,7 @@ CODECS = [None] + [codec for codec in ("gzip", "snappy", "lz4", "zstd") if getat
 
 @contextmanager
 def consuming(bootstrap: str, group: str | None, **settings: Any) -> Iterator[KafkaConsumer]:
-    """Yields a consumer that begins at the start and does not commit automatically."""
+    """Yields a consumer that begins at the start of its partitions and does not commit automatically."""
     options = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "fetch_max_wait_ms": 100}
     consumer = KafkaConsumer(bootstrap_servers=bootstrap, group_id=group, **(options | settings))
     try:
@@ -44,9 +44,8 @@ def producing(bootstrap: str, **settings: Any) -> Iterator[KafkaProducer]:
 
 
 def read(consumer: KafkaConsumer, count: int) -> list[ConsumerRecord]:
-    """Returns the next `count` records.
-
-    It polls for long and without a pause: kafka-python 3.0 loses a join that ends between two polls.
+    """Returns the next `count` records. Polls for a long time and without pauses, because kafka-python 3.0 loses a join
+    that ends between two polls.
     """
     records: list[ConsumerRecord] = []
 
@@ -87,7 +86,7 @@ def test_every_codec_arrives_as_it_was_sent(
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 def test_records_are_stored_with_each_setting_of_acks(acks: Any, bootstrap: str, new_topic: NewTopic) -> None:
-    """With acks=0 there is no response and the client guesses offsets, but the records are stored."""
+    """With acks=0 there is no response and the client guesses the offset, but the record is stored."""
     topic = new_topic()
     offsets = send(bootstrap, topic, [b"a", b"b", b"c"], acks=acks, enable_idempotence=False)
     assert acks == 0 or offsets == [0, 1, 2]
@@ -126,7 +125,7 @@ def test_large_messages_are_stored_and_too_large_ones_are_refused(bootstrap: str
 
 
 def test_a_message_larger_than_a_fetch_arrives(bootstrap: str, new_topic: NewTopic) -> None:
-    """The first batch of a fetch is complete, even if it exceeds the limits (KIP-74)."""
+    """The first batch of a fetch is always complete, even if it exceeds the limits (KIP-74)."""
     topic = new_topic()
     values = [b"x" * 100_000, b"y" * 100_000]
     send(bootstrap, topic, values)
@@ -145,7 +144,7 @@ def test_a_compacted_topic_requires_keys(bootstrap: str, new_topic: NewTopic) ->
 
 
 def test_producing_to_a_missing_topic_creates_it(bootstrap: str, name: str) -> None:
-    """auto.create.topics.enable is on, as in Kafka."""
+    """By default `auto.create.topics.enable` is true, as in Kafka."""
     assert send(bootstrap, name, [b"first"]) == [0]
     assert [record.value for record in read_all(bootstrap, name, 1)] == [b"first"]
 
@@ -220,7 +219,7 @@ def test_commits_are_sync_async_or_manual(bootstrap: str, name: str, new_topic: 
 
 
 def test_a_commit_of_a_fenced_member_is_refused(bootstrap: str, name: str, new_topic: NewTopic) -> None:
-    """An expired member cannot commit, because its partitions may have another owner."""
+    """A member whose session has expired cannot commit, because its partitions may have another owner."""
     topic = new_topic()
     part = TopicPartition(topic, 0)
     send(bootstrap, topic, [b"a", b"b"])

@@ -77,7 +77,7 @@ def test_topics_are_created_listed_described_and_deleted(client: KafkaAdminClien
 
 
 def test_topics_are_described_and_deleted_by_id(client: KafkaAdminClient, new_topic: Callable[..., str]) -> None:
-    """Topic ids are those of KIP-516."""
+    """The requests use the topic ids of KIP-516."""
     topic = new_topic()
     [by_name] = client.describe_topics([topic])
     [by_id] = client.describe_topics([UUID(by_name["topic_id"])])
@@ -185,7 +185,9 @@ def test_groups_are_listed_described_and_deleted(
 def test_a_member_is_removed_by_an_administrator(
     client: KafkaAdminClient, name: str, new_topic: Callable[..., str], start_member: Callable[..., Member]
 ) -> None:
-    """A static member that does not return need not keep its partitions until its session ends (KIP-345)."""
+    """After the removal of a static member that does not return, other members get its partitions before its session
+    ends (KIP-345).
+    """
     topic = new_topic(2)
     parts = [(topic, 0), (topic, 1)]
     stays = start_member("kafka-python", group=name, topics=[topic])

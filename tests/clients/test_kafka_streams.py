@@ -34,14 +34,14 @@ SETTINGS = {
 
 
 class Cluster(Applications):
-    """A server, the applications on it, and the topics' contents."""
+    """A server, its applications, and the contents of their topics."""
 
     def __init__(self, server: ServerProcess, folder: Path) -> None:
         super().__init__(server.bootstrap, folder)
         self.server = server
 
     def set_group(self, group_id: str, name: str, value: str) -> None:
-        """Sets a setting of one group."""
+        """Sets one setting of a group."""
         config = AlterableConfig(name=name, config_operation=0, value=value)
         resource = AlterConfigsResource(resource_type=32, resource_name=group_id, configs=[config])
         with Connection.to(self.server.bootstrap) as connection:
@@ -109,8 +109,9 @@ def test_exactly_once_counts_survive_crashes(cluster: Cluster, protocol: str) ->
 @pytest.mark.parametrize("protocol", ["streams", pytest.param("classic", marks=pytest.mark.long)])
 @pytest.mark.timeout(300)
 def test_a_join_repartitions_and_continues_after_a_restart(cluster: Cluster, protocol: str) -> None:
-    """A stream and a table with different keys are joined over a co-partitioned repartition topic; a restarted
-    application continues with its offsets and its restored table."""
+    """A stream and a table with different keys are joined over a co-partitioned repartition topic. After a restart, the
+    application continues at its offsets with its restored table.
+    """
     cluster.create(j_orders=2, j_prices=4, j_bills=1)
     products = [f"p{number}" for number in range(8)]
     cluster.produce("j-prices", *((product, f"{number}") for number, product in enumerate(products)))
@@ -133,8 +134,9 @@ def test_a_join_repartitions_and_continues_after_a_restart(cluster: Cluster, pro
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_the_tool_lists_describes_resets_and_deletes(cluster: Cluster) -> None:
-    """kafka-streams-groups shows state, members and offsets of a group. It resets and deletes the offsets of an empty
-    group, and deletes the group with its internal topics."""
+    """kafka-streams-groups shows the state, members and offsets of a group. The tool resets and deletes the offsets of
+    an empty group, and deletes the group with its internal topics.
+    """
     cluster.create(t_text=2, t_counts=1)
     app = cluster.start("t", "count", **{"group.protocol": "streams"})
     app.wait_for("state RUNNING")
@@ -167,7 +169,9 @@ def test_the_tool_lists_describes_resets_and_deletes(cluster: Cluster) -> None:
 
 @pytest.mark.timeout(300)
 def test_a_missing_source_topic_is_reported(cluster: Cluster) -> None:
-    """An application without its input ends with Kafka Streams' own error; with the topic it runs."""
+    """Without its input topic, the application ends with Kafka Streams' own error. Once the topic exists, the
+    application runs.
+    """
     cluster.create(m_counts=1)
     app = cluster.start("m", "count", **{"group.protocol": "streams", "max.poll.interval.ms": "4000"})
     assert "MissingSourceTopicException" in app.wait_for("error")

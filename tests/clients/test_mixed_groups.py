@@ -1,4 +1,6 @@
-"""Groups of several client libraries: kcore's members beside those of Java, librdkafka and aiokafka."""
+"""Groups whose members use several client libraries: kcore's members beside members of Java,
+librdkafka and aiokafka.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def mixed_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPro
 
 
 class Mixed:
-    """A group on a topic of its own, whose members are of several libraries."""
+    """A group with its own topic, whose members use several libraries."""
 
     def __init__(self, server: ServerProcess, name: str, start_member: Callable[..., Member]) -> None:
         self.server = server
@@ -78,7 +80,9 @@ def mixed(mixed_server: ServerProcess, name: str, start_member: Callable[..., Me
 def test_members_of_several_libraries_share_a_group(
     mixed: Mixed, strategy: str, libraries: list[str], first: int
 ) -> None:
-    """Each library is the leader of a classic group once, because members leave from the oldest to the newest."""
+    """A member of each library is the leader of a classic group once, because members leave from the oldest to the
+    newest.
+    """
     members: list[Member] = []
     for library in [*libraries[first:], *libraries[:first]]:
         members.append(mixed.start(library, strategy))
@@ -98,7 +102,7 @@ def test_members_of_several_libraries_share_a_group(
 
 @pytest.mark.parametrize("library", [pytest.param("java", marks=pytest.mark.long), "aiokafka"])
 def test_a_group_migrates_live_to_the_consumer_protocol_and_back(mixed: Mixed, library: str) -> None:
-    """No record is lost, and each partition finds an owner after each step."""
+    """No record is lost, and each partition has an owner after each step."""
     classic = [mixed.start(library, "range"), mixed.start("kcore", "range")]
     expect_share(mixed.parts, *classic)
     types = [mixed.group_type()]

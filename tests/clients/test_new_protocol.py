@@ -1,4 +1,4 @@
-"""Real consumers with `group.protocol=consumer` (KIP-848): they join, leave, are killed; the server is killed, too."""
+"""Real consumers with `group.protocol=consumer` (KIP-848) join, leave and are killed. The server is killed, too."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def expect_each_received(values: list[str], members: list[Member]) -> bool:
     """Returns True once the members have received all values.
 
     Raises:
-        AssertionError: they received anything else.
+        AssertionError: the members received any other record.
     """
     received = {record[3] for member in members for record in member.records}
     assert received <= set(values)
@@ -127,7 +127,7 @@ def test_three_consumers_join_leave_and_are_killed(
 def test_members_continue_after_a_kill_of_the_server_during_reconciliation(
     new_server: ServerProcess, name: str, topic: str, start: Callable[..., Member]
 ) -> None:
-    """Every response before SIGKILL stays valid after the restart: members continue and share the partitions."""
+    """Every response before SIGKILL stays valid after the restart. The members continue and share the partitions."""
     parts = parts_of(topic, PARTITIONS)
     first = start()
     expect_share(parts, first)
@@ -171,10 +171,8 @@ def test_a_pattern_finds_new_topics(
 def test_a_static_member_returns(
     library: str, new_server: ServerProcess, name: str, topic: str, start: Callable[..., Member]
 ) -> None:
-    """The member leaves temporarily, returns with its instance id and gets its partitions back without a rebalance of
-    others.
-
-    The group's session timeout allows for a restart on slow machines.
+    """The member leaves temporarily, returns with its instance id, and gets its partitions back without a rebalance of
+    other members. The group's session timeout allows for a restart on slow machines.
     """
     session = AlterableConfig(name="consumer.session.timeout.ms", config_operation=SET, value="60000")
     resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=name, configs=[session])
@@ -201,11 +199,12 @@ def test_a_static_member_returns(
 def test_a_live_group_is_rolled_over_and_back(
     library: str, classic: str, new_server: ServerProcess, name: str, topic: str, start: Callable[..., Member]
 ) -> None:
-    """Members are replaced one by one: every record is delivered and committed, every partition always finds an owner.
+    """Members are replaced one by one. Every record is delivered and committed, and every partition has an owner after
+    each step.
 
-    Java's members get every record once. A member of librdkafka may rebalance inside `consume`: it then commits without
-    the records that it is about to return, and they are delivered again.
-    librdkafka's cooperative-sticky is excluded: it adds its own data to assignments, which Kafka refuses to convert.
+    Java's members get every record once. A member of librdkafka may rebalance inside `consume`. Its commit then omits
+    the records that `consume` is about to return, so these records are delivered again. librdkafka's cooperative-sticky
+    is excluded, because it adds data of its own to assignments, which Kafka refuses to convert.
     """
     parts = parts_of(topic, PARTITIONS)
     members = [start(classic, library), start(classic, library)]

@@ -1,4 +1,4 @@
-"""Kafka's tools for operators give the output against kcore that they gave against Apache Kafka 4.3.1."""
+"""Kafka's tools for operators print the same output with kcore as with Apache Kafka 4.3.1."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from tests.clients.operators_tools import RECORDED, SCRIPT, SETTINGS, run
 @pytest.mark.clients
 @pytest.mark.timeout(600)
 def test_kafkas_tools_print_the_recorded_output(tmp_path: Path) -> None:
-    """Every command has Kafka's exit status and output; the texts of errors are kcore's own."""
+    """Every command has the same exit status and output as with Kafka, except that kcore's error messages have their
+    own texts.
+    """
     expected = json.loads(RECORDED.read_text())
     assert len(expected) == len(SCRIPT)
     with ServerProcess(tmp_path / "data", SETTINGS) as server:

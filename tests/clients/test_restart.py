@@ -1,4 +1,4 @@
-"""A server that is killed and restarted on its folder: to clients it appears slow."""
+"""A server that is killed and restarted on its folder: to its clients, the server only appears slow."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def kill_and_start(server: ServerProcess) -> None:
 
 
 def produce_by_confluent(server: ServerProcess, topic: str, chunks: Sequence[Sequence[str]]) -> None:
-    """Sends all chunks; kills the server while each chunk but the last is being sent."""
+    """Sends all chunks. Kills the server while each chunk except the last one is being sent."""
     acked: list[str] = []
 
     def delivered(error: KafkaError | None, message: Message) -> None:
@@ -51,7 +51,7 @@ def produce_by_confluent(server: ServerProcess, topic: str, chunks: Sequence[Seq
 
 
 def produce_by_kafka_python(server: ServerProcess, topic: str, chunks: Sequence[Sequence[str]]) -> None:
-    """Sends all chunks; kills the server while each chunk but the last is being sent."""
+    """Sends all chunks. Kills the server while each chunk except the last one is being sent."""
     producer = KafkaProducer(bootstrap_servers=server.bootstrap, reconnect_backoff_max_ms=200)
     try:
         futures = []
@@ -89,7 +89,7 @@ async def _produce_by_aiokafka(server: ServerProcess, topic: str, chunks: Sequen
 
 
 def produce_by_aiokafka(server: ServerProcess, topic: str, chunks: Sequence[Sequence[str]]) -> None:
-    """Sends all chunks; kills the server while each chunk but the last is being sent."""
+    """Sends all chunks. Kills the server while each chunk except the last one is being sent."""
     asyncio.run(_produce_by_aiokafka(server, topic, chunks))
 
 
@@ -101,7 +101,7 @@ PRODUCERS = {
 
 
 def ends_of(admin: AdminClient, topic: str) -> dict[int, int]:
-    """Returns the end of each partition."""
+    """Returns the end offset of each partition."""
     requested = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(PARTITIONS)}
     return {part.partition: future.result(30).offset for part, future in admin.list_offsets(requested).items()}
 
@@ -124,7 +124,7 @@ def committed_by(admin: AdminClient, group: str) -> dict[int, int]:
 def test_a_client_continues_after_a_kill_of_the_server(
     library: str, name: str, tmp_path: Path, start_member: Callable[..., Member]
 ) -> None:
-    """No acknowledged record is lost, an idempotent producer's retries leave no duplicate, the group continues."""
+    """No acknowledged record is lost, retries of an idempotent producer leave no duplicate, and the group continues."""
     chunks = [[f"chunk-{chunk}-{number}" for number in range(CHUNK)] for chunk in range(3)]
     values = sorted(value for chunk in chunks for value in chunk)
     with ServerProcess(tmp_path / "data", SETTINGS, stderr=tmp_path / "log") as server:

@@ -64,7 +64,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(params=NODES, ids=lambda node: f"node-{node}")
 def node(request: pytest.FixtureRequest) -> int:
-    """A node; nothing but its address is given to the clients."""
+    """A node of the cluster. The clients are given only the address of this node."""
     return int(request.param)
 
 
@@ -121,7 +121,9 @@ def code(call: Callable[[], Any]) -> Any:
 
 
 def prepared(cluster: SecureCluster, node: int, name: str, user: User, scram: bool = True) -> str:
-    """Creates a user with permissions and a topic at a node, and returns the topic once each node knows all that."""
+    """Creates a user with permissions, and a topic, at one node. Returns the topic once every node knows the user, the
+    permissions and the topic.
+    """
     admin = cluster.admin(node)
     topic = f"{name}-in"
     if scram:
@@ -197,7 +199,9 @@ def copy(settings: dict[str, Any], source: str, target: str, name: str) -> None:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_librdkafka_produces_consumes_and_copies(cluster: SecureCluster, node: int, name: str, mechanism: str) -> None:
-    """A user is created at one node; its clients know only the next node, and any node sees its records and offsets."""
+    """The user is created at one node. The user's clients are given only the next node, and any node shows their
+    records and offsets.
+    """
     user = (f"user-{name}", "secret-of-the-user") if mechanism == SCRAM else PLAIN_USER
     source = prepared(cluster, cluster.others(node)[0], name, user, scram=mechanism == SCRAM)
     result(cluster.admin(node).create_topics([NewTopic(f"{name}-out", PARTITIONS, 1)]))
@@ -332,13 +336,13 @@ def test_permissions_changed_at_one_node_hold_at_all(cluster: SecureCluster, nod
 
 
 def test_passwords_changed_at_one_node_hold_at_all(cluster: SecureCluster, node: int, name: str) -> None:
-    """The old password, and later the deleted user, are refused at every node."""
+    """Every node refuses the old password, and later the deleted user."""
     old, new = (f"user-{name}", "the-old-password"), (f"user-{name}", "the-new-password")
     admin = cluster.admin(node)
     set_password(admin, old)
 
     def logs_in(each: int, user: User) -> bool:
-        """Returns False once the node refuses the user, True once it serves the user."""
+        """Returns True once the node accepts the user's login, False once it refuses the login."""
         errors: list[KafkaError] = []
         client = AdminClient({**settings_of(cluster.addresses[each], user, SCRAM), "error_cb": errors.append})
 
@@ -366,7 +370,9 @@ def test_passwords_changed_at_one_node_hold_at_all(cluster: SecureCluster, node:
 
 
 def test_an_administrator_changes_topics_at_any_node(cluster: SecureCluster, node: int, name: str) -> None:
-    """Settings, partitions, records and groups, bootstrapped from one node and looked at from another."""
+    """An administrator changes settings, partitions, records and groups with the address of one node, and checks them
+    with the address of another one.
+    """
     admin, other = cluster.admin(node), cluster.admin(cluster.others(node)[0])
     result(admin.create_topics([NewTopic(name, 1, 1)]))
     resource = ConfigResource(ConfigResource.Type.TOPIC, name)

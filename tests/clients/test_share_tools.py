@@ -1,4 +1,4 @@
-"""Kafka's tools for share groups against a server: they create, describe, reset, consume and delete share groups."""
+"""Kafka's tools for share groups: they create, describe, reset, consume and delete share groups of a kcore server."""
 
 from __future__ import annotations
 
@@ -45,9 +45,8 @@ def libraries() -> Path:
 
 @pytest.fixture(scope="module")
 def tool() -> Iterator[Tool]:
-    """Runs a tool against a server whose topic `jobs` has two partitions with ten records each.
-
-    Returns the lines of its output, columns separated by one space, without empty lines.
+    """Runs a tool against a server whose topic `jobs` has two partitions with ten records each. Returns the non-empty
+    lines of the output, with columns separated by one space.
     """
     classpath = f"{libraries()}/*"
     with ServerProcess(None, SETTINGS) as server, Connection.to(server.bootstrap) as connection:
@@ -76,8 +75,9 @@ def tool() -> Iterator[Tool]:
 @pytest.mark.clients
 @pytest.mark.timeout(600)
 def test_kafkas_tools_consume_describe_reset_and_delete_share_groups(tool: Tool) -> None:
-    """The tools consume a group, describe it, reset its offsets, consume again, and delete the offsets and the
-    group."""
+    """The tools consume the records of a group, describe the group, reset its offsets, consume again, and delete the
+    offsets and the group.
+    """
     offsets = ("--describe", "--group", "console")
     head = "GROUP TOPIC PARTITION START-OFFSET LAG"
     consumed = tool(CONSOLE, "--topic", "jobs", "--group", "console", "--max-messages", "20", "--timeout-ms", "60000")
@@ -106,6 +106,6 @@ def test_kafkas_tools_consume_describe_reset_and_delete_share_groups(tool: Tool)
 @pytest.mark.clients
 @pytest.mark.timeout(300)
 def test_the_performance_tool_consumes_the_requested_number_of_records(tool: Tool) -> None:
-    """The tool consumes the requested number of records."""
+    """kafka-share-consumer-perf-test.sh ends after the number of records that its options request."""
     (_, figures) = tool(PERFORMANCE, "--topic", "jobs", "--group", "performance", "--num-records", "20")[-2:]
     assert figures.split(", ")[5] == "20"

@@ -1,4 +1,4 @@
-"""Virtual topics: shards without data, shared by real consumers; and the example program."""
+"""Virtual topics, which are shards without data that consumers share, and the example program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_virtual_topic_grows_and_refuses_data() -> None:
-    """More shards extend the topic, fewer do not shrink it, as many change nothing; records are refused."""
+    """A call with more shards extends the topic. A call with fewer or the same number changes nothing. Records are
+    refused.
+    """
     with kcore.open() as engine:
         assert declare_virtual_topic(engine, "shards", 4) == 4
         assert declare_virtual_topic(engine, "shards", 4) == 4
@@ -30,7 +32,7 @@ def test_a_virtual_topic_grows_and_refuses_data() -> None:
 
 
 def test_the_example_prints_the_expected_output() -> None:
-    """Workers share all shards after every change; the commit of a frozen worker is refused, and it rejoins."""
+    """Workers share all shards after every change. The commit of a frozen worker is refused, and the worker rejoins."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / "virtual_topics.py")],
         capture_output=True,

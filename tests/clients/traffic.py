@@ -1,4 +1,6 @@
-"""Scenarios of one group member, recorded: the member of kcore or of Java, beside a second one that is not recorded."""
+"""Scenarios of one group member, whose requests are recorded. The member is kcore's or Java's; a second member beside
+it is not recorded.
+"""
 
 from __future__ import annotations
 
@@ -158,7 +160,7 @@ def scenario(subject: str, bootstrap: str, group: str, strategy: str) -> dict[st
 
 
 def _settle(proxy: RecordingProxy) -> None:
-    """Waits until the member rests: it has sent some heartbeats since it got its partitions."""
+    """Waits until the member has sent some heartbeats since its last assignment."""
     seen = len(proxy.requests)
     beats = (ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT)
     eventually(lambda: sum(each.api in beats for each in proxy.requests[seen:]) >= 3, "the member rests")
@@ -201,7 +203,7 @@ def fields_of(message: Any, topic: str, prefix: str = "") -> Iterator[tuple[str,
 
 
 def _plain(field: str, value: Any, topic: str) -> Any:
-    """Replaces a value that differs in each run."""
+    """Replaces a value that differs in each run by a constant."""
     if isinstance(value, list | tuple):
         return [_plain(field, each, topic) for each in sorted(value)]
     if value == topic:
@@ -217,7 +219,9 @@ EMBEDDED: dict[str, Any] = {"metadata": ConsumerProtocolSubscription, "assignmen
 
 
 def compared(steps: dict[str, list[Recorded]], topic: str) -> dict[tuple[str, str, str], list[Any]]:
-    """Converts recorded requests: (step, API, field) -> the field's values in the order of the requests."""
+    """Converts recorded requests to a dict of (step, API, field) to the values of the field, in the order of the
+    requests.
+    """
     values: dict[tuple[str, str, str], list[Any]] = {}
     for step, requests in steps.items():
         seen: set[ApiKey] = set()
@@ -248,7 +252,9 @@ def compared(steps: dict[str, list[Recorded]], topic: str) -> dict[tuple[str, st
 
 
 def differences(strategy: str, bootstrap: str, name: str) -> dict[tuple[str, str], str]:
-    """Runs the scenarios with both clients and compares their requests: (API, field) -> the first difference."""
+    """Runs the scenarios with both clients and compares their requests. Returns the first difference for each (API,
+    field).
+    """
     mine, other = (
         compared(scenario(subject, bootstrap, f"{subject}-{name}", strategy), f"{subject}-{name}")
         for subject in ("kcore", "java")

@@ -18,7 +18,7 @@ def eventually(condition: Callable[[], T], what: str, deadline_s: float = DEADLI
 
     Args:
         condition: the condition; it may call a client's `poll`.
-        what: its description, for the failure's message.
+        what: a description of the condition, for the failure message.
         deadline_s: the time limit.
         pause_s: the time between two polls.
     """

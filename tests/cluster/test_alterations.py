@@ -48,7 +48,7 @@ def resource(kind: ConfigType, name: object, setting: str, value: str) -> AlterC
 
 
 def altered(node: Node, *resources: AlterConfigsResource, dry: bool = False, who: str = "User:a") -> list[int]:
-    """Returns the codes of the resources, whose results must be in their order."""
+    """Returns the error codes of the resources. Their results must be in the order of the request."""
     request = IncrementalAlterConfigsRequest(resources=list(resources), validate_only=dry)
     results = node.send(request, principal=who, wait_ms=2 * RETRY_FOR_MS).responses
     assert [(result.resource_type, result.resource_name) for result in results] == [
@@ -63,7 +63,9 @@ def setting_of(node: Node, name: str) -> object:
 
 
 def test_one_request_changes_loggers_settings_and_topics(world: ClusterWorld) -> None:
-    """Java's admin client sends the changes of a broker and of its loggers to that broker in one request."""
+    """Java's admin client sends the changes of a broker and the changes of its loggers to this
+    broker in one request.
+    """
     assert world.controller.send(create("t")).topics[0].error_code == 0
     world.advance(500)
     node = follower(world)
@@ -95,17 +97,17 @@ def test_a_dry_run_changes_nothing(world: ClusterWorld) -> None:
 
 
 class Keys:
-    """The keys of listeners; the keys in one file cannot be loaded."""
+    """The key stores of listeners. The keys in one file cannot be loaded."""
 
     def fault(self, changed: Mapping[str, str | None]) -> str | None:
         return "the file is damaged" if "damaged.pem" in changed.values() else None
 
     def reload(self) -> None:
-        """Loads nothing."""
+        """Does nothing in place of loading the keys."""
 
 
 def test_a_node_refuses_key_stores_that_it_cannot_load(world: ClusterWorld) -> None:
-    """The controller cannot read the files of another node, and would accept them."""
+    """The controller cannot read the files of other nodes, and would accept any change."""
     node = follower(world)
     assert node.engine is not None
     node.engine.control.broker_config.keys = Keys()

@@ -46,7 +46,7 @@ def placement(racks: dict[int, str | None], topics: Topics) -> Placement:
 
 
 def evened(racks: dict[int, str | None], topics: Topics) -> Topics:
-    """Returns the leaders after decisions until nothing moves any more."""
+    """Repeats the decision until no partition moves. Returns the leaders."""
     topics = {name: list(leaders) for name, leaders in topics.items()}
     for _ in range(100):
         moves = list(placement(racks, topics).evened())
@@ -101,7 +101,9 @@ nodes = st.dictionaries(st.integers(1, 7), st.sampled_from(["a", "b", "c", None]
 
 @given(nodes, st.data())
 def test_the_placement_is_even_and_final(racks: dict[int, str | None], data: st.DataObject) -> None:
-    """The numbers of nodes differ by one at most, for each topic; no swap within them makes the racks more equal."""
+    """For each topic, the numbers of partitions per node differ by at most one. No swap within a topic makes the racks
+    more even.
+    """
     owners = st.sampled_from(sorted(racks))
     topics = data.draw(st.dictionaries(st.sampled_from("tuv"), st.lists(owners, max_size=12), max_size=3))
     for leaders in evened(racks, topics).values():

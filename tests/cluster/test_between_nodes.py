@@ -58,7 +58,9 @@ def test_an_envelope_keeps_the_client_and_its_request() -> None:
 
 @pytest.mark.parametrize("size", [32_767, 32_768, 98_301])
 def test_an_envelope_shortens_a_client_id_whose_replacements_are_too_long(size: int) -> None:
-    """A client sends up to 32,767 bytes. Each that is not UTF-8 is replaced by a character of three bytes."""
+    """A client may send up to 32,767 bytes that are not UTF-8. Each of these bytes is replaced by a character of three
+    bytes.
+    """
     client_id = "x" * (size % 3) + "\ufffd" * (size // 3)
     context, _ = unseal(seal(CONTEXT._replace(client_id=client_id), create("t")), "INTERNAL", ELEMENTS)
     assert client_id.startswith(context.client_id)
@@ -97,7 +99,7 @@ def test_a_truncated_envelope_is_refused() -> None:
 
 
 def test_an_envelope_with_too_many_elements_is_refused() -> None:
-    """A client's request in an envelope has the limit of requests: `kcore.max.request.elements`."""
+    """A client's request in an envelope has the same limit as any request: `kcore.max.request.elements`."""
     topics = [DeleteTopicState(name=f"t{number}") for number in range(50)]
     sealed = seal(CONTEXT._replace(api_version=6), DeleteTopicsRequest(topics=topics))
     assert len(unseal(sealed, "INTERNAL", 50).request.topics) == 50
@@ -107,7 +109,9 @@ def test_an_envelope_with_too_many_elements_is_refused() -> None:
 
 
 def test_an_envelope_has_room_for_the_largest_request(world: ClusterWorld) -> None:
-    """The controller would close the node's connection otherwise, and with it the requests of other clients."""
+    """Without this room, the controller would close the node's connection, and requests of other clients on it would
+    fail.
+    """
     assert world.controller.engine is not None
     dispatch = Dispatch(world.controller.engine)
     inner, outer = dispatch.route(ApiKey.DELETE_TOPICS), dispatch.route(ApiKey.ENVELOPE)
@@ -151,7 +155,7 @@ def test_requests_of_nodes_are_refused_on_the_listeners_of_clients() -> None:
 
 @pytest.mark.parametrize("secret", ["", "secret-9", "secret"])
 def test_requests_of_nodes_are_refused_without_the_secret_of_a_node(world: ClusterWorld, secret: str) -> None:
-    """Without an authorizer and a separate listener, nodes identify themselves by the secret in the store."""
+    """Without an authorizer and a separate listener, nodes identify themselves by the secret in the shared store."""
     engine = world.controller.engine
     assert engine is not None
     node_id, epoch = engine.config.node_id, engine.membership.lease.epoch
@@ -192,7 +196,9 @@ def test_requests_of_nodes_are_refused_without_the_secret_of_a_node(world: Clust
 def test_a_refused_request_of_a_node_is_logged(
     caplog: pytest.LogCaptureFixture, settings: dict[str, str], context: RequestContext, reason: str
 ) -> None:
-    """An operator sees the refused client and the reason; a client that repeats the request does not fill the disk."""
+    """The log line has the refused client and the reason. A client that repeats the request does not fill the disk with
+    such lines.
+    """
     world = ClusterWorld(settings=settings)
     world.start()
     engine = world.controller.engine
@@ -264,7 +270,7 @@ def test_before_the_first_poll_of_the_cluster_no_client_is_a_node() -> None:
 
 
 def test_a_node_of_an_older_version_has_no_secret_and_none_is_needed(world: ClusterWorld) -> None:
-    """The secret is required once no live node of an older version remains."""
+    """The secret is required only once no live node of an older version remains."""
     engine = world.controller.engine
     assert engine is not None
     nodes = engine.store.nodes()
@@ -310,7 +316,9 @@ def test_without_a_controller_changes_are_refused_with_a_retriable_error(
 
 
 def test_a_client_of_another_node_sees_no_error_when_the_controller_dies(world: ClusterWorld) -> None:
-    """The next controller decides after the end of the controller's lease, which is shorter than that of a node."""
+    """The next controller decides the request after the end of the controller's lease, which is shorter than that of a
+    node.
+    """
     killed_ms = world.clock.monotonic_ms()
     dead = world.controller
     dead.kill()
@@ -350,7 +358,7 @@ def test_a_controller_that_was_paused_decides_nothing_after_its_lease(world: Clu
 
 
 def test_a_client_sees_no_error_while_the_controller_moves(world: ClusterWorld) -> None:
-    """As in Kafka, the node sends the request to the next controller: some clients do not repeat it themselves."""
+    """As in Kafka, the node sends the request again to the next controller, because some clients do not retry."""
     controller = world.controller
     left: list[bool] = []
     assert controller.engine is not None
@@ -381,7 +389,7 @@ def test_a_request_that_does_not_reach_the_controller_is_sent_again(world: Clust
 def test_a_request_that_cannot_be_sent_again_gets_a_response(
     world: ClusterWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An exception of the timer would otherwise leave the client without one."""
+    """Without this, an exception of the timer would leave the client without a response."""
     world.network.lose = lambda call: isinstance(call.request, EnvelopeRequest) and not call.is_response
     engine = world.nodes[2].engine
     assert engine is not None
@@ -473,7 +481,7 @@ def setting_of(node: Node, name: str) -> object:
 
 
 def test_each_node_changes_its_own_settings(world: ClusterWorld) -> None:
-    """A node that is not the controller forwards the change; the controller accepts it for that node."""
+    """A node that is not the controller forwards the change, and the controller accepts a change for that node."""
     for number, node in enumerate(world.up, 1):
         name = str(node.node_id)
         assert altered(world, node, ConfigType.BROKER, name, "message.max.bytes", str(100_000 + number)) == 0

@@ -1,4 +1,4 @@
-"""A node of a cluster sends and writes the same as Apache Kafka 4.3.1, in virtual time."""
+"""A node of a cluster sends the same responses and writes the same records as Apache Kafka 4.3.1, in virtual time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def only_node(config: Config, clock: Clock) -> ClusterEngine:
 
 
 def registered(store: ClusterStore, config: Config, clock: Clock) -> ClusterEngine:
-    """Registers the only node of a cluster with its store, and opens it."""
+    """Registers the only node of a cluster with the store, and opens its engine."""
     endpoint = Endpoint("PLAINTEXT", "PLAINTEXT", "localhost", 9092)
     lease = store.register(config.node_id, NodeDescription((endpoint,), config.broker_rack), TIMING.ttl_ms)
     return ClusterEngine(store, lease, clock.monotonic_ms(), config, clock, timing=TIMING)

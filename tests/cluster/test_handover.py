@@ -1,4 +1,4 @@
-"""Planned moves: at no moment two nodes serve a partition, and a plan survives the failure of any node."""
+"""Planned moves: two nodes never serve a partition at the same time, and a plan survives the failure of any node."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def node_context(version: int) -> Any:
 
 
 def lost(world: ClusterWorld, *names: str) -> list[str]:
-    """Loses every request of these types; returns the list of those that were lost."""
+    """Makes the network lose every request of these types. Returns the list to which it adds each lost request."""
     gone: list[str] = []
 
     def lose(call: Call) -> bool:
@@ -120,7 +120,9 @@ def test_a_partition_is_never_served_by_two_nodes(world: ClusterWorld, client: C
 def test_the_next_leader_stores_no_batch_before_one_that_it_refused(
     world: ClusterWorld, client: Client, partition: int
 ) -> None:
-    """A client that sends several batches at a time may know the next leader before that node leads the partition."""
+    """A client that sends several batches at a time may address the next leader before that node
+    leads the partition.
+    """
     target = others(world, world.leader("t", partition))[-1]
 
     def send(sequence: int) -> int:
@@ -270,7 +272,9 @@ def test_a_plan_survives_the_compaction_of_the_metadata_log(world: ClusterWorld,
 
 @pytest.mark.parametrize("stored", [False, True], ids=["request-lost", "response-lost"])
 def test_a_plan_whose_commit_failed_leaves_the_leader(world: ClusterWorld, client: Client, stored: bool) -> None:
-    """The controller leads the partition itself, and may have released it for a plan that was never stored."""
+    """The controller itself leads the partition, and may have released the partition for a plan that was never
+    stored.
+    """
     controller = world.controller
     partition = next(index for index in range(6) if world.leader("t", index) is controller)
     [target, _] = others(world, controller)

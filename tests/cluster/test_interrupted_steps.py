@@ -1,4 +1,4 @@
-"""Steps of a node that raise, for example for lack of memory or threads: later steps do not wait for them."""
+"""Steps of a node that raise an exception, such as MemoryError: later steps do not wait for the failed one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PARTITIONS = 6
 
 
 class Injector:
-    """A trace function that raises MemoryError before one line of `FILES`, in the first `apply` with work to do."""
+    """A trace function that raises MemoryError before one line of `FILES`, in the first `apply` that has work to do."""
 
     def __init__(self, line: int, node_id: int) -> None:
         self.line = line

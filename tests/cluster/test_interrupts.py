@@ -1,4 +1,6 @@
-"""Nodes of a cluster whose start or end is interrupted: they give up their leases, so the next start need not wait."""
+"""Nodes of a cluster whose start or end is interrupted: they give up their leases, so that the next start need not
+wait.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def leases_ms(store: MemoryCluster) -> list[int]:
 
 
 async def interrupt(*_: Any) -> None:
-    """Interrupts the main thread, and waits to be cancelled."""
+    """Interrupts the main thread, then waits until this task is cancelled."""
     ident = threading.main_thread().ident
     assert ident is not None
     signal.pthread_kill(ident, signal.SIGINT)
@@ -41,7 +43,7 @@ async def interrupt(*_: Any) -> None:
 
 
 def test_an_interrupted_open_gives_up_the_lease(store: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of the node takes several turns of its event loop."""
+    """Closing the node takes several turns of its event loop."""
     close_server = ClusterNode._close_server
 
     async def slow(self: ClusterNode) -> None:
@@ -62,7 +64,7 @@ def test_an_interrupted_open_gives_up_the_lease(store: MemoryCluster, monkeypatc
 def test_an_interrupt_before_the_wait_for_the_start_gives_up_the_lease(
     store: MemoryCluster, monkeypatch: pytest.MonkeyPatch, started: bool
 ) -> None:
-    """The event loop may run ahead of the thread that waits for it, for example on a busy machine."""
+    """The event loop may be ahead of the thread that waits for it, for example on a busy machine."""
     run = asyncio.run_coroutine_threadsafe
     starting = threading.Event()
 
@@ -102,7 +104,7 @@ def test_an_interrupted_close_gives_up_the_lease(store: MemoryCluster, monkeypat
 async def test_a_start_that_is_cancelled_gives_up_the_lease(
     store: MemoryCluster, monkeypatch: pytest.MonkeyPatch, registered: bool
 ) -> None:
-    """The thread that registers cannot be cancelled, and may take the lease afterwards."""
+    """The thread that registers the node cannot be cancelled, and may acquire the lease after the cancellation."""
     began, released = threading.Event(), threading.Event()
     register = MemoryClusterStore.register
 

@@ -1,4 +1,4 @@
-"""A node that renews an ended lease serves requests only once it knows the leaders that were chosen in between."""
+"""A node whose lease had ended serves requests only once it knows the leaders that were chosen meanwhile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def fetched(world: ClusterWorld, node_id: int, partition: int) -> tuple[int, int
 
 
 def test_a_renewed_node_serves_nothing_before_it_knows_the_moves() -> None:
-    """The node's renewal succeeds before its polls do, while the controller has moved its partitions."""
+    """The renewal of the node's lease succeeds before its polls do. Meanwhile the controller has moved the node's
+    partitions.
+    """
     world = ClusterWorld()
     world.start()
     client = Client(world)

@@ -1,4 +1,4 @@
-"""The incarnations of a node: the objects attached to them, and the end of the last one."""
+"""The incarnations of a node: the objects attached to an incarnation, and the end of the last incarnation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(30)
 
 
 class FakeNode:
-    """An incarnation that records its calls. The start of some fails."""
+    """An incarnation that records its calls. `start` fails in some of the incarnations."""
 
     made: list[FakeNode]
     calls: list[str]
@@ -95,7 +95,7 @@ def test_an_ended_incarnation_is_followed_by_the_next_one_that_starts(fake: type
 def test_an_incarnation_that_fails_to_end_is_followed_by_the_next_one(
     fake: type[FakeNode], part: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The task of an embedded node has no observer: its failure would leave no node and no line of the log."""
+    """The task of an embedded node has no observer. Its failure would leave neither a running node nor a log line."""
     call = fake._call
 
     def fail(node: FakeNode, name: str) -> None:

@@ -69,7 +69,9 @@ def test_a_node_that_starts_after_a_compaction_has_the_same_metadata(world: Clus
 
 
 def test_a_node_with_uncommitted_decisions_commits_them_and_follows_the_metadata(world: ClusterWorld) -> None:
-    """A node under load is never idle. It must follow the metadata nevertheless, because planned moves wait for it."""
+    """A node under load is never idle. It must nevertheless follow the metadata, because planned
+    moves wait for that.
+    """
     Client(world).create("kept")
     names = (f"group-{number}" for number in range(1_000))
     leaders = ((name, world.leader("__consumer_offsets", partition_for(name, 6))) for name in names)

@@ -1,4 +1,4 @@
-"""Nodes with servers on one event loop: requests between nodes over TCP, hand-over, and fencing."""
+"""Nodes with servers on one event loop: requests between nodes over TCP, planned moves, and fencing."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Cluster:
             connection.close()
 
     async def create(self, node_id: int, name: str, partitions: int) -> None:
-        """Creates a topic as a client does: it repeats the request while no controller can be reached."""
+        """Creates a topic as a client does: repeats the request while no controller can be reached."""
 
         async def created() -> bool:
             (topic,) = (await self.ask(node_id, create(name, partitions=partitions), 7)).topics
@@ -132,7 +132,7 @@ def test_requests_reach_the_controller_over_tcp(loop_factory: LoopFactory) -> No
 
 
 def test_a_slow_poll_of_the_cluster_delays_no_renewal() -> None:
-    """A poll may wait for locks of other nodes for longer than a lease."""
+    """A poll may wait for the locks of other nodes for longer than a lease lasts."""
     blocked, released, renewed = threading.Event(), threading.Event(), threading.Event()
 
     def intercept(operation: str, node_id: int, stored: bool) -> None:

@@ -41,7 +41,7 @@ def settings(node_id: int) -> dict[str, str]:
 
 
 def leading(store: MemoryCluster) -> set[int]:
-    """Returns the nodes that lead partitions and are alive."""
+    """Returns the live nodes that lead partitions."""
     command = MemoryClusterStore(store)
     alive = {node.node_id for node in command.nodes() if not node.fenced and node.lease.remaining_ms}
     return {row.leader for row in command.leaders()} & alive

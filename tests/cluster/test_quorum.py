@@ -1,4 +1,4 @@
-"""The controller as the quorum of a cluster, and the removal of nodes: every node sends the same response."""
+"""The controller as the quorum of a cluster, and the removal of nodes. Every node sends the same response."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def world() -> Iterator[ClusterWorld]:
 
 
 def responses_of(world: ClusterWorld, request: Any, version: int, who: str = ADMIN) -> list[Any]:
-    """Returns the responses of all nodes that run, without the times."""
+    """Returns the responses of all running nodes, without the times in them."""
     return [node.send(request, version, who) for node in world.up]
 
 

@@ -1,4 +1,4 @@
-"""Quotas of clients whose requests one node forwards to another: they slow down the clients, never the nodes."""
+"""Client quotas for requests that one node forwards to another: the quota slows down the client, never the node."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def other(world: ClusterWorld) -> Node:
 
 
 def mutes(node: Node) -> list[tuple[int, int]]:
-    """Returns the list of the connections that a node mutes from now on, with the times."""
+    """Returns a list to which the node adds each connection that it mutes, with the time."""
     assert node.engine is not None
     found: list[tuple[int, int]] = []
     node.engine.client_quotas.mute = lambda connection_id, ms: found.append((connection_id, ms))
@@ -55,7 +55,7 @@ def mutes(node: Node) -> list[tuple[int, int]]:
 
 
 def created(world: ClusterWorld, node: Node, topic: str, version: int) -> Any:
-    """Creates a topic of 40 partitions at a node, over the client's connection."""
+    """Creates a topic of 40 partitions, with a request to a node on the client's connection."""
     assert node.engine is not None
     context = RequestContext(version, CLIENT, connection_id=CONNECTION)
     response = node.engine.submit(context, create(topic, partitions=40))
@@ -65,7 +65,7 @@ def created(world: ClusterWorld, node: Node, topic: str, version: int) -> Any:
 
 @pytest.mark.parametrize("version", [5, 7])
 def test_the_node_of_a_client_mutes_it_and_the_controller_mutes_no_node(world: ClusterWorld, version: int) -> None:
-    """The controller would otherwise not serve the other node, for as long as a client has exceeded its quota."""
+    """If the controller muted the other node, it would not serve that node while a client exceeds its quota."""
     limit(world, "controller_mutation_rate", 1.0)
     node = other(world)
     at_controller, at_node = mutes(world.controller), mutes(node)

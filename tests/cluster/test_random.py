@@ -139,12 +139,12 @@ class Attack:
             self.moves += 1
 
     def lose(self) -> None:
-        """Loses some requests between nodes, and some responses, or ends that."""
+        """Makes the network lose some requests and responses between nodes, or ends that fault."""
         share = self.random.choice([0.0, 0.3, 0.6])
         self.world.network.lose = lambda call: self.random.random() < share
 
     def hand_over(self) -> None:
-        """Lets a node hand over all its partitions and stop, if the handover ends in time."""
+        """Makes a node hand over all its partitions and stop, if the handover ends in time."""
         node = self.random.choice(self.world.up)
         if node.engine is None or node.paused or len(self.world.up) < 2:
             return
@@ -159,7 +159,7 @@ class Attack:
             node.stop()
 
     def cut(self) -> None:
-        """Cuts one node, or all, off from the store for some time, with lost requests and lost responses."""
+        """Disconnects one node, or all nodes, from the store for some time; requests and responses are lost."""
         victim = self.random.choice([1, 2, 3, 0])
         self.trouble_until_ms = self.world.clock.monotonic_ms() + self.random.choice([200, 3_000, 9_000])
 
@@ -189,7 +189,7 @@ class Attack:
         return list(rows)
 
     def heal(self) -> None:
-        """Ends all faults; fenced processes start again."""
+        """Ends all faults. Fenced processes start again."""
         self.world.store.intercept = None
         self.world.network.lose = lambda call: False
         self.resume()

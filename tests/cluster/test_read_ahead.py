@@ -1,4 +1,4 @@
-"""Planned moves of coordinators: the next leader reads the log ahead, and continues there once it leads."""
+"""Planned moves of coordinators: the next leader reads the log in advance, and its load continues where it stopped."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Move:
         return shard_of(self.target)
 
     def check_state(self, later: bool = True, timed_out: bool = False) -> None:
-        """Compares the state that the next leader serves with the committed state."""
+        """Compares the state of the coordinator on the next leader with the committed state."""
         assert self.client.committed(GROUP) == -1, "the transaction is open, or was aborted"
         if not timed_out:
             self.client.end()
@@ -97,7 +97,7 @@ def key_of(node: Node) -> PartitionKey:
 
 
 def followed(node: Node) -> list[PartitionKey]:
-    """Returns the handles of logs that a node only reads, besides the metadata log."""
+    """Returns the handles of the logs that a node follows, without that of the metadata log."""
     assert node.engine is not None
     log = node.engine.log
     return [key for key, handle in log._logs.items() if handle.owned_epoch < 0 and key.topic_id != bytes(15) + b"\x01"]

@@ -1,4 +1,4 @@
-"""Reports of released partitions: when they are sent again."""
+"""Reports of released partitions, and the conditions under which a node sends a report again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PARTLY = AlterPartitionResponse(
 
 
 class World:
-    """Releases of partitions that all move to node 2, and the reports at the controller."""
+    """Released partitions that all move to node 2, and the reports that reach the controller."""
 
     def __init__(self) -> None:
         self.wheel = TimerWheel(0)
@@ -84,7 +84,7 @@ def test_an_accepted_report_is_repeated_only_if_the_metadata_do_not_follow() -> 
 
 
 def test_a_partition_that_returns_and_is_released_again_is_reported_again() -> None:
-    """A node that was paused replays both moves at once, and does not see the leader between them."""
+    """A node that was paused replays both moves at once, and does not see the leader between the two moves."""
     world = World()
     world.release(0)
     world.epoch += 2

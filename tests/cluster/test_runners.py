@@ -64,7 +64,7 @@ def test_the_caller_gets_the_result_or_a_log_error(run: Callable[[Call], Any]) -
 
 
 def test_a_call_for_which_no_thread_can_be_started_fails() -> None:
-    """The membership counts the call as under way until it gets a result."""
+    """The membership counts the call as under way until the call gets a result."""
     executor = ThreadPoolExecutor(1)
     executor.shutdown()
     error = on_thread(lambda: 5, executor)

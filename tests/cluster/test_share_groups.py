@@ -1,4 +1,6 @@
-"""Share groups in a cluster: group, partitions and state are on different nodes, and move."""
+"""Share groups in a cluster: the group, its partitions and its delivery state are on different nodes, and move between
+nodes.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def world() -> Iterator[ClusterWorld]:
 
 
 class Worker:
-    """A share consumer that acknowledges every record that it gets."""
+    """A share consumer that acknowledges every record that it receives."""
 
     def __init__(self, world: ClusterWorld) -> None:
         self.world = world
@@ -61,7 +63,7 @@ class Worker:
         self.deliveries: list[tuple[int, int, int]] = []
 
     def beat(self) -> None:
-        """Joins, and sends heartbeats in time."""
+        """Joins the group, or sends a heartbeat when it is due."""
         now_ms = self.world.clock.monotonic_ms()
         if self.assigned and now_ms < self.beats_ms:
             return
@@ -82,7 +84,7 @@ class Worker:
             self.beats_ms = now_ms
 
     def work(self, partition: int) -> None:
-        """Fetches from one partition and accepts the records."""
+        """Fetches from one partition and acknowledges the records as accepted."""
         try:
             leader = self.client.leader("t", partition)
         except NoNodeError:
@@ -135,7 +137,7 @@ class Worker:
         return info.topic_id
 
     def until(self, count: int) -> None:
-        """Works until so many records are accepted."""
+        """Works until the consumer has accepted `count` records."""
         until_ms = self.world.clock.monotonic_ms() + 120_000
         while len(self.accepted) < count:
             assert self.world.clock.monotonic_ms() < until_ms, f"{len(self.accepted)} of {count}"

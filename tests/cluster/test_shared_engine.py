@@ -27,12 +27,12 @@ def become_controller(store: ClusterStore, lease: Lease, engine: SharedLogEngine
 
 
 def record(engine: SharedLogEngine) -> None:
-    """Stages a batch of the metadata log, which every change of the controller comes with."""
+    """Stages a batch of the metadata log, which is part of every change of the controller."""
     engine.open(METADATA).append(batch(), engine.controller_epoch)
 
 
 def create(engine: SharedLogEngine, leaders: dict[int, int]) -> None:
-    """Creates partitions of the tests' topic: partition -> leader."""
+    """Creates partitions of the topic of this module. `leaders` maps a partition to its leader."""
     record(engine)
     for partition, leader in leaders.items():
         engine.create(key(partition), leader, 0)
@@ -41,7 +41,7 @@ def create(engine: SharedLogEngine, leaders: dict[int, int]) -> None:
 
 @pytest.fixture
 def nodes(shared: SharedStore) -> dict[int, SharedLogEngine]:
-    """Two nodes; node 1 is the controller, and leads partition 0; node 2 leads partitions 1 and 2."""
+    """Two nodes: node 1 is the controller and leads partition 0, and node 2 leads partitions 1 and 2."""
     store, lease, engine = shared.node(1)
     become_controller(store, lease, engine)
     _, _, other = shared.node(2)
@@ -279,7 +279,9 @@ def test_an_unavailable_store_loses_nothing(nodes: dict[int, SharedLogEngine], s
 def test_a_controller_that_could_not_read_the_next_number_adopts_nothing(
     nodes: dict[int, SharedLogEngine], shared: SharedStore
 ) -> None:
-    """With an old number, it would give a new partition the number of an existing one, whose batches would be lost."""
+    """With an old value, the controller would give a new partition the number of an existing one, whose batches would
+    be lost.
+    """
     assert len(fill(nodes[2].adopt([Leadership(key(1), 0)])[0], nodes[2], 2)) == 2
     shared.advance(2 * TTL_MS)
     store, lease, engine = shared.node(3)

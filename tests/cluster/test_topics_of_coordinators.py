@@ -66,7 +66,7 @@ def world() -> Iterator[ClusterWorld]:
 
 
 def application(world: ClusterWorld) -> tuple[str, Node]:
-    """Returns a group whose coordinator is not the controller, and its coordinator."""
+    """Returns a group whose coordinator is a node other than the controller, and this node."""
     for number in range(100):
         group = f"app{number}"
         node = world.leader(CONSUMER_OFFSETS, partition_for(group, 6))
@@ -76,7 +76,7 @@ def application(world: ClusterWorld) -> tuple[str, Node]:
 
 
 def joined(group: str, node: Node) -> Any:
-    """Joins with a stateful topology."""
+    """Joins the group with a stateful topology."""
     log = internal(f"{group}.changelog")
     return node.send(
         StreamsGroupHeartbeatRequest(
@@ -194,7 +194,7 @@ def test_any_node_has_the_topics_of_coordinators_created_despite_acls(
 
 
 def test_only_nodes_may_have_the_topics_of_coordinators_created(world: ClusterWorld) -> None:
-    """The secret of a node does not suffice where an authorizer decides."""
+    """With an authorizer, the secret of a node does not suffice."""
     response = world.controller.send(own_request(TRANSACTION_STATE), 0, principal="User:app")
     assert isinstance(response, EnvelopeResponse)
     assert (response.error_code, secret_of(1) != "") == (31, True)
@@ -205,7 +205,7 @@ def test_only_nodes_may_have_the_topics_of_coordinators_created(world: ClusterWo
 
 @pytest.mark.parametrize("version", [1, 13])
 def test_no_node_lets_a_client_without_permission_wait_for_a_missing_topic(world: ClusterWorld, version: int) -> None:
-    """Kafka's brokers check CREATE before they have the controller create the topic."""
+    """As in Kafka, a broker checks the permission CREATE before it requests the topic from the controller."""
     names = ["in2", "app-auto"]  # the client may see both, and create the second
     request = MetadataRequest(
         topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=True

@@ -95,9 +95,10 @@ def settle(world: ClusterWorld) -> None:
 
 
 def outcome(world: ClusterWorld) -> tuple[set[bool], int]:
-    """Returns the ends of the transaction (True: commit) that partitions of `t` show, and the committed offset.
+    """Returns the results of the transaction that partitions of `t` show (True: commit), and the committed offset.
 
-    A partition has one record. A coordinator that takes over repeats markers, as in Kafka; they must be equal.
+    Each partition has one record. A coordinator that takes over repeats markers, as in Kafka; these markers must be
+    equal.
     """
     ends = set()
     for index in range(PARTITIONS):
@@ -149,7 +150,7 @@ def test_a_write_outside_its_transaction_is_refused_by_the_remote_coordinator() 
 
 
 class Fault:
-    """The end of a node at the `number`-th write of the store, before it is stored or before its response."""
+    """The end of a node at the `number`-th write to the store, either before the write or before its response."""
 
     def __init__(self, world: ClusterWorld, number: int, stored: bool) -> None:
         self.world = world
@@ -169,7 +170,7 @@ class Fault:
                 raise UnknownOutcomeError("the process died")
 
     def finish(self) -> bool:
-        """Removes the dead process, if the fault has happened."""
+        """Removes the dead process if the fault has occurred."""
         self.world.store.intercept = None
         if self.dead is None:
             return False
@@ -197,7 +198,7 @@ def test_a_commit_is_atomic_when_a_node_dies_at_any_write(number: int, stored: b
 
 
 def loses(kind: str, number: int, is_response: bool) -> Callable[[Call], bool]:
-    """Loses the `number`-th request of a kind, or its response."""
+    """Makes the network lose the `number`-th request of a type, or its response."""
     seen = []
 
     def lose(call: Call) -> bool:

@@ -60,7 +60,7 @@ def test_a_cluster_whose_nodes_all_drain_still_places_partitions() -> None:
 
 
 def test_a_node_describes_its_folder_or_the_database(tmp_path: Path) -> None:
-    """Operators and AlterReplicaLogDirs name the folder."""
+    """Operators and AlterReplicaLogDirs refer to the data folder by this name."""
     for settings, path in [({"kcore.data.dir": str(tmp_path)}, str(tmp_path)), ({}, "database")]:
         world = ClusterWorld(settings=settings)
         world.start()

@@ -1,4 +1,4 @@
-"""Several nodes of one process over one store, in virtual time."""
+"""Several nodes in one process with one shared store, in virtual time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SETTINGS = {
 
 
 class NoNodeError(Exception):
-    """No node that runs can serve the request now."""
+    """No running node can serve the request now."""
 
 
 class Call(NamedTuple):
@@ -73,10 +73,11 @@ def from_node(node_id: int, version: int = 0) -> RequestContext:
 
 
 class Network:
-    """The requests between nodes. Each step of the world carries what was sent before.
+    """The requests between nodes. Each step of the world delivers the requests and responses that were sent before.
 
     Attributes:
-        lose: a test's function; True loses the request or, with `is_response`, its response.
+        lose: function of a test; if it returns True, the network loses the request or, with `is_response`, the
+            response.
         carried: the types of the requests that arrived, for tests.
     """
 
@@ -193,7 +194,9 @@ class Node:
     def send(
         self, request: Any, version: int | None = None, principal: str = "User:ANONYMOUS", wait_ms: int = 20 * STEP_MS
     ) -> Any:
-        """Returns the response, or the `Pending` of a request that is still parked after some milliseconds."""
+        """Sends a request and advances the time by `wait_ms`. Returns the response, or the `Pending` of a request that
+        is still parked.
+        """
         assert self.engine is not None
         served = self.engine.newest_version(request) if version is None else version
         context = RequestContext(served, "test", principal=principal, node_secret=secret_of(self.node_id))
@@ -244,12 +247,12 @@ class ClusterWorld:
 
     @property
     def up(self) -> list[Node]:
-        """The nodes that run."""
+        """The running nodes."""
         return [node for node in self.nodes.values() if node.engine is not None]
 
     @property
     def controller(self) -> Node:
-        """The node that decides."""
+        """The node that is the controller."""
         [node] = [node for node in self.up if node.engine is not None and node.engine.decides()]
         return node
 
@@ -313,7 +316,7 @@ class Client:
         self._calls = 0
 
     def retried(self, send: Callable[[], Any], code_of: Callable[[Any], int], timeout_ms: int = 30_000) -> Any:
-        """Returns the first response without a retriable error."""
+        """Repeats `send` after retriable errors. Returns the first other response."""
         until_ms = self.world.clock.monotonic_ms() + timeout_ms
         while True:
             try:
@@ -330,7 +333,7 @@ class Client:
             self.world.advance(STEP_MS)
 
     def any_node(self) -> Node:
-        """Returns the nodes that run in turns."""
+        """Returns the running nodes in turn."""
         nodes = [node for node in self.world.up if not node.paused]
         if not nodes:
             raise NoNodeError

@@ -29,7 +29,7 @@ def result(code: int) -> OffsetCommitResponse:
 
 
 def test_the_error_of_an_automatic_commit_is_logged_once_until_it_changes(caplog: pytest.LogCaptureFixture) -> None:
-    """No call of the user's code gets the error. Without the log line, users would notice it only when the next owner
+    """No call of the user's code returns the error. Without the log line, users would notice only that the next owner
     repeats the work.
     """
     driver = joined(consumer(lambda: {T[0]: 5}, auto_commit_ms=COMMIT_MS), 0)

@@ -1,4 +1,4 @@
-"""Members and coordinators that respond late, wrongly, or with the same refusal again and again, in virtual time."""
+"""Members and coordinators that respond late or wrongly, or repeat the same refusal, in virtual time."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SETTINGS = {"group_id": "g", "topics": ("t",), "rebalance_timeout_ms": 60_000}
 def beat(
     epoch: int, *partitions: int, error: int = 0, interval_ms: int = INTERVAL_MS
 ) -> ConsumerGroupHeartbeatResponse:
-    """Returns a heartbeat response; without partitions it has no assignment."""
+    """Returns a heartbeat response. Without `partitions` the response has no assignment."""
     rows = [TopicPartitions(topic_id=TOPIC_ID, partitions=list(partitions))]
     return ConsumerGroupHeartbeatResponse(
         error_code=error,
@@ -61,7 +61,7 @@ class Driver:
         self.sent: list[Outgoing] = []
 
     def step(self, ms: int = 0, *, polls: bool = True) -> None:
-        """Lets time pass, and advances the machine until it rests."""
+        """Lets time pass, and advances the machine until it has nothing to do."""
         self.now_ms += ms
         if polls:
             self.machine.poll(self.now_ms)
@@ -87,18 +87,18 @@ class Driver:
         self.machine.received(outgoing, response, self.now_ms)
 
     def take(self, kind: type[Any]) -> Outgoing:
-        """Returns the only request of a kind that waits for a response."""
+        """Returns the only request of a kind that waits for a response, and removes it."""
         (found,) = [each for each in self.sent if isinstance(each.request, kind)]
         self.sent.remove(found)
         return found
 
     def beats(self, response: ConsumerGroupHeartbeatResponse) -> None:
-        """Responds to the heartbeat that waits for a response."""
+        """Responds to the heartbeat that is under way."""
         self.respond(self.take(ConsumerGroupHeartbeatRequest), response)
         self.step()
 
     def handle(self, event: type[Any], error: BaseException | None = None) -> Any:
-        """Handles the machine's event."""
+        """Reports the machine's event as handled."""
         found = self.machine.event
         assert isinstance(found, event)
         self.machine.event_done(error, self.now_ms)
@@ -115,7 +115,7 @@ def classic(**settings: Any) -> Driver:
 
 
 def joined(driver: Driver, *partitions: int) -> Driver:
-    """Takes a member of a consumer group to "Stable" in epoch 1."""
+    """Brings a member of a consumer group to the state "Stable" in epoch 1."""
     driver.step()
     driver.beats(beat(1, *partitions))
     driver.handle(Assigned)
@@ -125,7 +125,9 @@ def joined(driver: Driver, *partitions: int) -> Driver:
 
 
 def test_a_commit_of_a_lost_membership_does_not_end_the_next_reconciliation() -> None:
-    """The commit before a revocation fails after the member was fenced, has joined again, and adopts partitions."""
+    """The commit before a revocation fails only after the member was fenced, has joined again, and
+    adopts partitions.
+    """
     driver = joined(consumer(lambda: {T[0]: 5, T[1]: 5}, auto_commit_ms=1_000_000), 0, 1)
     driver.step(INTERVAL_MS)
     driver.beats(beat(2, 0))
@@ -144,7 +146,9 @@ def test_a_commit_of_a_lost_membership_does_not_end_the_next_reconciliation() ->
 
 
 def test_a_commit_of_a_lost_membership_does_not_make_the_member_adopt_its_target() -> None:
-    """As above, while the next reconciliation waits for its own commit: the member must not adopt the old target."""
+    """The commit fails while the next reconciliation waits for its own commit. The member must not adopt the old
+    target.
+    """
     driver = joined(consumer(lambda: {T[0]: 5, T[2]: 5}, auto_commit_ms=1_000_000), 0, 1)
     driver.step(INTERVAL_MS)
     driver.beats(beat(2, 0))
@@ -317,7 +321,7 @@ def test_the_end_of_a_machine_begins_no_step_of_a_rebalance() -> None:
 
 
 def test_a_member_without_partitions_repeats_its_heartbeat_soon() -> None:
-    """The coordinator postpones an assignment by its assignment interval, and computes it at a later heartbeat."""
+    """The coordinator postpones the assignment by the assignment interval, and computes it at a later heartbeat."""
     driver = consumer()
     driver.step()
     driver.beats(beat(1))

@@ -14,7 +14,7 @@ P = TopicPartition("t", 0)
 
 
 def fetched(offset: int) -> FetchedRecords[Record]:
-    """Returns the records of a Fetch: a single one, with an offset."""
+    """Returns the data of a Fetch response with a single record at an offset."""
     batch = bytearray(build_batch([(0, None, b"v", ())], CompressionType.NONE))
     batch[:8] = offset.to_bytes(8, "big")
     return read_fetched(P, PartitionData(records=bytes(batch)), offset, committed=False)
@@ -68,7 +68,7 @@ def test_a_position_without_an_epoch_or_a_known_leader_is_not_validated() -> Non
 
 
 def fetch(session: FetchSession, positions: dict[TopicPartition, int]) -> tuple[int, int, list[tuple[int, int]]]:
-    """Builds a request, and returns the session's id and epoch with the partitions and their leader epochs."""
+    """Builds a request. Returns the id and epoch of the session, and the partitions with their leader epochs."""
     request = session.request(
         positions,
         committed=False,

@@ -1,4 +1,6 @@
-"""The times that README and docs/python-api.md name for the first partitions of a new member, in virtual time."""
+"""The times until a new member has its first partitions, as README and docs/python-api.md state them, in virtual
+time.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,12 @@ from tests.consumer_coordinator.world import World
 
 @pytest.fixture
 def _defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Heartbeats every five seconds, and at most one assignment a second."""
+    """Sets a heartbeat interval of five seconds, and an assignment interval of a second."""
     monkeypatch.setattr(worlds, "SETTINGS", {"offsets.topic.num.partitions": "1"})
 
 
 def wait_ms(seed: int, *, leaves: bool) -> int:
-    """Returns the time until a new member owns partitions, beside a member that has just left, or one that stays."""
+    """Returns the time until a new member owns partitions. The group's other member has just left, or stays."""
     world = World(seed, t=4)
     try:
         other = world.member("other", "t")
@@ -34,13 +36,17 @@ def wait_ms(seed: int, *, leaves: bool) -> int:
 
 @pytest.mark.usefixtures("_defaults")
 def test_a_new_member_waits_for_two_seconds_at_most_if_another_one_has_just_left() -> None:
-    """The coordinator postpones its assignment by up to a second, and the member sends its next heartbeat soon."""
+    """The coordinator postpones the assignment of the new member by up to a second, and the member sends its next
+    heartbeat soon.
+    """
     waits_ms = [wait_ms(seed, leaves=True) for seed in range(20)]
     assert 500 < max(waits_ms) <= 2_000
 
 
 @pytest.mark.usefixtures("_defaults")
 def test_a_new_member_waits_for_seven_seconds_at_most_if_another_one_gives_partitions_up() -> None:
-    """The other member gets its new assignment with its next heartbeat, and the new member with a later one."""
+    """The other member gets its new assignment with its next heartbeat. The new member gets its partitions with a
+    heartbeat after that.
+    """
     waits_ms = [wait_ms(seed, leaves=False) for seed in range(20)]
     assert 2_000 < max(waits_ms) <= 7_000

@@ -1,4 +1,4 @@
-"""Faults that are planted into the members' state machines: the random tests find each of them."""
+"""Faults planted in the state machines of members. The random tests must find each of them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def _consumer_revokes_silently(patch: pytest.MonkeyPatch) -> None:
 
 
 def _consumer_acknowledges_before_the_listener(patch: pytest.MonkeyPatch) -> None:
-    """Plants a fault: the coordinator is notified that partitions are free while the user's code still uses them."""
+    """Plants a fault: the member reports partitions as released to the coordinator while the user's code still uses
+    them.
+    """
     original = consumer.ConsumerMember._revoke
 
     def revoke(self: Any, resolved: Any, target: Any, epoch: int, now_ms: int) -> None:

@@ -117,7 +117,7 @@ class Chaos:
         return self.world.is_member(member.machine.member_id, member.machine.epoch)
 
     def settle(self) -> None:
-        """Stops the faults, and waits until the group is stable and every pending operation has ended."""
+        """Stops the faults. Waits until the group is stable and every pending operation has ended."""
         world = self.world
         world.cut.clear()
         world.manual.clear()
@@ -169,7 +169,7 @@ def run_chaos(kind: dict[str, Any], seed: int, silence: bool) -> Chaos:
 def test_after_random_faults_every_commit_ends_and_closed_members_own_nothing(
     kind: dict[str, Any], seed: int, silence: bool
 ) -> None:
-    """After lost requests and silent members every commit ends, and closed members own nothing."""
+    """The commits end, and the closed members own nothing, although requests were lost and members fell silent."""
     chaos = run_chaos(kind, seed, silence)
     assert chaos.unfinished == []
     assert chaos.owners() == []

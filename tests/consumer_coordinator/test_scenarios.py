@@ -124,7 +124,9 @@ def test_commits_reach_the_group_and_are_fenced(world: World, kind: dict[str, An
 
 
 def test_a_commit_that_waited_is_not_sent_with_a_later_epoch(world: World, kind: dict[str, Any]) -> None:
-    """While the commit waited for the coordinator, another member owned the partition and committed a later offset."""
+    """While the commit was waiting for the coordinator, another member owned the partition and committed a later
+    offset.
+    """
     one = world.member("one", "t", **kind)
     world.until(lambda: len(one.owned) == 4)
     world.cut.add("one")
@@ -344,7 +346,7 @@ def test_a_close_does_not_wait_for_a_listener_that_does_not_end(world: World, ki
 
 @pytest.mark.parametrize("lost", [False, True], ids=["late", "lost"])
 def test_a_member_that_closes_during_its_join_leaves_the_group(world: World, kind: dict[str, Any], lost: bool) -> None:
-    """Otherwise the member would keep its partitions until the end of its session."""
+    """A member that did not leave would keep its partitions until the end of its session."""
     one = world.member("one", "t", **kind)
     join = (ConsumerGroupHeartbeatRequest, JoinGroupRequest)
     while not any(isinstance(outgoing.request, join) for _, outgoing, _ in world.responses):
@@ -377,7 +379,7 @@ def test_a_failing_listener_is_reported(world: World, kind: dict[str, Any]) -> N
 
 
 def test_a_topic_that_is_created_later_is_soon_assigned(world: World, kind: dict[str, Any]) -> None:
-    """The lookup does not wait until the result of an earlier one has reached its age."""
+    """The result of an earlier look-up is not reused until its maximum age: the member looks the topic up again."""
     one = world.member("one", "t", "u", **kind)
     world.until(lambda: len(one.owned) == 4)
     world.engine.send(create("u", partitions=2))
@@ -386,7 +388,9 @@ def test_a_topic_that_is_created_later_is_soon_assigned(world: World, kind: dict
 
 
 def test_a_member_adopts_no_partitions_before_the_response_to_its_report(world: World) -> None:
-    """The coordinator gives partitions of its target to others when the member reports that it does not own them."""
+    """The coordinator assigns the remaining partitions of the member's target to others once the member reports that it
+    does not own them.
+    """
     one = world.member("one", "t", protocol="consumer")
     held: list[tuple[Any, Any, Any]] = []
     hold: list[type] = [MetadataRequest]
@@ -421,7 +425,7 @@ def test_a_member_adopts_no_partitions_before_the_response_to_its_report(world: 
 
 
 def test_a_leader_keeps_the_partitions_of_a_topic_whose_leaders_are_unknown(world: World) -> None:
-    """A node without a connection to its cluster returns no leaders. A later lookup finds the topic with a leader."""
+    """A node without a connection to its cluster returns no leaders. A later look-up finds the topic with a leader."""
     one = world.member("one", "t", protocol="classic")
     world.until(lambda: len(one.owned) == 4)
     two = world.member("two", "t", protocol="classic")
@@ -447,7 +451,9 @@ def test_a_leader_keeps_the_partitions_of_a_topic_whose_leaders_are_unknown(worl
 def test_heartbeats_that_the_named_coordinator_does_not_serve_are_repeated_with_a_backoff(
     world: World, kind: dict[str, Any], lost: bool
 ) -> None:
-    """All other nodes still name the former coordinator, so each lookup succeeds at once."""
+    """All other nodes still name the former coordinator, so each look-up succeeds at once. Without a backoff, the
+    member would repeat the heartbeat without a pause.
+    """
     one = world.member("one", "t", **kind)
     world.until(lambda: len(one.owned) == 4)
     beats: list[int] = []

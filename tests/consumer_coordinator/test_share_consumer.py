@@ -102,7 +102,7 @@ def test_passing_errors_are_repeated_and_others_end_the_membership() -> None:
 
 
 def test_a_heartbeat_after_a_lost_response_requests_the_assignment_again() -> None:
-    """The coordinator sends an unchanged assignment only to a member that sends its subscription."""
+    """The coordinator sends an unchanged assignment only if the heartbeat has the member's subscription."""
     member = ShareMembership("g", ["t"], "rack")
     member.request()
     member.received(heartbeat(1, 0), 0)

@@ -1,4 +1,4 @@
-"""Members' state machines and a real engine, in virtual time: requests can be delayed, lost or served twice."""
+"""State machines of members and a real engine, in virtual time. Requests can be delayed, lost or served twice."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ TIMES = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 60_000, "heartbea
 
 
 class Handled:
-    """A member as its user sees it: owned partitions by its own events.
+    """A member as its user sees it: the partitions that it owns according to its events.
 
     Attributes:
         owned: partition -> the epoch of the event that assigned it.
@@ -88,7 +88,7 @@ class Handled:
 
     @property
     def lost(self) -> list[Lost]:
-        """The events of lost partitions."""
+        """Returns the events that report lost partitions."""
         return [event for event in self.events if isinstance(event, Lost)]
 
 
@@ -160,7 +160,7 @@ class World:
     # ---- running
 
     def step(self, member: Handled, poll: bool = True) -> None:
-        """Advances a member and takes its requests to the engine."""
+        """Advances a member and passes its requests to the engine."""
         machine = member.machine
         if poll:
             machine.poll(self.now_ms)
@@ -196,10 +196,10 @@ class World:
             self.responses.append((member, outgoing, response))
 
     def is_member(self, member_id: str, epoch: int) -> bool:
-        """Returns True if the coordinator has the member, and did not fence that epoch of it.
+        """Returns True if the coordinator has the member and has not fenced this member epoch.
 
-        A member of a consumer group whose last response was lost has an older epoch than the coordinator. It keeps its
-        partitions, and may commit them.
+        A member of a consumer group whose last response was lost has an older epoch than the coordinator. Such a member
+        keeps its partitions and may commit their offsets.
         """
         group = self.engine.engine.groups.get(0).machine.groups.get("g")
         found = None if group is None else group.members.get(member_id)

@@ -1,4 +1,4 @@
-"""The same cases for an embedded engine, `kcore serve`, and Apache Kafka; and for both API styles.
+"""Runs the same cases with an embedded engine, `kcore serve` and Apache Kafka, each in both API styles.
 
 The cases run against Apache Kafka if `KCORE_TEST_KAFKA` is set: to HOST:PORT of a broker, or to `start` for a broker
 that the tests start (`make test-kafka`).
@@ -81,5 +81,5 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def name() -> str:
-    """A name that no other test uses: the servers are shared."""
+    """Returns a name that no other test uses, because the tests share the servers."""
     return f"t{uuid.uuid4().hex[:12]}"

@@ -1,4 +1,4 @@
-"""Calls while no server is reachable: each waits for the server, for at most the time limit of a call."""
+"""Calls while no server is reachable: each call waits for the server, but no longer than its time limit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OPERATIONS: dict[str, Callable[[kcore.Node, str], Any]] = {
 
 
 def absent(function: Callable[..., Any], times: int, calls: list[int]) -> Callable[..., Any]:
-    """Makes the first calls of a transport's function fail as without a server."""
+    """Makes the first `times` calls of a function of the transport fail as without a server."""
 
     def call(*arguments: Any) -> Any:
         calls.append(1)

@@ -22,7 +22,7 @@ GUARDED = {
 
 @pytest.fixture(scope="module", params=TARGETS)
 def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[kcore.Node]:
-    """A node with an authorizer, which allows everything without an entry."""
+    """Yields a node with an authorizer, which allows every operation without an entry."""
     if request.param == "embedded":
         with kcore.open(config={**SETTINGS, **GUARDED}) as node:
             yield node
@@ -40,7 +40,7 @@ def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def expect(node: kcore.Node, entries: list[Acl], **filters: Any) -> None:
-    """Waits for entries: Kafka's controller acknowledges a change before its brokers have it."""
+    """Waits until the broker has these entries: Kafka's controller acknowledges a change before its brokers have it."""
     wait_until(lambda: node.acls.describe(**filters) == sorted(entries), f"the entries of {filters}")
 
 

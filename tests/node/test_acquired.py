@@ -1,4 +1,4 @@
-"""Acquired records of a ShareFetchResponse: divided by their batches, and decoded batch by batch."""
+"""The acquired records of a ShareFetchResponse, divided by their batches and decoded batch by batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLACE = TopicPartition("t", 3)
 
 
 def batch(base_offset: int, *values: bytes) -> bytes:
-    """Returns a batch of records with these values, from an offset on."""
+    """Returns a batch of records with these values, beginning at an offset."""
     builder = BatchBuilder(1 << 20, base_timestamp_ms=1)
     for value in values:
         assert builder.append(1, None, value)
@@ -33,7 +33,7 @@ def read(batches: list[AcquiredBatch]) -> list[list[tuple[int, bytes | None]]]:
 
 
 def test_each_batch_gets_its_acquired_offsets() -> None:
-    """Batches without acquired offsets are left out; offsets without a batch come last, without records."""
+    """Batches without acquired offsets are left out. Acquired offsets without a batch come last, without records."""
     first, second, third = batch(0, b"a", b"b", b"c"), batch(3, b"d"), batch(10, b"e", b"f")
     row = PartitionData(partition_index=3, records=first + second + third)
     acquired = [Acquired(1, 1, 1), Acquired(2, 2, 4), Acquired(7, 8, 2), Acquired(11, 12, 5)]
@@ -52,7 +52,7 @@ def test_each_batch_gets_its_acquired_offsets() -> None:
 
 
 def test_a_range_of_any_length_takes_no_memory_for_its_offsets() -> None:
-    """A faulty broker, or a compacted log, may have ranges with few records. The other offsets of a range are gaps."""
+    """A faulty broker or a compacted log may give ranges with few records. The other offsets of a range are gaps."""
     one, two = batch(5, b"a"), batch(9, b"b", b"c")
     row = PartitionData(partition_index=3, records=one + two)
     last = (1 << 63) - 1
@@ -83,7 +83,7 @@ def test_a_batch_that_cannot_be_decoded_is_a_corrupt_message() -> None:
 def test_only_the_batch_of_the_next_job_is_decoded(
     node: kcore.Node, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A megabyte can decompress to gigabytes, so a response is not decoded at once."""
+    """A megabyte can decompress to gigabytes, so the batches of a response are not decoded together."""
     decoded: list[bytes] = []
 
     def recorded(each: AcquiredBatch) -> Any:

@@ -117,7 +117,7 @@ def test_share_groups_have_start_offsets_and_lags(node: kcore.Node, name: str) -
 
 def test_users_are_added_changed_and_removed(node: kcore.Node, name: str) -> None:
     def expect(mechanisms: dict[str, int] | None) -> None:
-        """Waits until the broker has the change: Kafka's controller acknowledges it earlier."""
+        """Waits until the broker has the change, which Kafka's controller acknowledges earlier."""
         wait_until(lambda: node.users.list().get(name) == mechanisms, f"the user has {mechanisms}")
 
     assert name not in node.users.list()
@@ -243,7 +243,7 @@ async def test_groups_transactions_and_users_are_administered_on_a_loop(anode: k
 
 
 class TwoBrokers(TargetTransport):
-    """A cluster of two brokers, each an engine: names that end in "b" belong to the second one."""
+    """A cluster of two brokers, each of which is an engine. Names that end in "b" belong to the second one."""
 
     def __init__(self, engines: Sequence[Any]) -> None:
         super().__init__(engines[0])
@@ -329,7 +329,7 @@ def test_each_request_goes_to_the_broker_of_its_group_partition_and_transaction(
 def test_a_loading_coordinator_gets_the_request_again(
     halves: tuple[kcore.Node, kcore.EmbeddedNode, kcore.EmbeddedNode], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A group whose description fails for a moment does not appear with that error."""
+    """A group that cannot be described for a moment does not appear with that error."""
     node, first, _ = halves
     first.topics.create("t", 1)
     first.group("group-a").commit({("t", 0): 1})

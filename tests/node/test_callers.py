@@ -18,7 +18,7 @@ LIMIT_S = 60.0
 
 
 class Thread(threading.Thread):
-    """A thread that keeps the result or the error of a function."""
+    """A thread that stores the result or the error of a function."""
 
     def __init__(self, function: Callable[[], Any]) -> None:
         super().__init__(daemon=True)
@@ -39,7 +39,9 @@ class Thread(threading.Thread):
 
 
 def test_a_node_on_an_event_loop_refuses_calls_of_other_loops() -> None:
-    """Two threads inside the engine would break it: the end of a round would be refused, and its callers would wait."""
+    """Two threads that execute the engine would corrupt it: the end of a round would be refused, and its callers would
+    wait.
+    """
 
     async def scenario() -> tuple[Any, Any, list[str]]:
         async with kcore.open_async() as node:
@@ -58,7 +60,7 @@ def test_a_node_on_an_event_loop_refuses_calls_of_other_loops() -> None:
 
 
 def test_a_node_on_an_event_loop_is_not_closed_from_another_loop() -> None:
-    """The node stays open with its consumers; after the end of its loop, another loop may close it."""
+    """The node stays open with its consumers. After the end of its loop, another loop may close the node."""
 
     async def scenario() -> tuple[kcore.AsyncNode, Any, int]:
         node = await kcore.open_async()
@@ -75,7 +77,7 @@ def test_a_node_on_an_event_loop_is_not_closed_from_another_loop() -> None:
 
 
 def test_a_second_poll_of_a_consumer_is_refused(node: kcore.Node, name: str) -> None:
-    """The second poll would count the records of the first one as processed, and commit them."""
+    """The second poll would count the records of the first poll as processed, and commit them."""
     node.topics.create(name, 1)
     with node.group(name).consume(name, reset="earliest") as consumer:
         first = Thread(lambda: consumer.poll(LIMIT_S))
@@ -121,7 +123,7 @@ async def test_a_second_poll_of_a_consumer_on_a_loop_is_refused(anode: kcore.Asy
 
 
 def test_a_second_wait_for_the_events_of_a_member_is_refused(node: kcore.Node, name: str) -> None:
-    """The second call would count the event of the first one as handled."""
+    """The second call would count the event of the first call as handled."""
     node.topics.create(name, 1)
     with node.group(name).join(name) as member:
         assert member.poll(LIMIT_S) is not None
@@ -146,7 +148,7 @@ def error_of(function: Callable[[], Any]) -> Exception | None:
 
 @pytest.mark.parametrize("kind", ["member", "consumer"])
 def test_a_listener_cannot_close_its_own_member(node: kcore.Node, name: str, kind: str) -> None:
-    """The close would wait for the listener, and the listener for the close. It may close other members."""
+    """The close would wait for the listener, and the listener for the close. A listener may close other members."""
     node.topics.create(name, 1)
     errors: list[Exception | None] = []
     other = node.group(f"{name}-other").join(name)
@@ -165,7 +167,7 @@ def test_a_listener_cannot_close_its_own_member(node: kcore.Node, name: str, kin
 
 
 def test_a_listener_may_close_a_member_that_other_code_closes(node: kcore.Node, name: str) -> None:
-    """The listener's close neither waits nor fails, because the other close ends the member."""
+    """The close by the listener neither waits nor fails, because the other close ends the member."""
     node.topics.create(name, 1)
     errors: list[Exception | None] = []
     user = node.group(name).join(name, on_revoked=lambda _: errors.append(error_of(user.close)))
@@ -199,7 +201,7 @@ def test_an_interceptor_cannot_close_its_consumer_in_on_commit(node: kcore.Node,
 
 
 async def test_a_listener_on_a_loop_cannot_close_its_own_member(anode: kcore.AsyncNode, name: str) -> None:
-    """A task that the listener starts may close it."""
+    """A task that the listener starts may close the member."""
     await anode.topics.create(name, 1)
     errors: list[Exception] = []
     tasks: list[asyncio.Task[None]] = []

@@ -1,4 +1,4 @@
-"""Records without a timestamp have the time of the engine's clock, also if it is not the system's."""
+"""Records without a timestamp get the time of the engine's clock, even if this is not the system's clock."""
 
 from __future__ import annotations
 

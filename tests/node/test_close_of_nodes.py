@@ -1,5 +1,6 @@
-"""The close of a node: calls on a closed node fail at once, and callers that close at the same time do not disturb each
-other."""
+"""Closing a node: calls on a closed node fail at once, and callers that close at the same time do not disturb each
+other.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ from tests.node.conftest import SETTINGS
     ids=["metadata", "leader", "coordinator", "transaction"],
 )
 def test_a_call_on_a_closed_connection_to_a_cluster_is_not_repeated(served: str, call: Any) -> None:
-    """It would be repeated for the whole `call_timeout`."""
+    """Otherwise the call would be repeated for the whole `call_timeout`."""
     node = kcore.connect(served, call_timeout=60.0)
     node.close()
     began_s = time.monotonic()
@@ -40,7 +41,7 @@ def test_a_call_on_a_closed_connection_to_a_cluster_is_not_repeated(served: str,
 
 
 class Resource:
-    """A member, say, whose close takes until the test ends it."""
+    """A resource such as a member, whose close lasts until the test ends it."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()

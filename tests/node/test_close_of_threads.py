@@ -1,4 +1,4 @@
-"""A node of threads that is closed while other threads call it: each call ends."""
+"""A node of threads that is closed while other threads use it: each of their calls ends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def switched_often() -> Iterator[None]:
 
 
 def call(cluster: Cluster, begun: threading.Semaphore, ends: list[Exception]) -> None:
-    """Sends requests until one fails."""
+    """Sends requests until a request fails."""
     try:
         while True:
             cluster.newest(MetadataRequest)

@@ -1,4 +1,4 @@
-"""Commits belong to the membership that the program has seen, although the member joins again in the background."""
+"""Commits belong to the membership that the program has seen, even if the member has joined again in the background."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ async def transact_by_metadata(node: kcore.AsyncNode, consumer: kcore.AsyncConsu
 
 
 async def transact_without_offsets(node: kcore.AsyncNode, consumer: kcore.AsyncConsumer, offsets: Any) -> None:
-    """Sends no offsets: the positions of lost partitions are gone. The records must not be stored without them."""
+    """Sends a transaction without offsets, because the positions of lost partitions are removed. The records must not
+    be stored without offsets.
+    """
     await in_transaction(node, consumer, {})
 
 
@@ -63,7 +65,7 @@ COMMITS: list[Commit] = [
 
 
 async def consumed(node: kcore.AsyncNode, consumer: kcore.AsyncConsumer) -> Any:
-    """Consumes ten records of each partition, and returns the positions."""
+    """Consumes ten records of each partition. Returns the positions."""
     for partition in (0, 1):
         await node.topics["in"].append_many([str(number) for number in range(10)], partition=partition)
     while sum(each.offset for each in consumer.positions().values()) < 20:
@@ -77,7 +79,9 @@ async def consumed(node: kcore.AsyncNode, consumer: kcore.AsyncConsumer) -> Any:
 def test_a_member_that_joined_again_since_its_poll_commits_nothing(
     kcore_node: VirtualNode, protocol: Protocol, commit: Commit
 ) -> None:
-    """Another member may have committed more. The next poll returns the records after the committed offsets."""
+    """Another member may have committed later offsets. The next poll returns the records after the
+    committed offsets.
+    """
 
     async def scenario(node: kcore.AsyncNode) -> tuple[Any, ...]:
         group = node.group("g")
@@ -122,7 +126,9 @@ def test_the_coordinator_refuses_a_member_that_has_not_detected_its_removal(
 def test_metadata_that_was_read_with_the_positions_is_refused_after_a_new_join(
     kcore_node: VirtualNode, protocol: Protocol
 ) -> None:
-    """The program has polled again, so the consumer itself may commit; the metadata is that of the records."""
+    """The program has polled again, so the consumer may commit again. The metadata still belongs to the earlier
+    records.
+    """
 
     async def scenario(node: kcore.AsyncNode) -> Any:
         group = node.group("g")
@@ -148,7 +154,9 @@ def test_metadata_that_was_read_with_the_positions_is_refused_after_a_new_join(
 def test_a_member_does_not_commit_a_partition_that_a_rebalance_has_revoked(
     kcore_node: VirtualNode, protocol: Protocol
 ) -> None:
-    """A slow worker of a member with listeners: it is still a member, but the partition has a new owner."""
+    """The worker of a member with listeners is slow. The member is still in the group, but the partition has a new
+    owner.
+    """
 
     async def scenario(node: kcore.AsyncNode) -> tuple[Any, ...]:
         group = node.group("g")

@@ -27,7 +27,7 @@ LARGE = 4 << 20
 
 
 class Stub(asyncio.Protocol):
-    """A server that collects the correlation ids of requests, and responds when the test requests it."""
+    """A server that collects the correlation ids of requests, and responds when the test calls `respond`."""
 
     def __init__(self) -> None:
         self.transport: Any = None
@@ -48,7 +48,7 @@ class Stub(asyncio.Protocol):
         self.arrived.set()
 
     async def take(self, count: int) -> list[int]:
-        """Waits for requests, and returns their correlation ids."""
+        """Waits for `count` requests. Returns their correlation ids."""
         while len(self.received) < count:
             self.arrived.clear()
             await self.arrived.wait()
@@ -56,7 +56,7 @@ class Stub(asyncio.Protocol):
         return taken
 
     def respond(self, *numbers: int, body: bytes = BODY) -> None:
-        """Sends empty responses to ApiVersions 0, all in one piece."""
+        """Sends empty responses to ApiVersions 0, all in one write."""
         frames = [(4 + len(body)).to_bytes(4, "big") + number.to_bytes(4, "big") + body for number in numbers]
         self.transport.write(b"".join(frames))
 
@@ -127,7 +127,7 @@ async def test_a_cancelled_request_leaves_the_connection_usable() -> None:
     ],
 )
 async def test_only_a_refusal_of_tls_is_a_permanent_error(reason: Exception, accepted: bool, retriable: bool) -> None:
-    """A server checks the client's certificate after the client has completed its handshake."""
+    """A TLS server checks the client's certificate after the client has completed its handshake."""
     async with connected() as (connection, _):
         connection._accepted = accepted
         future = connection.start(VERSIONS, 0, 60.0)
@@ -298,7 +298,7 @@ async def test_a_request_that_could_not_be_written_closes_the_connection_and_is_
 
 @asynccontextmanager
 async def clustered() -> AsyncIterator[tuple[AsyncCluster, Broker, Stub]]:
-    """Yields a cluster of one stub, with the connection open."""
+    """Yields a cluster whose only broker is a stub, with an open connection."""
     async with connected() as (connection, stub):
         broker = Broker(0, "127.0.0.1", connection._port)
         cluster = AsyncCluster(f"127.0.0.1:{connection._port}")

@@ -1,4 +1,4 @@
-"""Consumers whose partitions, members or listeners fail: the other partitions are read, and every wait ends."""
+"""Consumers whose partitions, members or listeners fail: the other partitions are still read, and every wait ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LIMIT_S = 60.0
 
 @contextmanager
 def behind(bootstrap: str, name: str, change: Any, timeout: float = 30.0) -> Iterator[kcore.Node]:
-    """A node whose responses are changed, and a topic of two partitions with a record in each."""
+    """Yields a node whose responses `change` alters, and a topic of two partitions with a record in each."""
     with kcore.connect(bootstrap) as node:
         node.topics.create(name, 2)
         for partition in range(2):
@@ -38,7 +38,7 @@ def behind(bootstrap: str, name: str, change: Any, timeout: float = 30.0) -> Ite
 
 
 def values_of(consumer: Any, *wanted: bytes) -> list[bytes]:
-    """Polls until values have arrived; errors of polls are ignored."""
+    """Polls until all values have arrived. Ignores the errors of polls."""
     values: list[bytes] = []
     until_s = time.monotonic() + LIMIT_S
     while not set(wanted) <= set(values):
@@ -63,7 +63,7 @@ class WithoutLeader:
 
 @pytest.mark.parametrize("committed", [True, False], ids=["committed", "reset"])
 def test_a_partition_without_a_leader_does_not_delay_the_others(bootstrap: str, name: str, committed: bool) -> None:
-    """Neither fetches of the other partitions nor lookups of their positions wait."""
+    """Neither fetches of the other partitions nor look-ups of their positions wait."""
     leaders = WithoutLeader()
     with behind(bootstrap, name, leaders) as node:
         if committed:
@@ -91,7 +91,7 @@ def test_a_lookup_that_a_broker_refuses_does_not_delay_the_other_partitions(boot
 
 
 class SilentLeader:
-    """Makes a broker the leader of partition 0 that accepts connections but does not respond."""
+    """Makes a broker that accepts connections but does not respond the leader of partition 0."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -111,8 +111,8 @@ class SilentLeader:
 
 
 def test_a_broker_that_does_not_respond_does_not_delay_lookups_at_the_others(bootstrap: str, name: str) -> None:
-    """The other brokers are in the same lookup, or in a later lookup of a partition that the consumer gets during the
-    first.
+    """The other brokers take part in the same look-up, or in a later look-up for a partition that the consumer gets
+    meanwhile.
     """
     with (
         closing(SilentLeader()) as silent,
@@ -129,7 +129,7 @@ def test_a_broker_that_does_not_respond_does_not_delay_lookups_at_the_others(boo
 
 
 def test_pending_offsets_of_new_partitions_do_not_delay_the_others(bootstrap: str, name: str) -> None:
-    """The committed offset of one partition waits for a transaction; another partition is being read meanwhile."""
+    """The committed offset of one partition waits for a transaction. Meanwhile another partition is read."""
     pending = False
 
     def change(api: ApiKey, response: Any) -> None:
@@ -284,7 +284,7 @@ async def test_a_cancelled_close_ends_the_tasks_of_a_consumer(bootstrap: str, na
 
 
 def test_a_new_worker_does_not_wait_for_its_next_heartbeat(name: str) -> None:
-    """Another member has left just before, so the coordinator postpones the assignment by its assignment interval."""
+    """Another member has just left, so the coordinator postpones the assignment by the assignment interval."""
     settings = {"group.consumer.assignment.interval.ms": "200", "group.consumer.heartbeat.interval.ms": "15000"}
     with kcore.open(config=settings) as node:
         node.topics.create(name, 1)

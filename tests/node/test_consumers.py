@@ -54,7 +54,7 @@ def test_a_loop_reads_every_record_once_and_commits(node: kcore.Node, name: str,
 
 
 def test_a_response_is_decompressed_in_parts(node: kcore.Node, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few kilobytes of compressed batches would otherwise take gigabytes in every consumer of the topic."""
+    """Otherwise a few kilobytes of compressed batches would take gigabytes of memory in every consumer of the topic."""
     sizes: list[int] = []
 
     def noted(*arguments: Any) -> Any:

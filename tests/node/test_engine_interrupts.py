@@ -1,4 +1,4 @@
-"""A node whose engine was interrupted by code that it calls: every waiting caller gets an error."""
+"""A node whose engine was interrupted by a callback: every waiting caller gets an error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HANG_S = 30.0
 def test_after_a_watcher_raised_members_and_calls_fail_and_the_node_closes(
     listens: bool, raised: type[BaseException]
 ) -> None:
-    """The watcher runs on the member's thread. If the node listens, it runs on the thread of the event loop."""
+    """The watcher runs on the thread of the member or, if the node listens, on the thread of the event loop."""
 
     def watch(_: object) -> None:
         raise raised

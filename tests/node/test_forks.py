@@ -1,4 +1,4 @@
-"""A forked child of a program with members, consumers and producers, whose threads exist in the parent only."""
+"""A forked child of a program with members, consumers and producers. Their threads exist in the parent only."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def node(request: pytest.FixtureRequest) -> Iterator[Node]:
 
 
 def outcome(call: Callable[[], object]) -> str:
-    """Returns the error of a call, or SERVED."""
+    """Returns the error of a call, or SERVED if there is none."""
     try:
         call()
     except kcore.errors.KcoreError as error:
@@ -44,7 +44,7 @@ def outcome(call: Callable[[], object]) -> str:
 
 
 def test_a_child_refuses_every_call_and_closes_everything_at_once(node: Node) -> None:
-    """The parent continues. A wait of the child for a thread of the parent would never end."""
+    """The parent continues. The child must not wait for a thread of the parent, because this would never end."""
     member = node.group("m").join(["t"])
     member.start(timeout=HANG_S)
     consumer = node.group("c").consume(["t"]).__enter__()
@@ -81,7 +81,7 @@ def test_a_child_refuses_every_call_and_closes_everything_at_once(node: Node) ->
 
 
 def test_an_exception_of_a_child_leaves_the_blocks_of_its_parent(node: Node) -> None:
-    """The child ends with its own exception, as if each block were left without waiting."""
+    """The child leaves the `with` blocks of its parent without waiting, and ends with its own exception."""
 
     def report() -> list[str]:
         try:

@@ -1,4 +1,4 @@
-"""The synchronous API is current, and has the operations of the asynchronous one."""
+"""The generated synchronous API is up to date and has the operations of the asynchronous API."""
 
 from __future__ import annotations
 

@@ -75,12 +75,12 @@ def dripping(client: socket.socket, correlation: bytes) -> None:
 
 
 def huge_count(client: socket.socket, correlation: bytes) -> None:
-    """Returns an ApiVersions response that announces two billion rows and has none."""
+    """Returns an ApiVersions response that announces two billion rows but has none."""
     client.sendall(frame(correlation + b"\0\0" + b"\xff\xff\xff\xff\x07" + bytes(16)))
 
 
 def huge_frame(client: socket.socket, correlation: bytes) -> None:
-    """Announces a frame below the limit, and sends a few of its bytes."""
+    """Announces a frame below the limit, but sends only a few of its bytes."""
     client.sendall(((1 << 30) - 1).to_bytes(4, "big") + correlation + bytes(1000))
     time.sleep(2 * TIMEOUT_S)
 
@@ -108,7 +108,9 @@ WITHOUT_RESPONSE = (silent, dripping, huge_frame)
 
 
 def timeout_of(answer: Answer) -> float:
-    """Returns the time limit of a response: on a slow machine, even an immediate response may take seconds."""
+    """Returns the time limit of a test server's response: on a slow machine, even an immediate response may take
+    seconds.
+    """
     return TIMEOUT_S if answer in WITHOUT_RESPONSE else LIMIT_S
 
 
@@ -139,7 +141,7 @@ def hostile(answer: Answer) -> Iterator[str]:
 
 @contextlib.contextmanager
 def bounded() -> Iterator[None]:
-    """Checks that the block ends and takes little memory."""
+    """Checks that the block ends in time and takes little memory."""
     tracemalloc.start()
     started_s = time.monotonic()
     try:
@@ -176,7 +178,7 @@ def test_the_connection_of_the_tools_fails_and_is_closed(answer: Answer) -> None
 
 
 class Redirects:
-    """Makes a broker refuse each coordinator request with a code, or find no coordinator.
+    """Makes a broker refuse each request to a coordinator, or each look-up of a coordinator.
 
     Args:
         code: the error code.
@@ -208,7 +210,7 @@ class Redirects:
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.parametrize("lookup", [False, True], ids=["coordinator", "lookup"])
 def test_endless_redirects_end_every_wait(bootstrap: str, name: str, lookup: bool, protocol: Any) -> None:
-    """The pauses between the repetitions bound the number of requests."""
+    """The pauses between the retries bound the number of requests."""
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE if lookup else ErrorCode.NOT_COORDINATOR
     redirects = Redirects(code, lookup)
     kind = CoordinatorNotAvailableError if lookup else NotCoordinatorError

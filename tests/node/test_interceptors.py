@@ -1,4 +1,4 @@
-"""Interceptors of producers and consumers: order, changes, and failures, which only the log shows."""
+"""Interceptors of producers and consumers: their order, their changes, and their failures, which only the log shows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.kit import wait_until
 
 
 class Tagging(kcore.ProducerInterceptor):
-    """Appends a tag to each value, and keeps the results."""
+    """An interceptor that appends a tag to each value and stores the results."""
 
     def __init__(self, tag: str) -> None:
         self.tag = tag
@@ -30,7 +30,7 @@ class Tagging(kcore.ProducerInterceptor):
 
 
 class Failing(kcore.ProducerInterceptor, kcore.ConsumerInterceptor):
-    """Raises in each method."""
+    """An interceptor whose methods all raise an exception."""
 
     def on_send(self, record: kcore.ProducerRecord) -> kcore.ProducerRecord:
         raise RuntimeError("on_send")
@@ -46,7 +46,7 @@ class Failing(kcore.ProducerInterceptor, kcore.ConsumerInterceptor):
 
 
 class Even(kcore.ConsumerInterceptor):
-    """Passes on the records with even offsets, and keeps the committed offsets."""
+    """An interceptor that passes on the records with even offsets, and stores the committed offsets."""
 
     def __init__(self) -> None:
         self.committed: list[dict[int, int]] = []

@@ -1,4 +1,6 @@
-"""Programs that end without closing what they have opened: the interpreter ends, and does not wait for threads."""
+"""Programs that end without closing their nodes, members and producers: the interpreter ends without waiting for
+threads.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("program", list(PROGRAMS))
 def test_generators_that_were_never_closed_do_not_delay_the_end_of_the_interpreter(program: str) -> None:
-    """Their `finally` and `with` blocks run when no background thread runs any more, so they must not wait for one."""
+    """The `finally` and `with` blocks of generators run when no background thread runs any more, so they must not wait
+    for such a thread.
+    """
     text = f"{BEGIN}{PROGRAMS[program]}\nprint('the program ends', flush=True)\n"
     ended = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=LIMIT_S, check=True)
     assert ended.stdout == "the program ends\n"

@@ -1,4 +1,4 @@
-"""Members of groups whose start or end is interrupted or cancelled do not stay in their group."""
+"""Members whose start or end is interrupted or cancelled do not stay in their group."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS: dict[str, Callable[[kcore.Node], AbstractContextManager[Any]]] = {
 
 
 def interrupt_next_start(monkeypatch: pytest.MonkeyPatch, error: BaseException, *, started: bool) -> None:
-    """Makes the next start of a thread raise, after or before the thread begins."""
+    """Makes the next start of a thread raise an exception, after or before the thread begins."""
     start = threading.Thread.start
 
     def interrupted(thread: threading.Thread) -> None:
@@ -41,7 +41,7 @@ def members(node: kcore.Node) -> int:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_member_whose_start_is_interrupted_leaves(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """Ctrl-C while the thread of the member begins, for example in a notebook."""
+    """Simulates Ctrl-C while the thread of the member starts, for example in a notebook."""
     with kcore.open(config=SETTINGS) as node:
         node.topics.create("t", 1)
         entered = KINDS[kind](node)

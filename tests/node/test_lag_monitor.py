@@ -34,7 +34,7 @@ def monitor() -> Any:
 
 
 def prepare(node: kcore.Node, name: str) -> None:
-    """Makes a topic with 5 and 2 records, a group that is 3 records behind, and a group without lag."""
+    """Creates a topic with 5 and 2 records, a group that is 3 records behind, and a group without lag."""
     topic = node.topics.create(name, 2)
     for partition, count in ((0, 5), (1, 2)):
         topic.append_many([str(number) for number in range(count)], partition=partition)
@@ -77,7 +77,7 @@ def test_a_group_that_never_commits_is_behind(node: kcore.Node, name: str, monit
 
 
 def test_tasks_that_never_commit_are_behind(monitor: Any) -> None:
-    """A streams member owns the partitions of its tasks' source and repartition topics."""
+    """A streams member owns the partitions of the source and repartition topics of its tasks."""
     settings = {"group.streams.initial.rebalance.delay.ms": "0", "group.streams.assignment.interval.ms": "0"}
     count = Subtopology(subtopology_id="0", source_topics=["words"], repartition_sink_topics=["words-by-key"])
     total = Subtopology(subtopology_id="1", repartition_source_topics=[TopicInfo(name="words-by-key", partitions=1)])
@@ -127,7 +127,7 @@ def test_its_command_watches_a_cluster_until_the_count(bootstrap: str, name: str
 
 
 def test_the_number_of_requests_does_not_grow_with_the_number_of_groups(monitor: Any) -> None:
-    """With requests for each group, one measurement of a cluster with a few hundred groups would take a minute."""
+    """With requests for each group, one measurement of a cluster with some hundred groups would take a minute."""
     counts = []
     with kcore.open() as node:
         node.topics.create("t", 2)

@@ -1,4 +1,4 @@
-"""Batches that the broker refuses as too large: the producer sends their records in smaller ones."""
+"""Batches that the broker refuses as too large: the producer sends their records in smaller batches."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def queue_of(accumulator: Accumulator) -> PartitionQueue:
 
 @given(records=RECORDS, compression=st.sampled_from([0, 1]))
 def test_parts_have_the_records_of_the_batch_in_order(records: list[Any], compression: int) -> None:
-    """Each part is smaller, at least by half unless it has one record; the deliveries and the sizes follow."""
+    """Each part has at most half of the records, unless it has one record. Deliveries and sizes are divided in the same
+    way.
+    """
     accumulator = accumulator_of(compression=compression)
     deliveries = [accumulator.append(TOPIC, value, key, headers, 0, at_ms) for at_ms, key, value, headers in records]
     queue = queue_of(accumulator)
@@ -102,7 +104,7 @@ def test_repeated_splits_end_with_single_records() -> None:
 
 
 def sent_batches(accumulator: Accumulator, batches: int) -> list[ProducerBatch]:
-    """Fills batches of four records and sends all of them; an earlier batch of the sequence is stored."""
+    """Fills batches of four records and sends all of them. An earlier batch of the sequence is already stored."""
     for _ in range(4 * batches):
         assert accumulator.append(TOPIC, b"v" * 20, None, (), 0, 0) is not None
     queue = queue_of(accumulator)
@@ -178,7 +180,7 @@ class WithoutMemory:
         return getattr(self._accumulator, name)
 
     def split(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """Fails."""
+        """Fails with a MemoryError."""
         raise MemoryError
 
 
@@ -200,7 +202,7 @@ def test_a_batch_that_cannot_be_split_fails_and_the_producer_continues(node: kco
 
 
 class Results(ProducerInterceptor):
-    """Keeps the results of records."""
+    """Stores the results of records."""
 
     def __init__(self) -> None:
         self.offsets: list[int] = []
@@ -214,7 +216,7 @@ class Results(ProducerInterceptor):
 
 
 def values(topic: Any, count: int) -> list[bytes]:
-    """Returns the visible values, once there are `count`: Apache Kafka writes the markers after its response."""
+    """Returns the visible values once there are `count`, because Apache Kafka writes the markers after its response."""
     until_s = time.monotonic() + 60
     while topic.end_offsets()[0] < count:
         assert time.monotonic() < until_s
@@ -229,7 +231,7 @@ def values(topic: Any, count: int) -> list[bytes]:
 
 @pytest.mark.parametrize("acks", ["all", 1])
 def test_a_producer_splits_batches_that_the_broker_refuses(node: kcore.Node, name: str, acks: Any) -> None:
-    """Batches follow each other without a wait for responses; the single record that is too large fails alone."""
+    """The producer sends batches without waiting for responses. Only the single record that is too large fails."""
     topic = node.topics.create(name, 1, config={"max.message.bytes": LIMIT})
     results = Results()
     producer = node.producer(batch_bytes=16_000, linger=0.01, acks=acks, interceptors=[results])
@@ -246,7 +248,7 @@ def test_a_producer_splits_batches_that_the_broker_refuses(node: kcore.Node, nam
 
 
 async def test_a_result_is_awaited_across_splits(anode: kcore.AsyncNode, name: str) -> None:
-    """A waiter of the refused batch waits for the part with its record."""
+    """A caller that waits for the refused batch waits for the part that has its record."""
     await anode.topics.create(name, 1, config={"max.message.bytes": LIMIT})
     async with anode.producer(batch_bytes=16_000, linger=0.01, compression="gzip") as producer:
         deliveries = [await producer.append(name, f"{number}" + "é" * 90) for number in range(200)]
@@ -279,7 +281,7 @@ def test_a_transaction_splits_batches_that_the_broker_refuses(node: kcore.Node, 
 
 
 def test_a_server_with_a_small_limit_gets_every_record() -> None:
-    """The limit is the broker's `message.max.bytes`; keys choose the partitions."""
+    """The limit is the broker's `message.max.bytes`. The keys choose the partitions."""
     with ServerProcess(settings={"message.max.bytes": "2000"}) as server, kcore.connect(server.bootstrap) as node:
         topic = node.topics.create(TOPIC, 3)
         with node.producer(batch_bytes=100_000, linger=0.01) as producer:

@@ -1,4 +1,4 @@
-"""Consumers after a change of a partition's leader: the new leader validates their positions (KIP-320)."""
+"""Consumers after a change of a partition's leader: they validate their positions with the new leader (KIP-320)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEW_EPOCH = 7
 
 
 class NewLeader:
-    """Makes a broker look like two: after `elect`, a leader whose epoch is `NEW_EPOCH` has the partitions.
+    """Makes one broker appear as two: after `elect`, the partitions have another leader, whose epoch is `NEW_EPOCH`.
 
     Args:
         end_of_epoch: the end offset and the epoch of the OffsetForLeaderEpoch responses of the new leader.
@@ -62,7 +62,7 @@ class NewLeader:
 
 
 def read_until(consumer: Any, offset: int) -> list[int]:
-    """Polls until a record with an offset has arrived, and returns the offsets of all records."""
+    """Polls until the record with an offset has arrived. Returns the offsets of all records."""
     offsets: list[int] = []
     until_s = time.monotonic() + 60
     while offset not in offsets:
@@ -73,7 +73,9 @@ def read_until(consumer: Any, offset: int) -> list[int]:
 
 @pytest.fixture
 def read(bootstrap: str, name: str) -> Callable[..., tuple[NewLeader, list[int]]]:
-    """A function that reads three records, changes the leader, and returns the offsets that were read after that."""
+    """Returns a function that reads three records, changes the leader, and returns the offsets that are read
+    afterwards.
+    """
 
     def run(end_of_epoch: tuple[int, int], reset: Any = "earliest") -> tuple[NewLeader, list[int]]:
         leader = NewLeader(end_of_epoch)

@@ -1,4 +1,4 @@
-"""Listeners of embedded nodes: real clients and remote nodes beside calls in the process."""
+"""Listeners of embedded nodes: real clients and remote nodes use the node together with calls in its process."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Responses that can be decoded but not used: each operation ends in time, with an error that names its cause.
 
-A proxy changes the responses of a real server: it leaves rows out, repeats them, names other topics, and replaces
-numbers, texts and bytes. It also cuts responses short, and changes their lengths and correlation ids.
+A proxy changes the responses of a real server: it omits or repeats rows, names other topics, and replaces numbers,
+texts and bytes. It also truncates responses, and changes their lengths and correlation ids.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ TEXTS = ("", "other", "x" * 1_000, "\u202e", None)
 
 
 def change(random_: random.Random, message: Any) -> str | None:
-    """Changes one field of a message, or of a struct in it. Returns the name of the field; None: nothing to change."""
+    """Changes one field of a message, or of a struct in it. Returns the name of the field, or None if there is nothing
+    to change.
+    """
     names = [getattr(each, "name", each) for each in type(message).FIELDS]
     random_.shuffle(names)
     for name in names:
@@ -67,10 +69,10 @@ def change(random_: random.Random, message: Any) -> str | None:
 
 
 class Hostile:
-    """The handler of a proxy, which changes responses.
+    """A response handler of the proxy, which changes responses.
 
     Args:
-        random_: decides about the changes.
+        random_: the random number generator that selects the changes.
         rate: the share of responses that are changed.
         only: the API whose responses are changed; None: all but ApiVersions.
     """
@@ -160,7 +162,7 @@ def server() -> Iterator[str]:
 
 
 def ends_in_time(operation: Callable[[], object]) -> Exception | None:
-    """Runs an operation on a thread of its own; returns its error."""
+    """Runs an operation on a separate thread, which must end in time. Returns the operation's error."""
     errors: list[Exception] = []
 
     def run() -> None:
@@ -177,7 +179,7 @@ def ends_in_time(operation: Callable[[], object]) -> Exception | None:
 
 
 class Unclear(logging.Handler):
-    """The logged exceptions that are no errors of the client API, such as exceptions that end a thread."""
+    """Collects logged exceptions that are not errors of the client API, such as exceptions that end a thread."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -255,7 +257,7 @@ def test_the_error_names_the_broker_and_the_api(server: str, operation: str, att
 
 
 def test_a_consumer_continues_after_responses_that_cannot_be_used(server: str) -> None:
-    """Its threads do not end: a poll raises the error, and later ones return the records."""
+    """The consumer's threads do not end. A poll raises the error, and later polls return the records."""
     topic = f"t{uuid.uuid4().hex[:12]}"
     broken = {ApiKey.OFFSET_FETCH: "groups", ApiKey.FETCH: "responses", ApiKey.JOIN_GROUP: "members"}
     left = dict.fromkeys(broken, 2)

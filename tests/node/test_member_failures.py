@@ -1,4 +1,4 @@
-"""Members that fail in the background: each operation raises the error, and the log has it."""
+"""Members that fail in the background: each later operation raises the error, and the log has it."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_an_error_of_a_later_event_is_logged_and_ends_a_wait(
     seen: list[Assigned] = []
 
     def assigned(event: Assigned) -> None:
-        """Fails once: how many events follow depends on the protocol and on the moment at which `other` leaves."""
+        """Fails once. How many events follow depends on the protocol, and on the moment at which `other` leaves."""
         if event.partitions or seen:
             seen.append(event)
         if len(seen) == 2:
@@ -253,7 +253,7 @@ def test_the_type_of_the_state_names_every_state() -> None:
 
 
 def test_a_member_of_a_closed_node_does_not_start(name: str) -> None:
-    """The start fails at once, although a search for the coordinator would last for the whole time limit."""
+    """The start fails at once, although the look-up of the coordinator would otherwise use the whole time limit."""
     node = kcore.open()
     group = node.group(name)
     node.close()
@@ -263,7 +263,7 @@ def test_a_member_of_a_closed_node_does_not_start(name: str) -> None:
 
 
 def test_nothing_starts_while_the_node_closes_its_members(name: str) -> None:
-    """Another thread may start a worker for each closed one; the close of the node must end nevertheless."""
+    """Another thread may start a new worker whenever one is closed. The close of the node must end nevertheless."""
     with kcore.open() as node:
         node.topics.create("t")
         refused: list[type[BaseException]] = []
@@ -286,7 +286,7 @@ def test_nothing_starts_while_the_node_closes_its_members(name: str) -> None:
 
 
 def test_a_worker_whose_topics_cannot_be_looked_up_any_more_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The look-up runs beside the heartbeats: its error must end the waits of the worker."""
+    """The look-up runs concurrently with the heartbeats. Its error must end the waits of the worker."""
 
     def look_up(self: object) -> None:
         raise errors.EngineClosedError("the engine is closed")

@@ -1,4 +1,4 @@
-"""Warnings about topics that do not exist: one for each topic after two seconds, and again after ten minutes."""
+"""Warnings about topics that do not exist: one for each topic after two seconds, and another one after ten minutes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def unknown(subscriber: str, topics: str, pronoun: str) -> str:
 def test_a_subscription_warns_of_a_misspelled_topic(
     kcore_node: VirtualNode, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
-    """The warning ends once the topic exists, and the worker gets its partitions without another call."""
+    """No further warning follows once the topic exists, and the worker gets its partitions without another call."""
     subscriber, join = JOINS[kind]
 
     async def scenario(node: kcore.AsyncNode) -> list[int]:

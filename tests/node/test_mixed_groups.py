@@ -1,4 +1,6 @@
-"""Groups whose members are of kcore's client and of librdkafka: eager, cooperative, and by the consumer protocol."""
+"""Groups with members of kcore's client and of librdkafka: with eager and cooperative assignors, and with the consumer
+protocol.
+"""
 
 from __future__ import annotations
 

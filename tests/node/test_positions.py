@@ -18,7 +18,7 @@ ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def fetched(partition: TopicPartition, offset: int, count: int) -> FetchedRecords[Record]:
-    """Returns the records of a response, from an offset on."""
+    """Returns the fetched records of a response, beginning at an offset."""
     builder = BatchBuilder(1 << 16, base_timestamp_ms=5)
     for _ in range(count):
         assert builder.append(5, None, b"v")
@@ -28,7 +28,7 @@ def fetched(partition: TopicPartition, offset: int, count: int) -> FetchedRecord
 
 
 def assigned(*partitions: TopicPartition, offset: int = 0) -> Positions:
-    """Returns assigned positions at an offset."""
+    """Returns the positions of assigned partitions, at an offset."""
     positions = Positions()
     positions.assign(partitions)
     for partition in partitions:
@@ -37,7 +37,7 @@ def assigned(*partitions: TopicPartition, offset: int = 0) -> Positions:
 
 
 def store(positions: Positions, partition: TopicPartition, offset: int, count: int) -> None:
-    """Buffers a response of the present version."""
+    """Buffers a response to the current version of the positions."""
     version = positions.by_partition[partition].version
     positions.store(partition, version, offset, fetched(partition, offset, count))
 
@@ -72,7 +72,7 @@ def test_polls_take_partition_after_partition_and_count_at_the_next_poll() -> No
 
 
 def test_a_second_response_for_the_same_offset_is_dropped() -> None:
-    """Two brokers may respond for one partition while its leader moves."""
+    """Two brokers may respond for one partition while its leader changes."""
     positions = assigned(ZERO)
     store(positions, ZERO, 0, 2)
     positions.store(ZERO, 1, 0, fetched(ZERO, 0, 2))
@@ -105,7 +105,7 @@ def test_a_loop_counts_a_record_when_the_next_one_is_requested() -> None:
 
 
 def test_a_poll_after_a_loop_begins_with_the_records_that_the_loop_left() -> None:
-    """Otherwise a commit after the poll would skip them."""
+    """Otherwise a commit after the poll would skip these records."""
     positions = assigned(ZERO)
     store(positions, ZERO, 0, 4)
     assert positions.take_for_loop(3)
@@ -153,14 +153,14 @@ def test_paused_partitions_are_neither_taken_nor_fetched() -> None:
 
 
 def marker(offset: int) -> bytes:
-    """Returns the batch of a transaction marker."""
+    """Returns a batch with a transaction marker."""
     batch = bytearray(build_control_batch(1, 0, producer_id=7, producer_epoch=0, timestamp_ms=1))
     batch[:8] = offset.to_bytes(8, "big")
     return bytes(batch)
 
 
 def store_marker(positions: Positions, partition: TopicPartition, offset: int) -> None:
-    """Stores a transaction marker of the present version."""
+    """Buffers a transaction marker of the current version of the positions."""
     records = FetchedRecords(Record, *partition)
     records.add(marker(offset), offset, None, decompress)
     positions.store(partition, positions.by_partition[partition].version, offset, records)
@@ -231,7 +231,9 @@ def test_records_that_an_interceptor_removed_from_a_loop_count() -> None:
 
 
 def test_a_reset_to_a_smaller_offset_forgets_the_ends_of_earlier_records() -> None:
-    """The topic was created again: if the old end were committed, the group would skip the new records before it."""
+    """The topic was created again. If the old end offset were committed, the group would skip the new records before
+    it.
+    """
     positions = assigned(ZERO, offset=50)
     store(positions, ZERO, 50, 3)
     assert positions_of(positions.take(10)) == [(0, 50), (0, 51), (0, 52)]
@@ -270,7 +272,7 @@ def test_a_lookup_does_not_replace_a_position_that_was_set_meanwhile() -> None:
 
 
 class Broken:
-    """Buffered records that cannot be taken."""
+    """Buffered records that raise an error when they are taken."""
 
     next_offset = 20
 

@@ -1,6 +1,6 @@
 """Producers with pipelined batches: each record is stored once and in order, despite failures of requests.
 
-The broker is an engine. Between it and the producer, requests and responses are delayed, lost, reordered and replaced
+The broker is an engine. Between broker and producer, requests and responses are delayed, lost, reordered and replaced
 by errors, in virtual time.
 """
 
@@ -67,7 +67,7 @@ STORED = (
 
 
 def run(scenario: Callable[[], Awaitable[T]]) -> T:
-    """Runs a scenario on a loop whose time jumps."""
+    """Runs a scenario on an event loop in virtual time."""
     loop = VirtualTimeLoop()
     try:
         return loop.run_until_complete(asyncio.wait_for(scenario(), 3_600.0))
@@ -87,7 +87,7 @@ class InFlightRequest:
         self.ended = False
 
     def end(self, response: Any, error: Exception | None) -> None:
-        """Reports the result, unless the connection was lost before."""
+        """Reports the result, unless the connection was lost earlier."""
         if not self.ended:
             self.ended = True
             self.on_done(response, error)
@@ -98,7 +98,7 @@ class Network:
 
     Args:
         engine: the broker.
-        chance: the source of all faults.
+        chance: the random number generator of the faults.
         fault_rate: the probability of a fault for each request, until `heal`.
         delay_s: the longest delay of a request or a response.
     """
@@ -131,7 +131,7 @@ class Network:
     def start(
         self, request: Any, on_done: OnDone, *, at_most: int | None = None, broker: Broker, channel: str = ""
     ) -> None:
-        """Sends a Produce request, which may overtake others."""
+        """Sends a Produce request, which may arrive before earlier ones."""
         in_flight = InFlightRequest(request, at_most, on_done, broker)
         self._open.append(in_flight)
         self.most_in_flight = max(self.most_in_flight, sum(each.broker == broker for each in self._open))
@@ -155,7 +155,7 @@ class Network:
         in_flight.end(in_flight.response, None)
 
     def _disconnect(self, broker: Broker) -> None:
-        """Loses a connection: each of its requests was delivered or not, in any order, and gets no response."""
+        """Loses a connection. Each of its requests may or may not be delivered, in any order, and gets no response."""
         lost = [each for each in self._open if each.broker == broker]
         self._random.shuffle(lost)
         for in_flight in lost:
@@ -166,7 +166,7 @@ class Network:
             in_flight.end(None, self._random.choice([ConnectionClosedError("lost"), TimeoutError("late")]))
 
     def _decide(self, in_flight: InFlightRequest) -> Any:
-        """Has the engine store the batches of a request, and replaces some results by errors."""
+        """Stores the batches of a request in the engine, and replaces some results by errors."""
         request: ProduceRequest = in_flight.request
         self.without_id += sum(
             parse_header(row.records).producer_id < 0 for topic in request.topic_data for row in topic.partition_data
@@ -194,7 +194,7 @@ class Network:
         return self._engine._calls.transport.metadata(topics, create)
 
     async def by_leader(self, partitions: Sequence[TopicPartition]) -> list[tuple[Broker, list[TopicPartition]]]:
-        """Groups partitions by their leaders, which are the two brokers in turn."""
+        """Groups partitions by their leaders; the two brokers lead alternate partitions."""
         await asyncio.sleep(0)
         if self._fails():
             raise KafkaError.of(ErrorCode.LEADER_NOT_AVAILABLE)
@@ -207,7 +207,7 @@ class Network:
         """Does nothing: leaders do not move."""
 
     def close_channel(self, channel: str) -> None:
-        """Loses all connections without a sign."""
+        """Loses all connections without a notification."""
         for in_flight in self._open:
             in_flight.ended = True
         self._open.clear()
@@ -230,7 +230,7 @@ def stored_numbers(node: kcore.Node, partition: int) -> list[int]:
 
 
 async def produce(network: Network, chance: random.Random, records: int, linger: float) -> dict[int, list[Any]]:
-    """Appends numbered records at random times while requests fail, and returns the results of each partition."""
+    """Appends numbered records at random times while requests fail. Returns the results of each partition."""
     deliveries: dict[int, list[Any]] = {partition: [] for partition in range(PARTITIONS)}
     node = kcore.AsyncNode(network)  # type: ignore[arg-type]
     timeout = chance.choice([2.0, 20.0, 600.0])
@@ -256,7 +256,7 @@ async def produce(network: Network, chance: random.Random, records: int, linger:
 @pytest.mark.seeded
 @pytest.mark.parametrize("case", range(40))
 def test_each_record_is_stored_once_and_in_order(case: int) -> None:
-    """A record whose append failed may be stored or not, but neither twice nor after a later one."""
+    """A record whose append failed may be stored or not, but never twice, and never after a later record."""
     chance = random.Random(f"{SEED} {case}")
     random.seed(f"{SEED} {case}")  # the jitter of the pauses before repetitions
     with kcore.open() as engine:
@@ -295,7 +295,7 @@ def test_full_batches_are_sent_before_the_responses_to_earlier_ones() -> None:
 
 
 def test_a_batch_that_is_not_full_grows_while_the_one_before_it_is_stored() -> None:
-    """Otherwise a program that appends slowly would send a request for each record."""
+    """If batches did not grow, a program that appends slowly would send a request for each record."""
     with kcore.open() as engine:
         engine.topics.create(TOPIC, PARTITIONS)
         network = Network(engine, random.Random(1), 0.0, 1.0)
@@ -315,7 +315,7 @@ def test_a_batch_that_is_not_full_grows_while_the_one_before_it_is_stored() -> N
 
 
 class DelayedTransport(TargetTransport):
-    """The transport of threads to an engine; another thread delivers each Produce request some time later."""
+    """The transport of threads to an engine. Another thread delivers each Produce request after a delay."""
 
     def __init__(self, engine: kcore.EmbeddedNode) -> None:
         super().__init__(engine)
@@ -326,7 +326,7 @@ class DelayedTransport(TargetTransport):
     def start(
         self, request: Any, on_done: OnDone, *, at_most: int | None = None, broker: Broker, channel: str = ""
     ) -> None:
-        """Delivers a request later."""
+        """Delivers a request after a delay."""
         with self._lock:
             self._in_flight += 1
             self.most_in_flight = max(self.most_in_flight, self._in_flight)
@@ -374,7 +374,7 @@ def queue_of(batches: int) -> PartitionQueue:
 
 
 def send(queue: PartitionQueue, producer: tuple[int, int] = (7, 0)) -> ProducerBatch | None:
-    """Sends the next batch, if one may be sent."""
+    """Sends the next batch, if a batch may be sent."""
     batch = next_batch(queue, producer, MAX_IN_FLIGHT)
     if batch is not None:
         assign_sequence(queue, batch, producer)
@@ -383,7 +383,9 @@ def send(queue: PartitionQueue, producer: tuple[int, int] = (7, 0)) -> ProducerB
 
 
 def test_a_batch_is_sent_only_while_the_broker_recognizes_the_first_one_without_result() -> None:
-    """A broker recognizes repetitions of its last five batches, so at most four may follow a batch without result."""
+    """A broker recognizes repetitions of its last five batches, so at most four batches may follow one without a
+    result.
+    """
     queue = queue_of(9)
     first = send(queue)
     assert (first, send(queue)) == (queue.batches[0], None), "the first batch of a sequence is sent alone"
@@ -412,7 +414,7 @@ def test_a_refused_sequence_ends_for_all_later_batches() -> None:
 
 
 def test_batches_after_a_failed_one_keep_their_sequence_until_the_broker_refuses_it() -> None:
-    """The broker may have stored the failed batch, and then stores or recognizes the next one."""
+    """The broker may have stored the failed batch. In that case it stores or recognizes the next batch."""
     queue = queue_of(5)
     queue.remove(cast(ProducerBatch, send(queue)))
     first, second = (cast(ProducerBatch, send(queue)) for _ in range(2))

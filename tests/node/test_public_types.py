@@ -1,4 +1,4 @@
-"""The types of results: a program names them in annotations as `kcore.GroupDescription`, and so on."""
+"""The result types of the API: a program can use them in annotations, such as `kcore.GroupDescription`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work queues of share groups: jobs, acknowledgements, locks, and workers that share or fail."""
+"""Work queues of share groups: jobs, acknowledgements, locks, and workers that work together or fail."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def unfinished(node: kcore.Node, name: str) -> int:
 
 
 def delivered_again(node: kcore.Node, name: str, count: int) -> list[tuple[str | None, int]]:
-    """Takes jobs with a new worker, and returns their values and delivery counts, sorted by value."""
+    """Takes jobs with a new worker. Returns their values and delivery counts, sorted by value."""
     taken = []
     with node.queue(name, group=name) as queue:
         while len(taken) < count:
@@ -281,7 +281,7 @@ def test_a_lost_connection_releases_the_jobs(bootstrap: str, name: str) -> None:
 
 @pytest.mark.parametrize("ends", [False, True], ids=["next", "end"])
 def test_a_lost_acceptance_is_logged(bootstrap: str, name: str, caplog: pytest.LogCaptureFixture, ends: bool) -> None:
-    """The group may deliver a finished job again, and no operation raises an error for it."""
+    """The group may deliver a finished job again, and no operation raises an error for the lost acceptance."""
     with kcore.connect(bootstrap) as node:
         queue_with(node, name, "a")
         with node.queue(name, group=name) as queue:

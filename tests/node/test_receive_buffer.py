@@ -1,4 +1,4 @@
-"""Frames that a connection cuts from received bytes."""
+"""A connection's receive buffer, which cuts received bytes into frames."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIZES = st.sampled_from([0, 1, 3, 100, SMALLEST_BYTES - 4, SMALLEST_BYTES - 3, S
 
 
 def feed(received: ReceiveBuffer, data: bytes, most: int) -> list[bytes]:
-    """Passes bytes in parts of at most `most` bytes, and returns the complete frames."""
+    """Passes bytes in parts of at most `most` bytes. Returns the complete frames."""
     frames = []
     position = 0
     while position < len(data):
@@ -67,7 +67,7 @@ def test_a_frame_above_the_limit_is_refused() -> None:
 
 
 def receive(received: ReceiveBuffer, frame: bytes, most: int = 1 << 18) -> memoryview:
-    """Passes a frame in parts, and returns it."""
+    """Passes a frame in parts. Returns the frame that was cut."""
     data = len(frame).to_bytes(4, "big") + frame
     position = 0
     while position < len(data):
@@ -114,7 +114,7 @@ def test_spare_memory_is_bounded() -> None:
 
 
 def test_large_records_of_a_response_are_views_of_its_frame() -> None:
-    """A small part of the frame is copied, because a view of it would keep the whole frame."""
+    """Small records are copied, because a view of them would keep the whole frame in memory."""
     sizes = [100_000, 3_000, 90_000]
     rows = [PartitionData(partition_index=number, records=bytes(size)) for number, size in enumerate(sizes)]
     response = FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[*rows, PartitionData()])])

@@ -1,4 +1,4 @@
-"""Seeks whose offset a broker has to look up: the beginning, the end, and a time."""
+"""Seeks for which a broker has to look up the offset: the beginning, the end, and a time."""
 
 from __future__ import annotations
 
@@ -110,7 +110,9 @@ def test_a_commit_includes_a_position_that_was_looked_up(node: kcore.Node, name:
 
 
 def test_the_first_assignment_may_begin_at_the_end(node: kcore.Node, name: str) -> None:
-    """A listener seeks before the position is known, so the committed offset does not apply; reset "none" allows it."""
+    """A listener seeks before the position is known, so the committed offset does not apply. This works even with the
+    reset policy "none".
+    """
     topic = create(node, name, partitions=1)
     node.group(name).commit({(name, 0): 1})
     consumer: kcore.Consumer

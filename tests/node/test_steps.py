@@ -1,4 +1,4 @@
-"""The steps of a member on an event loop: their number, their times, and the ends of waits when one of them fails."""
+"""The steps of a member on an event loop: their number, their times, and the end of all waits after a step fails."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kcore.protocol.messages.heartbeat import HeartbeatResponse
 
 
 class Steps:
-    """A machine whose steps return the results that the test sets."""
+    """A state machine whose steps return the results that the test sets."""
 
     def __init__(self, *results: float | BaseException | None) -> None:
         self.results = list(results)
@@ -216,7 +216,7 @@ async def test_an_exception_in_the_decision_of_a_commit_ends_the_member_and_ever
 async def test_a_member_whose_commit_was_interrupted_stays_and_leaves_its_group(
     bootstrap: str, name: str, sent: bool, error: BaseException
 ) -> None:
-    """The interrupted commit fails, and its response, if one arrives, does not complete the next commit."""
+    """The interrupted commit fails. A late response to it does not complete the next commit."""
     ends: list[Exception | None] = []
     async with joined(bootstrap, name) as member:
         transport: Any = member._calls.transport

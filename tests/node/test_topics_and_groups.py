@@ -81,7 +81,7 @@ def test_equal_keys_share_a_partition_and_many_records_are_one_batch(node: kcore
 
 
 def test_records_without_a_key_take_the_partitions_in_turn(node: kcore.Node, name: str) -> None:
-    """The node counts the turns, because each `node.topics[name]` is a new object."""
+    """The counter belongs to the node, because each `node.topics[name]` is a new object."""
     node.topics.create(name, 3)
     places = [node.topics[name].append("one").partition for _ in range(3)]
     places += [node.topics[name].append_many(["one", "batch"])[1].partition for _ in range(3)]
@@ -205,7 +205,7 @@ def test_a_damaged_batch_is_not_returned() -> None:
 
 
 def test_the_lag_of_a_share_group_is_reported_by_its_coordinator(node: kcore.Node, name: str) -> None:
-    """A share group has no committed offsets: the coordinator counts from the start offset."""
+    """A share group has no committed offsets. Its coordinator computes the lag from the start offset."""
     node.topics.create(name, 2).append_many("abcdefghij", partition=0)
     set_start_offset(node, name, name, 4)
     assert node.group(name).lag() == {TopicPartition(name, 0): 6}
@@ -250,7 +250,7 @@ def test_a_wrong_partition_or_offset_of_a_commit_is_named() -> None:
 
 
 def test_a_value_that_is_neither_bytes_nor_text_is_refused() -> None:
-    """The producer refuses it at once, so that the other records of its batch are stored."""
+    """The producer refuses the value at once, so that the other records of its batch are stored."""
     wrong: Any = {"a": 1}
     value = "a key or value of type dict; valid: bytes, str or None"
     header = "('h', 'text') is not a header; valid: a pair of a name (str) and a value (bytes or None)"

@@ -1,5 +1,6 @@
-"""A KeyboardInterrupt at any line of a transaction: the next transaction of the id begins, and commits its records
-alone."""
+"""A KeyboardInterrupt at any line of a transaction: the next transaction of the id begins, and commits only its own
+records.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ SAFE_DOWNGRADE = 2
 
 
 class Interrupts:
-    """Raises a KeyboardInterrupt at line `number` that runs in `FILES`. CPython itself checks for signals only at calls
-    and jumps, so lines with a lone `try:` or `return self` do not count.
+    """Raises a KeyboardInterrupt at line `number` that runs in `FILES`. CPython checks for signals only at calls and
+    jumps, so lines with only `try:` or `return self` do not count.
     """
 
     def __init__(self, number: int) -> None:
@@ -103,7 +104,7 @@ def interrupted_exit() -> Iterator[None]:
 
 
 def use_version_1(node: kcore.Node) -> None:
-    """Makes a cluster use version 1 of the protocol of transactions, as all clusters before Kafka 4.0."""
+    """Makes a cluster use version 1 of the transaction protocol, as all clusters before Kafka 4.0 do."""
     update = FeatureUpdateKey(feature="transaction.version", max_version_level=1, upgrade_type=SAFE_DOWNGRADE)
     assert not node.send(UpdateFeaturesRequest(feature_updates=[update])).error_code
 
@@ -135,7 +136,7 @@ def test_an_interrupted_transaction_is_not_continued_by_the_next_one(block: Any,
 
 @pytest.fixture(params=TARGETS)
 def version_1(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[kcore.Node]:
-    """A node of a cluster of its own with version 1 of transactions."""
+    """Yields a node of a separate cluster that uses version 1 of transactions."""
     with ExitStack() as stack:
         if request.param == "embedded":
             node: kcore.Node = stack.enter_context(kcore.open(config=SETTINGS))
@@ -153,7 +154,9 @@ def version_1(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[kcore.
 
 
 def test_an_interrupted_transaction_of_version_1_is_aborted_by_the_next_one(version_1: kcore.Node) -> None:
-    """A new epoch would abort it, too, but the coordinator would refuse the response to its own producer."""
+    """A new epoch would abort the transaction, too, but then the coordinator would refuse the requests of its own
+    producer.
+    """
     topic = version_1.topics.create("t", 1)
     with interrupted_exit(), version_1.transaction("x") as abandoned:
         abandoned.append("t", "one")
@@ -169,7 +172,8 @@ class Interrupting:
 
     Args:
         node: the node.
-        arrives: True if the request reaches the coordinator, so that only its response is lost; False: it is delayed.
+        arrives: True if the request reaches the coordinator, so that only its response is lost; False if the request is
+            delayed.
     """
 
     def __init__(self, node: kcore.Node, arrives: bool) -> None:
@@ -195,7 +199,7 @@ class Interrupting:
         raise KeyboardInterrupt
 
     def arrive(self) -> None:
-        """Delivers the delayed request now."""
+        """Delivers the delayed request."""
         request, options = self._delayed
         assert not self._send(request, **options).error_code
 
@@ -265,7 +269,7 @@ def test_another_producer_fences_an_interrupted_one_for_good(bootstrap: str, nam
 
 
 class Ending:
-    """An interceptor that ends the program at the first record that was not stored."""
+    """An interceptor that ends the program at the first record that is not stored."""
 
     def __init__(self) -> None:
         self.ended = False

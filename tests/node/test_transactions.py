@@ -16,7 +16,7 @@ from kcore.protocol.topic_partition import TopicPartition
 
 
 def stored(topic: Topic, count: int, partition: int = 0) -> list[bytes | None]:
-    """Returns the visible values, once there are `count`: Apache Kafka writes the markers after its response."""
+    """Returns the visible values once there are `count`, because Apache Kafka writes the markers after its response."""
     until_s = time.monotonic() + 60
     while len(records := topic.read(partition, 0)) < count:
         assert time.monotonic() < until_s, records
@@ -158,7 +158,7 @@ def test_a_group_of_a_transaction_may_be_named_by_its_id(node: kcore.Node, name:
 
 
 def test_a_transaction_within_another_one_of_the_id_is_refused(node: kcore.Node, name: str) -> None:
-    """The inner transaction would wait for the end of the outer one, and the outer one for the inner one."""
+    """Otherwise the inner and the outer transaction would wait for each other."""
     topic = node.topics.create(name, 1)
     with node.transaction(name) as outer:
         outer.append(name, "outer")
@@ -188,7 +188,7 @@ async def test_tasks_take_turns_with_the_transactions_of_an_id(anode: kcore.Asyn
 
 
 def test_init_ends_the_open_transaction_of_a_predecessor(bootstrap: str, name: str) -> None:
-    """Otherwise the offsets of a crashed process stay pending until the transaction times out."""
+    """Otherwise the offsets of a crashed process would stay pending until the transaction times out."""
     with kcore.connect(bootstrap) as crashed, kcore.connect(bootstrap) as node:
         node.topics.create(name, 1).append("record")
         before = crashed.transaction(name, timeout=600.0)

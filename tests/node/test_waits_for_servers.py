@@ -1,4 +1,6 @@
-"""`connect(wait=...)`: connects to a server that is not ready yet. `tests/security` has errors that end the wait."""
+"""`connect(wait=...)` connects to a server that is not ready yet. `tests/security` tests the errors that end the
+wait.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,7 @@ async def test_connect_waits_on_an_event_loop(late_server: Port) -> None:
 
 
 def test_connect_waits_while_a_proxy_closes_connections(port: Port, bootstrap: str) -> None:
-    """A container's proxy accepts connections before the server in the container listens."""
+    """The proxy of a container accepts connections before the server in the container listens."""
     port.socket.listen()
 
     def refuse() -> None:
@@ -117,7 +119,7 @@ def test_connect_waits_for_a_cluster_that_loads(
 
 
 def test_a_server_that_does_not_respond_is_skipped(port: Port, bootstrap: str) -> None:
-    """The first address accepts connections, as a stopped process does, and the second one serves."""
+    """The first address accepts connections but does not respond, like a stopped process. The second address serves."""
     port.socket.listen()
     with kcore.connect([port.address, bootstrap], timeout=5.0) as node:
         assert node.cluster_id()

@@ -12,7 +12,7 @@ _NUMBERS = itertools.count()
 
 @pytest.fixture(scope="session")
 def primary() -> Iterator[Server]:
-    """A primary without standby, for all tests of this worker that do not stop it."""
+    """Yields a primary without a standby, for all tests of this worker that do not stop it."""
     servers = Servers()
     try:
         yield servers.server("shared").create()
@@ -22,14 +22,16 @@ def primary() -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def reused_url(primary: Server) -> str:
-    """The URL of one database for the tests that empty it first: each database has hundreds of files."""
+    """Returns the URL of a database for the tests that empty it first. A database for each test would be slow, because
+    it has hundreds of files.
+    """
     primary.query("CREATE DATABASE reused")
     return primary.url("reused")
 
 
 @pytest.fixture
 def servers() -> Iterator[Servers]:
-    """A place for servers that only this test uses."""
+    """Yields a folder for servers that only this test uses."""
     made = Servers()
     yield made
     made.close()
@@ -37,7 +39,7 @@ def servers() -> Iterator[Servers]:
 
 @pytest.fixture
 def url(primary: Server) -> str:
-    """The URL of an empty database of the shared primary."""
+    """Returns the URL of an empty database of the shared primary."""
     name = f"t{next(_NUMBERS)}"
     primary.query(f"CREATE DATABASE {name}")
     return primary.url(name)

@@ -18,7 +18,7 @@ ENDS_S = 60
 
 
 class NodeProcesses:
-    """Processes of nodes over one database, whose tables are created.
+    """Processes of nodes over one database. The constructor creates the tables.
 
     Args:
         url: the database.
@@ -45,7 +45,7 @@ class NodeProcesses:
         return [f"127.0.0.1:{port}" for port in self.ports.values()]
 
     def command(self, *arguments: str) -> str:
-        """Runs `kcore cluster`; returns its output."""
+        """Runs `kcore cluster`. Returns its output."""
         done = subprocess.run(
             [sys.executable, "-m", "kcore", "cluster", *arguments],
             capture_output=True,
@@ -57,7 +57,7 @@ class NodeProcesses:
         return done.stdout
 
     def start(self, node_id: int) -> None:
-        """Starts a node, and does not wait for it."""
+        """Starts a node without waiting for it."""
         command = [sys.executable, "-m", "kcore", "serve", "--cluster", self.url, "--node-id", str(node_id)]
         command += ["--listen", f"{self._listener}127.0.0.1:{self.ports[node_id]}"]
         for name, value in self.settings.items():

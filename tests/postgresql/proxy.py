@@ -14,12 +14,12 @@ class Proxy:
     """A TCP proxy to a server on this machine.
 
     `fail(n, mode)` chooses the n-th message of a client from now on. `drop request`: the connection ends before the
-    server gets the message. `drop response`: it ends after the server has responded. `hold`: the message or the
-    response stays in the network, and the connection does not end by itself; `release` delivers it.
+    server gets the message. `drop response`: the connection ends after the server has responded. `hold`: the message or
+    the response is delayed until `release`, and the connection stays open.
 
     Attributes:
         requests: the number of messages of clients so far.
-        failed: set when the chosen message has been lost or held.
+        failed: set when the chosen message has been lost or delayed.
     """
 
     def __init__(self, port: int) -> None:
@@ -74,7 +74,7 @@ class Proxy:
                     threading.Thread(target=pump, daemon=True).start()
 
     def count(self, message: bytes) -> str:
-        """Counts a message of a client; returns the mode if it is the chosen one."""
+        """Counts a message of a client. Returns the mode if it is the chosen message."""
         with self._lock:
             self.requests += 1
             if self._text is not None and self._text in message:
@@ -89,7 +89,7 @@ class Proxy:
 
 
 class _Pair:
-    """One connection of a client, and the proxy's one to the server."""
+    """One connection of a client, and the proxy's connection to the server for it."""
 
     def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
         self.proxy, self.client, self.server = proxy, client, server

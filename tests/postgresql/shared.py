@@ -1,4 +1,4 @@
-"""The fixture of `tests/cluster`, over PostgreSQL: the same tests run over both stores."""
+"""The fixture that runs the tests of `tests/cluster` over PostgreSQL."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class PostgresShared:
         self.reset()
 
     def execute(self, text: str, *arguments: object) -> list[tuple[Any, ...]]:
-        """Runs a statement on a connection of its own."""
+        """Runs a statement on a separate connection."""
         with psycopg.connect(self.url, autocommit=True, options=f"-c search_path={SCHEMA}") as connection:
             cursor = connection.execute(text.encode(), arguments or None)
             return cursor.fetchall() if cursor.description else []
@@ -72,7 +72,7 @@ class PostgresShared:
         return store, lease, SharedLogEngine(store.storage())
 
     def stored_end(self, key: PartitionKey) -> int | None:
-        """Returns the end of a partition, None if it does not exist."""
+        """Returns the end offset of a partition, or None if the partition does not exist."""
         rows = self.execute(
             "SELECT coalesce((SELECT max(last_offset) + 1 FROM batches b WHERE b.number = p.number), 0)"
             " FROM partitions p WHERE topic_id = %s AND partition = %s",
@@ -82,7 +82,7 @@ class PostgresShared:
         return rows[0][0] if rows else None
 
     def reset(self) -> None:
-        """Empties the store, as after `kcore cluster init`."""
+        """Empties the store, so that it is as after `kcore cluster init`."""
         for table in ("batches", "snapshot_chunks", "named_values", "leases", "nodes", "removed_partitions"):
             self.execute(f"DELETE FROM {table}")
         self.execute("DELETE FROM partitions WHERE number > 0")

@@ -1,4 +1,4 @@
-"""Arrays as parameters: kcore's dumper of lists writes what psycopg's own one writes."""
+"""Arrays as parameters: kcore's dumper of lists writes the same bytes as psycopg's own dumper."""
 
 from __future__ import annotations
 

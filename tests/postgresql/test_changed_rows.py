@@ -1,4 +1,4 @@
-"""Rows that another program has changed: clear errors of the nodes, and findings of `kcore log verify`."""
+"""Rows that another program has changed cause clear errors of the nodes, and findings of `kcore log verify`."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ OTHERS = {
 
 
 class Changed:
-    """A partition with three batches and a snapshot, whose rows a test changes."""
+    """A partition with three batches and a snapshot. A test changes its rows."""
 
     def __init__(self, url: str) -> None:
         self.shared = PostgresShared(url)
@@ -140,7 +140,7 @@ class Changed:
         return store
 
     def verify(self, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[dict[str, Any]], str]:
-        """Returns the status, the findings and the errors of `kcore log verify`."""
+        """Returns the exit status, the findings and the errors of `kcore log verify`."""
         status = main(["log", "verify", self.shared.url, "--format", "json"])
         out, err = capsys.readouterr()
         return status, [json.loads(line) for line in out.splitlines()], err
@@ -157,7 +157,7 @@ def changed(url: str) -> Iterator[Changed]:
 
 
 def reads(engine: SharedLogEngine, store: PostgresClusterStore) -> list[Callable[[], object]]:
-    """Returns the reads that nodes and commands make."""
+    """Returns the reads that nodes and commands perform."""
     name = PartitionKey(key(0).topic_id, key(0).partition)
 
     def log() -> Any:
@@ -186,7 +186,7 @@ def reads(engine: SharedLogEngine, store: PostgresClusterStore) -> list[Callable
 
 
 def failures(changed: Changed) -> list[Exception]:
-    """Returns the errors of all reads. Anything but a LogError fails the test."""
+    """Returns the errors of all reads. Any exception except a LogError fails the test."""
     found: list[Exception] = []
     store = changed.open()
     engine = SharedLogEngine(store.reader())

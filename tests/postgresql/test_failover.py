@@ -59,14 +59,14 @@ class Node:
         [self.log] = self.engine.adopt([Leadership(key(0), 0)])
 
     def backend(self, server: Server) -> list[tuple[object, ...]]:
-        """Returns the writer's backend if it waits for the standby."""
+        """Returns the backend process of the writer if it waits for the standby."""
         return server.query(
             "SELECT pid FROM pg_stat_activity WHERE application_name = 'kcore/1/writer' AND wait_event = 'SyncRep'"
         )
 
 
 class Write(threading.Thread):
-    """A commit on another thread."""
+    """A commit that runs on another thread."""
 
     def __init__(self, engine: SharedLogEngine, write_set: WriteSet) -> None:
         super().__init__()

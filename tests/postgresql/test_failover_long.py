@@ -1,4 +1,4 @@
-"""A killed node with many committed offsets: the others serve all its groups, with the offsets it acknowledged."""
+"""A killed node with many committed offsets: the other nodes serve all its groups, with the acknowledged offsets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OFFSETS = 100_000
 
 @pytest.mark.parametrize("cluster_of", [postgresql_cluster, process_cluster])
 def test_all_groups_of_a_killed_node_are_served(cluster_of: object, tmp_path: Path) -> None:
-    """`bench.failover` measures the time; here only its limit of a minute counts."""
+    """`bench.failover` measures the time. This test checks only the limit of a minute."""
     with cluster_of(tmp_path) as cluster:  # type: ignore[operator]
         groups = cluster.fill(OFFSETS)
         _, count = cluster.kill(2, groups)

@@ -1,4 +1,6 @@
-"""Lost requests, lost responses and black holes at every message to PostgreSQL: no outcome is guessed."""
+"""Lost requests, lost responses and unresponsive connections at every message to PostgreSQL: the store reports no
+outcome that it does not know.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ def proxy(primary: Server) -> Iterator[Proxy]:
 
 
 def registered(shared: PostgresShared) -> Lease:
-    """Registers node 2 on a connection without faults, and closes that."""
+    """Registers node 2 over a connection without faults, and closes the connection."""
     store = shared.open()
     lease = store.register(2, description(), TTL_MS)
     store.close()
@@ -53,14 +55,14 @@ def registered(shared: PostgresShared) -> Lease:
 
 
 def through(proxy: Proxy, shared: PostgresShared) -> PostgresClusterStore:
-    """Opens a store whose messages pass the proxy, with short time limits."""
+    """Opens a store with short time limits whose messages pass through the proxy."""
     store = shared.open(proxy.url(shared.url.rsplit("/", 1)[1]))
     store.sessions.timeout_s = TIMEOUT_S
     return store
 
 
 def persist(call: Callable[[], T]) -> T:
-    """Repeats a call until the store is reached."""
+    """Repeats a call until the store can be reached."""
     result: list[T] = []
 
     def attempt() -> bool:
@@ -75,7 +77,7 @@ def persist(call: Callable[[], T]) -> T:
 
 
 def commit(engine: SharedLogEngine, stage: Callable[[], Any], is_stored: Callable[[], bool]) -> None:
-    """Stages and commits a change exactly once: stages it again only if the settled outcome is `not stored`."""
+    """Stages and commits a change exactly once. Stages the change again only if the settled outcome is `not stored`."""
 
     def attempt() -> bool:
         if not is_stored():
@@ -98,7 +100,7 @@ def _try(call: Callable[[], bool]) -> bool:
 
 
 class Scenario:
-    """Each kind of a node's work, with repeated operations if the store was not reached, and checks of the result.
+    """Performs each kind of work of a node, repeats operations that did not reach the store, and checks the result.
 
     Args:
         store: the store of node 1.
@@ -168,7 +170,7 @@ def test_scenario_survives_a_fault_at_some_messages(
 def test_registration_ends_behind_a_black_hole(
     shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The statements of the first connection for leases need a time limit, too."""
+    """The statements of the first connection for leases also need a time limit."""
     monkeypatch.setattr(lease_calls, "CALL_TIMEOUT_S", TIMEOUT_S)
     for text in (b"BEGIN", b"UPDATE cluster", b"SELECT pg_is_in_recovery", b"FROM kcore_schema"):
         shared.execute("UPDATE cluster SET timeline = 0")
@@ -195,7 +197,9 @@ MESSAGES = 40
 
 
 def faults(shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, mode: str, step: int) -> int:
-    """Runs the scenario with a fault at every `step`-th message, and checks what it stored; returns the number."""
+    """Runs the scenario with a fault at every `step`-th message, and checks the stored result. Returns the number of
+    faults.
+    """
     monkeypatch.setattr(lease_calls, "CALL_TIMEOUT_S", TIMEOUT_S)
     monkeypatch.setitem(SETTINGS, "lock_timeout", "100ms")
     monkeypatch.setitem(SETTINGS, "idle_in_transaction_session_timeout", "300ms")
@@ -219,7 +223,7 @@ def faults(shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 
 
 class Interrupted:
-    """A patch that raises an exception before or after the n-th wait for PostgreSQL since the start of a run."""
+    """A patch that raises an exception before or after the n-th wait for PostgreSQL of a run."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], *, after: bool) -> None:
         self.waits = 0
@@ -255,7 +259,9 @@ WAITS = 60
 def interrupted(
     shared: PostgresShared, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], after: bool, step: int
 ) -> int:
-    """Runs the scenario with an exception at every `step`-th wait, and checks what it stored; returns the number."""
+    """Runs the scenario with an exception at every `step`-th wait, and checks the stored result. Returns the number of
+    exceptions.
+    """
     monkeypatch.setitem(SETTINGS, "lock_timeout", "100ms")
     monkeypatch.setitem(SETTINGS, "idle_in_transaction_session_timeout", "300ms")
     with monkeypatch.context() as patch:
@@ -300,8 +306,9 @@ def test_an_exception_at_every_statement_loses_no_acknowledged_write(
 def test_a_connection_is_used_no_more_after_an_interrupted_begin(
     shared: PostgresShared, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], after: bool
 ) -> None:
-    """After an interrupted BEGIN, psycopg counts the transaction as open, and refuses the next one as wrongly
-    nested."""
+    """After an interrupted BEGIN, psycopg considers the transaction open, and would refuse the next one as wrongly
+    nested.
+    """
     store = shared.open()
     lease = store.register(1, description(), TTL_MS)
     waits = Interrupted(monkeypatch, error, after=after)

@@ -1,4 +1,4 @@
-"""Partitions move between nodes that write without a pause: no round of a former leader is stored late."""
+"""Partitions move between nodes that write continuously: a former leader never stores a late round."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Cluster(NodeProcesses):
         self.sent: list[int] = []
 
     def wait_balanced(self, *node_ids: int) -> None:
-        """Waits until exactly these nodes are alive and each leads some partitions."""
+        """Waits until exactly these nodes are alive and each of them leads some partitions."""
 
         def balanced() -> bool:
             rows = self.status()
@@ -64,7 +64,7 @@ class Cluster(NodeProcesses):
 
 
 def accepts(port: int) -> bool:
-    """Returns True if a connection to the port of this machine is accepted."""
+    """Returns True if the port of this machine accepts a connection."""
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
@@ -127,7 +127,7 @@ def test_paused_nodes_drains_and_a_promotion_lose_no_record(servers: Servers, tm
 
 @pytest.mark.long
 def test_a_rolling_restart_shows_no_error_to_clients(url: str, tmp_path: Path) -> None:
-    """Every node is stopped and started while a producer and a consumer continue; neither sees an exception."""
+    """Every node is stopped and started while a producer and a consumer run. Neither client gets an exception."""
     cluster, producer = begin(url, tmp_path)
     consumer = KafkaConsumer(
         "t",

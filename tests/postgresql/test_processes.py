@@ -29,7 +29,7 @@ SETTINGS = {
 
 
 class Process:
-    """One node in a process of its own."""
+    """One node in a separate process."""
 
     def __init__(self, url: str, node_id: int, folder: Path) -> None:
         self.url = url
@@ -110,7 +110,7 @@ def create_topic(nodes: Nodes, name: str = "t", partitions: int = 6) -> AdminCli
 
 
 class Load:
-    """A producer of numbers without a pause; `sent` are the acknowledged ones."""
+    """A producer that sends numbers without a pause. `sent` has the acknowledged numbers."""
 
     def __init__(self, nodes: Nodes) -> None:
         self._producer = Producer(

@@ -1,4 +1,4 @@
-"""`kcore cluster init`'s work in the database: creation, migration, refusal, the rights of nodes."""
+"""The changes of the database by `kcore cluster init`: creation, migration, refusal, and the rights of nodes."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_standby_is_refused_and_the_primary_of_several_hosts_found(servers: Serv
 
 
 def test_returned_primary_is_skipped_after_a_promotion(servers: Servers) -> None:
-    """An old primary that starts again accepts writes, and libpq connects to the first host that does."""
+    """An old primary that starts again accepts writes, and libpq connects to the first host that accepts writes."""
     primary = servers.server("one").create()
     standby = servers.server("two").copy_of(primary)
     create(primary.url())

@@ -1,4 +1,6 @@
-"""The log engine over PostgreSQL against the model of `tests/log`: random operations, failing commits, restarts."""
+"""Compares the log engine over PostgreSQL with the model of `tests/log`: random operations, failing commits,
+restarts.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tests.postgresql.shared import PostgresShared
 
 
 class PostgresWorld(ClusterWorld):
-    """Nodes over one database, whose clock is the world's."""
+    """Nodes over one database, in which the time is the virtual time of the world."""
 
     def __init__(self, shared: PostgresShared) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class PostgresWorld(ClusterWorld):
         return self.shared.open()
 
     def advance(self, ms: int) -> None:
-        """Lets time pass for the database and for all nodes, in steps."""
+        """Advances the time of the database and of all nodes, in steps."""
         for _ in range(ms // STEP_MS):
             self._connection.execute("UPDATE kcore.test_clock SET now = now + %s * interval '1 ms'", (STEP_MS,))
             super().advance(STEP_MS)

@@ -1,4 +1,4 @@
-"""The fixture of `tests/cluster`, over a data folder that several processes share: the same tests run over it."""
+"""The fixture that runs the tests of `tests/cluster` over a data folder that several nodes share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLUSTER_ID_META = "cluster.id"
 
 
 class LocalShared:
-    """A data folder in use by a cluster, with virtual time. All its nodes run in this process."""
+    """A data folder in use by a cluster, in virtual time. All its nodes run in this process."""
 
     def __init__(self, path: Path, clock: ManualClock | None = None) -> None:
         self.path = path / "data"
@@ -48,7 +48,7 @@ class LocalShared:
         return store, lease, SharedLogEngine(store.storage())
 
     def stored_end(self, key: PartitionKey) -> int | None:
-        """Returns the end of a partition, None if it does not exist."""
+        """Returns the end offset of a partition, or None if the partition does not exist."""
         store = self.open()
         store.register(99, description(99), TTL_MS)
         found = store.storage().look_up(key)
@@ -61,6 +61,6 @@ class LocalShared:
             self.lock.release()
 
     def closed_engine(self) -> LmdbLogEngine:
-        """Closes all nodes as a crash would, and opens the folder as a single process."""
+        """Closes all nodes as a crash would, and opens the folder in a single process."""
         self.close()
         return LmdbLogEngine(self.path, "os")

@@ -1,4 +1,4 @@
-"""A node over a data folder beside a model of its logs, for tests that interrupt it anywhere."""
+"""A node over a data folder beside a model of its logs, for tests that interrupt the node at any point."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NODE = 2
 
 
 class SharedSubject(Subject):
-    """Node 2, which another node gives partitions to. To open it again is to register a new incarnation of it."""
+    """Node 2, to which another node gives partitions. The node is opened again by registering a new incarnation."""
 
     def __init__(self, folder: Path, reopen_every: int = 1) -> None:
         self.shared = LocalShared(folder)
@@ -47,7 +47,9 @@ class SharedSubject(Subject):
         return [Leadership(key(number), self._epoch) for number in range(PARTITIONS)]
 
     def open(self) -> SharedLogEngine:
-        """Registers the next incarnation, as after a crash of the earlier one, and lets it lead all partitions."""
+        """Registers the next incarnation, as after a crash of the earlier one, and makes it the leader of all
+        partitions.
+        """
         if self.store is not None:
             self.store.close()
         self.store = self.shared.open()

@@ -69,7 +69,9 @@ class Supervised:
             print(self.log.read_text(errors="replace")[-20_000:])
 
     def start(self) -> None:
-        """Starts, and waits until all processes serve. The first start tries other ports if some are taken."""
+        """Starts the supervisor and waits until all processes serve. The first start tries other ports if some are in
+        use.
+        """
         for ports in [self.ports] if self.ports else free_ports(self.processes):
             self.ports = ports
             self.launch()
@@ -95,7 +97,7 @@ class Supervised:
         return "processes serve" in self.log.read_text(errors="replace") or self.supervisor.poll() is not None
 
     def child(self) -> int:
-        """Returns the id of a process that the supervisor has started; it may not serve yet."""
+        """Returns the id of a process that the supervisor has started. The process may not serve yet."""
         path = Path(f"/proc/{self.supervisor.pid}/task/{self.supervisor.pid}/children")
         wait_until(lambda: any(lives(int(pid)) for pid in path.read_text().split()), "a process was started", ENDS_S)
         return next(int(pid) for pid in path.read_text().split() if lives(int(pid)))
@@ -117,17 +119,17 @@ class Supervised:
         return int(wait_until(lambda: self.pids().get(node_id), f"node {node_id} lives", ENDS_S))
 
     def send(self, node_id: int, number: int) -> int:
-        """Sends a signal to the process of a node; returns its process id."""
+        """Sends a signal to the process of a node. Returns the process id."""
         pid = self.pid(node_id)
         os.kill(pid, number)
         return pid
 
     def wait_replaced(self, node_id: int, pid: int) -> None:
-        """Waits until a node has another process than `pid`."""
+        """Waits until a node has a process other than `pid`."""
         wait_until(lambda: self.pids().get(node_id, pid) != pid, f"node {node_id} was started again", ENDS_S)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Ends all processes; returns the exit status of the supervisor."""
+        """Ends all processes. Returns the exit status of the supervisor."""
         self.supervisor.send_signal(number)
         return self.supervisor.wait(ENDS_S)
 
@@ -141,7 +143,7 @@ def lives(pid: int) -> bool:
 
 
 def free_ports(count: int) -> Iterator[list[int]]:
-    """Yields ranges of ports that were free a moment ago."""
+    """Yields ranges of ports that were free at the time of the check."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     first = FIRST_PORT + PORTS * (worker % 15) + os.getpid() % (PORTS // 2)
     for attempt in range(ATTEMPTS):

@@ -1,4 +1,4 @@
-"""`kcore log copy` of a folder that two processes serve: the copy is of one moment of both."""
+"""`kcore log copy` of a folder that two processes serve: the copy shows both at one moment."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ PRODUCE_VERSION, COMMIT_VERSION = 9, 8
 
 
 class Writer(threading.Thread):
-    """A client that writes numbers to a partition of one process, and then commits each at a group of the other one.
+    """A client that writes numbers to a partition of one process, and then commits each as an offset of a group of the
+    other process.
 
     Args:
         topic: the port of the partition's leader.
@@ -69,7 +70,7 @@ def leader_of(client: Connection, partition: int) -> int:
 
 
 def group_elsewhere(client: Connection, port: int, partition: int) -> tuple[str, int]:
-    """Returns a group that another process than that at `port` coordinates, and the port of its coordinator."""
+    """Returns a group whose coordinator is a process other than the one at `port`, and the port of this coordinator."""
     names = [f"group-{partition}-{number}" for number in range(50)]
     found = client.send(FindCoordinatorRequest(key_type=0, coordinator_keys=names), 4).coordinators
     return next((one.key, one.port) for one in found if one.port not in (port, 0) and not one.error_code)
@@ -101,7 +102,7 @@ def is_spread(cluster: Supervised) -> bool:
 
 
 def test_a_copy_has_one_moment_of_all_processes(tmp_path: Path) -> None:
-    """Each record is written by one process before its offset is committed by the other."""
+    """One process writes each record before the other process commits its offset."""
     stop = threading.Event()
     bounds = []
     with Supervised(tmp_path, 2, SETTINGS) as cluster:

@@ -1,4 +1,4 @@
-"""A data folder that one process and several processes serve in turns."""
+"""A data folder that a single process and several processes serve alternately."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def settings(path: Path) -> dict[str, str]:
 
 
 class Alone:
-    """One process that serves a folder."""
+    """A single process that serves a folder."""
 
     def __init__(self, path: Path) -> None:
         self.engine = Engine.open(Config.of(settings(path)), clock=ManualClock())
@@ -62,7 +62,7 @@ class FolderWorld(ClusterWorld):
 
 
 def serve_alone(path: Path, offset: int) -> None:
-    """Opens the folder in one process, checks it, and writes a record and a commit."""
+    """Opens the folder in one process, checks it, and writes a record and an offset commit."""
     node = Alone(path)
     if offset == 0:
         node.send(create("t", partitions=2))
@@ -74,7 +74,7 @@ def serve_alone(path: Path, offset: int) -> None:
 
 
 def serve_together(path: Path, offset: int, nodes: int) -> None:
-    """Opens the folder in several nodes, checks it, writes a record and a commit, and kills all nodes."""
+    """Opens the folder in several nodes, checks it, writes a record and an offset commit, and kills all nodes."""
     world = FolderWorld(path, nodes)
     world.start()
     check(world)

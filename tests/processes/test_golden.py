@@ -1,4 +1,6 @@
-"""A node over a data folder sends and writes the same as Apache Kafka 4.3.1, in virtual time."""
+"""A node over a data folder sends the same responses and writes the same records as Apache Kafka 4.3.1, in virtual
+time.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Three processes of `kcore serve --processes` send and write the same as Apache Kafka 4.3.1, request by request.
+"""Three processes of `kcore serve --processes` send the same responses and write the same records as Apache Kafka
+4.3.1.
 
-The scripts use one server. So the other two nodes are drained: all partitions and coordinators are on the first
-node, and the metadata on whichever node is the controller.
+The scripts use one server, so the other two nodes are drained. All partitions and coordinators are on the first node.
+The metadata log is on the node that is the controller.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ def drain_others(data: Path) -> None:
 
 
 def use_up_ids(bootstrap: str) -> None:
-    """Allocates the ids that scripts invent. The first request gets its block of ids from the controller."""
+    """Allocates producer ids that scripts use as unknown ids. The first request gets a block of ids from the
+    controller.
+    """
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
     with Connection.to(bootstrap) as client:
         wait_until(lambda: client.send(request, 4).error_code == 0, "the node has producer ids", 60)

@@ -90,7 +90,7 @@ def test_an_exception_anywhere_in_a_take_over_loses_no_acknowledged_write(
 
 
 def recover(subject: SharedSubject) -> None:
-    """Settles the controller's interrupted round, and reads the epoch that it has left."""
+    """Settles the controller's interrupted round, and reads the resulting epoch."""
     controller = subject.controller
     controller.recover()
     for _ in range(3):

@@ -1,4 +1,6 @@
-"""The store of a data folder beyond the contract: journals, locks, unknown outcomes, and single processes."""
+"""The store of a data folder, beyond the tests that all stores share: journals, locks, unknown outcomes, and single
+processes.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ class Pair:
         fill(self.log, self.second, 1)  # the first write set begins the journal
 
     def take_over(self, epoch: int = 1) -> list[bytes]:
-        """Moves partition 1 to node 1; returns its batches as node 1 finds them."""
+        """Moves partition 1 to node 1. Returns its batches as node 1 reads them."""
         record(self.first)
         self.first.move(key(1), 1, epoch, epoch - 1)
         self.first.commit()
@@ -151,7 +153,7 @@ def test_a_damaged_row_is_an_error_that_names_the_row(
 
 
 class AnyRecords:
-    """The rules of a repair that accepts every record: the tests' batches have none that can be decoded."""
+    """Rules for a repair that accept every record, because records in the tests' batches cannot be decoded."""
 
     def judge(self, key: PartitionKey, base: int, batch: bytes) -> str | None:
         return None
@@ -214,7 +216,7 @@ def test_a_repair_reads_the_journals_of_nodes(pair: Pair, tmp_path: Path) -> Non
 
 
 class FailingFlush:
-    """A patch that makes flushes of journals fail."""
+    """A patch that makes flushes of the journals fail."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.fails = True
@@ -237,7 +239,7 @@ def synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
 
 
 def opened(shared: LocalShared) -> LocalClusterStore:
-    """Opens a store that flushes."""
+    """Opens a store that flushes its writes."""
     store = LocalClusterStore(str(shared.path), "fsync", shared.clock.monotonic_ms)
     shared._opened.append(store)
     return store
@@ -270,7 +272,7 @@ def test_a_failed_flush_of_the_journal_fails_the_commit(synced: Pair, monkeypatc
 
 
 def test_a_take_over_decides_a_commit_whose_flush_failed(synced: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other node reads the entry and stores it, before its writer can read the outcome."""
+    """The other node reads the entry and stores it before the entry's writer can read the outcome."""
     stored = contents(synced.log)
     flush = FailingFlush(monkeypatch)
     data = batch()

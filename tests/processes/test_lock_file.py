@@ -1,4 +1,4 @@
-"""LMDB's lock file in a folder that several processes serve, if an operator removes or replaces it."""
+"""LMDB's lock file in a folder that several processes serve, after an operator removed or replaced the file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REFUSED = "lock.mdb was removed or replaced while processes serve the folder: re
 
 @pytest.mark.parametrize("how", ["removed", "replaced"])
 def test_a_process_that_starts_later_does_not_open_another_lock_file(how: str, tmp_path: Path) -> None:
-    """The running processes keep the old one; two lock files would let transactions overwrite each other."""
+    """The running processes keep the old lock file. With two lock files, transactions could overwrite each other."""
     shared = LocalShared(tmp_path)
     shared.lock = DataFolder(shared.path, create=False)  # as the supervisor has it
     shared.open().close()

@@ -162,7 +162,7 @@ def test_unusable_arguments_are_refused(arguments: list[str], message: str, caps
 
 
 def test_a_process_killed_before_it_served_starts_again(tmp_path: Path) -> None:
-    """A process that was killed is started again; only one that cannot start ends the cluster."""
+    """The supervisor restarts a killed process. Only a process that cannot start ends the cluster."""
     cluster = Supervised(tmp_path, 2, SETTINGS)
     cluster.ports = next(free_ports(2))
     cluster.launch()
@@ -177,7 +177,7 @@ def test_a_process_killed_before_it_served_starts_again(tmp_path: Path) -> None:
 
 
 def test_the_cluster_ends_when_its_folder_is_removed(tmp_path: Path) -> None:
-    """Otherwise the supervisor would start the processes again without end."""
+    """Otherwise the supervisor would start the processes again and again."""
     with Supervised(tmp_path, 1, SETTINGS) as cluster:
         pid = cluster.pid(1)
         shutil.rmtree(cluster.data / "cluster")
@@ -187,7 +187,7 @@ def test_the_cluster_ends_when_its_folder_is_removed(tmp_path: Path) -> None:
 
 
 def test_a_client_cannot_act_as_a_node(tmp_path: Path) -> None:
-    """The nodes know each other's secrets from the store; without an authorizer, only the secrets distinguish nodes
+    """The nodes know each other's secrets from the store. Without an authorizer, only these secrets distinguish nodes
     from clients.
     """
     with Supervised(tmp_path, 2, SETTINGS) as cluster:

@@ -66,7 +66,7 @@ class Worker(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Checks that every acknowledged write exists, in order, and once if the client promises that."""
+        """Checks that every acknowledged write exists, in order, and only once if the client guarantees that."""
 
 
 def read_topic(bootstrap: str, topic: str) -> dict[int, list[tuple[int, int]]]:
@@ -198,7 +198,7 @@ WORKERS: list[type[Worker]] = [Confluent, AioKafka, Commits]
 
 
 def start_all(bootstrap: str) -> list[Worker]:
-    """Starts a worker of each kind, and waits until all are acknowledged."""
+    """Starts a worker of each kind. Waits until each of them has an acknowledgement."""
     workers = [kind(bootstrap) for kind in WORKERS]
     for worker in workers:
         worker.start()
@@ -207,7 +207,7 @@ def start_all(bootstrap: str) -> list[Worker]:
 
 
 def wait_progress(workers: list[Worker], more: int = 50) -> None:
-    """Waits until each worker has some acknowledgements more."""
+    """Waits until each worker has `more` further acknowledgements."""
     before = [worker.done for worker in workers]
     wait_until(
         lambda: all(worker.failure or worker.done >= done + more for worker, done in zip(workers, before, strict=True)),

@@ -13,7 +13,7 @@ from tests.processes.shared import LocalShared
 
 
 class LocalWorld(ClusterWorld):
-    """Nodes of this process over one data folder, whose clock is the world's."""
+    """Nodes in this process over one data folder, in which the time is the virtual time of the world."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
