@@ -1,4 +1,4 @@
-"""The console: its documents as whole responses, hostile names, pages, slices, and the page in a browser."""
+"""The operators' console: its documents as whole responses, hostile names, pages, slices, and the page in a browser."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ def test_the_node_is_shown(node: Watched) -> None:
 
 
 def test_hostile_names_are_shown_as_they_are(node: Watched) -> None:
-    """JSON has every character as an escape in ASCII; the page sets it as text. Long names are cut."""
+    """JSON escapes non-ASCII characters, and the page inserts names as text. Long names are truncated."""
     long = "x" * 3_000
     with node.live.connect() as client:
         make_topic(client, "t")
@@ -330,7 +330,7 @@ def test_a_list_of_ten_thousand_groups_never_holds_the_loop(node: Watched) -> No
 
 
 def test_a_slice_looks_at_a_bounded_number_of_characters() -> None:
-    """Clients choose names of up to 32,767 characters, so 2,000 names may take long to search."""
+    """Clients choose names of up to 32,767 characters, so searching 2,000 names may take long."""
     names = [f"{number:04}" + "n" * 30_000 for number in range(1_000)]
     runs = list(batches(names))
     assert [name for run in runs for name in run] == names
@@ -349,7 +349,7 @@ def test_a_slice_looks_at_a_bounded_number_of_characters() -> None:
 
 
 def test_documents_take_turns_and_requests_come_between() -> None:
-    """However many documents are requested, one slice runs in a turn of the loop."""
+    """However many documents are requested, only one slice runs in each turn of the loop."""
     log: list[str] = []
 
     class Client:
@@ -401,7 +401,7 @@ def test_documents_take_turns_and_requests_come_between() -> None:
 
 
 def test_a_client_that_sends_no_more_gets_its_response(node: Watched) -> None:
-    """Such a client closes its half of the connection after the request, while the page is made in slices."""
+    """The client closes its half of the connection after the request, while slices make the page."""
     for path, start in (("/metrics", b"# HELP"), ("/api/topics", b'{"total"')):
         with socket.create_connection(node.http.address, timeout=20) as peer:
             peer.sendall(f"GET {path} HTTP/1.1\r\n\r\n".encode())
@@ -479,7 +479,7 @@ def browse(url: str, profile: Path) -> str:
 @pytest.mark.long
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed (Debian: chromium)")
 def test_a_browser_shows_hostile_names_as_text(node: Watched, tmp_path: Path) -> None:
-    """The page fetches again every few seconds; names neither run as scripts nor become elements."""
+    """The page reloads its data every few seconds. Names neither run as scripts nor become elements."""
     with node.live.connect() as client:
         make_topic(client, "t")
         stable_alone(client, HOSTILE[0])

@@ -34,7 +34,7 @@ def read(name: str, engine: Any) -> dict[tuple[str, ...], float]:
 
 
 def totals(engine: Any, pause: Callable[[int], None] = lambda _: None) -> DataTotals:
-    """Counts the topics and partitions of an engine; calls `pause` with the number of each pause."""
+    """Counts the topics and partitions of an engine. Calls `pause` with the number of each pause."""
     work, count = count_data(engine), 0
     while True:
         try:
@@ -47,7 +47,7 @@ def totals(engine: Any, pause: Callable[[int], None] = lambda _: None) -> DataTo
 
 
 def test_records_and_bytes_are_counted_by_topic() -> None:
-    """Three records in two batches arrive; a fetch of all and one of the second batch send five."""
+    """Three records arrive in two batches. A fetch of both batches and a fetch of the second one send five records."""
     with watched() as node, node.live.connect() as client:
         make_topic(client, "t", 2)
         make_topic(client, "u")
@@ -82,7 +82,7 @@ TOTALS = (
 
 
 def test_a_fetch_that_waits_counts_only_its_response() -> None:
-    """A parked fetch reads the log again when records arrive; the bytes count once."""
+    """A parked fetch reads the log again when records arrive. The bytes count only once."""
     with watched() as node, node.live.connect() as producer, node.live.raw() as consumer:
         make_topic(producer, "t")
         request = fetch("t", 0, wait_ms=20_000)
@@ -114,7 +114,7 @@ OFFSETS = ("log_start_offset", "log_end_offset", "last_stable_offset_lag")
 
 
 def test_the_number_of_series_is_bounded() -> None:
-    """The oldest topics and partitions have series of their own; one metric counts the others."""
+    """The oldest topics and partitions have their own series. One metric counts the others."""
     with watched({"kcore.metrics.max.partitions": "5"}) as node, node.live.connect() as client:
         for name in ("a", "b", "c", "d", "e", "f", "g"):
             make_topic(client, name, 2)
@@ -130,7 +130,7 @@ def test_the_number_of_series_is_bounded() -> None:
 
 
 def test_a_scrape_with_many_series_is_made_in_slices() -> None:
-    """A slice renders a bounded number of lines, and a topic that is deleted in a pause does no harm."""
+    """A slice renders a bounded number of lines. The deletion of a topic between two slices causes no error."""
     with watched() as node, node.live.connect() as client:
         make_topic(client, "t", 900)
         sizes: list[int] = []
@@ -155,7 +155,7 @@ def test_a_scrape_with_many_series_is_made_in_slices() -> None:
 
 
 def test_topics_are_counted_in_slices_and_once_if_they_are_deleted_in_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A total that counted a topic twice would decrease at the next scrape."""
+    """If a topic were counted twice, the total would decrease at the next scrape."""
     monkeypatch.setattr(data_totals, "SLICE_ITEMS", 10)
     with watched() as node, node.live.connect() as client:
         for name in ("a", "b", "c"):
@@ -206,7 +206,7 @@ def test_transactions_are_counted_by_state_and_result() -> None:
 
 
 def test_a_transaction_without_coordinator_becomes_late() -> None:
-    """A hanging transaction, which no timeout ends, is late five minutes after the largest timeout."""
+    """No timeout ends a hanging transaction. The metric counts it as late five minutes after the largest timeout."""
     world = World({"transaction.max.timeout.ms": 100_000})
     who = world.begin("hangs")
     world.add("hangs", who, [("t", 1)])
@@ -238,7 +238,7 @@ def test_fetch_sessions_and_evictions_are_counted() -> None:
 
 @pytest.mark.parametrize("due", [False, True])
 def test_compaction_is_observed(due: bool) -> None:
-    """Before a pass the whole log of a coordinator is new; after it, nothing is."""
+    """Before a pass, the whole log of a coordinator counts as not compacted; after the pass, none of it."""
     world = World({"kcore.snapshot.min.bytes": 1} if due else {})
     engine = world.engine
     cleaner = engine.housekeeping.cleaner

@@ -1,4 +1,4 @@
-"""Numbers of groups by state: the incremental counts equal a count over all groups."""
+"""Numbers of groups by state: the incremental counters equal a count over all groups."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def scanned(engine: Engine) -> dict[tuple[str, str], int]:
 
 
 class World(DrivenHarness):
-    """An engine in which members join, leave and expire, commits fail, and the node restarts."""
+    """An engine whose members join, leave and expire, whose commits fail, and which restarts."""
 
     SETTINGS: ClassVar[Mapping[str, Any]] = {
         "offsets.topic.num.partitions": 2,
@@ -65,7 +65,7 @@ class World(DrivenHarness):
         return self.random.randbytes(16)
 
     def consume(self, group: str) -> None:
-        """Lets a member of a consumer group join, send a heartbeat, or leave."""
+        """Makes a member of a consumer group join, send a heartbeat, or leave."""
         members = self.consumers.setdefault(group, {})
         member = self.random.choice([*members, self.new_uuid().hex()])
         epoch = members.get(member, 0)

@@ -1,4 +1,4 @@
-"""Members that join, leave and expire, and the durations of rebalances, in virtual time."""
+"""Metrics of members that join, leave and expire, and of the durations of rebalances, in virtual time."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from tests.group.consumer.members import Member, World
 
 
 def counted(meters: GroupMeters, kind: str) -> tuple[int, int, int]:
-    """Returns joins, leaves and expirations of a kind of group."""
+    """Returns the numbers of joins, leaves and expirations for a type of group."""
     return meters.joins[kind], meters.leaves[kind], meters.expirations[kind]
 
 
 def measured(meters: GroupMeters, kind: str) -> tuple[int, float]:
-    """Returns the number of rebalances and their total time in seconds."""
+    """Returns the number of rebalances and their total duration in seconds."""
     times = meters.rebalance_times[kind]
     return times.count, times.total
 
 
 def classic_group(world: Any) -> tuple[str, str]:
-    """Makes a stable group of two members: its rebalance takes 3 s of delay and 2 s until the leader's sync."""
+    """Makes a stable group of two members. Its rebalance takes 3 s of delay and 2 s until the leader's SyncGroup."""
     leader, follower = world.assign_id(), world.assign_id()
     calls = [world.join(leader), world.join(follower)]
     world.context.advance(3_000)

@@ -1,4 +1,4 @@
-"""Log lines that requests of clients cause: a limited number of each message."""
+"""Log lines that requests of clients cause: the number of lines of each message is limited."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.runtime.machines import Bench, Count, Name
 
 
 class Lines:
-    """A limited logger whose records have times that the test sets."""
+    """A limited logger. The test sets the times of its records."""
 
     def __init__(self) -> None:
         self.limit = LineLimit()
@@ -82,7 +82,9 @@ def at_one_time(*args: Any, **options: Any) -> logging.LogRecord:
 def test_refused_records_of_sliced_work_name_the_work(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The work is limited as its requests are: a client may repeat a request whose records are too large."""
+    """A client may repeat a long request whose records are too large. The warnings of its sliced work are limited like
+    those of other requests.
+    """
     monkeypatch.setattr(logging, "_logRecordFactory", at_one_time)
     bench = Bench(max_batch_bytes=400)
 

@@ -58,7 +58,7 @@ def test_json_has_one_object_per_line(stream: io.StringIO) -> None:
 
 
 def test_a_field_cannot_replace_another(stream: io.StringIO) -> None:
-    """A field never replaces the event's own time, level, logger and message."""
+    """Extra fields never replace the event's time, level, logger and message."""
     process_logging.configure(stream, "info", "json")
     logging.getLogger("kcore.test").info("true", extra=process_logging.fields(message="false", level="debug"))
     (event,) = events(stream)
@@ -134,7 +134,7 @@ def test_refusals_are_logged_at_info_with_the_client(stream: io.StringIO) -> Non
 
 
 def test_payloads_are_never_logged(stream: io.StringIO) -> None:
-    """Neither assignments nor metadata nor records are logged at any level, even when a request is refused."""
+    """Assignments, metadata and records are not logged at any level, even when a request is refused."""
     process_logging.configure(stream, "debug", "json")
     with LiveServer() as live, live.connect() as client:
         make_topic(client, "t")

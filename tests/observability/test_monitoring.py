@@ -31,7 +31,7 @@ OF_PROMETHEUS = {"instance", "le", "job"}
 
 
 def alert_expressions() -> list[str]:
-    """Returns the expressions of the alert rules: YAML texts on one line, or folded over the next lines."""
+    """Returns the expressions of the alert rules, which are YAML texts on one line or folded over several lines."""
     found = re.findall(r"^ +expr: (>-\n(?: {10}.*\n)+|.*\n)", ALERTS.read_text(), re.MULTILINE)
     assert len(found) == ALERTS.read_text().count("- alert:")
     return [" ".join(text.removeprefix(">-").split()) for text in found]
@@ -81,7 +81,7 @@ def test_every_metric_of_the_files_is_exported(scrape: str) -> None:
 
 
 def test_every_label_of_the_files_belongs_to_its_metrics() -> None:
-    """Labels in legends and in texts of alerts are checked, too: a missing label would show an empty text."""
+    """The test includes labels in legends and alert texts, where a missing label would show an empty text."""
     for expression in EXPRESSIONS:
         names = {base_name(name) for name in METRIC.findall(expression)}
         for label in labels_used(expression) - OF_PROMETHEUS:
@@ -104,7 +104,7 @@ def test_the_rules_are_valid_for_prometheus() -> None:
 
 
 def test_the_expressions_are_valid_for_prometheus(tmp_path: Path) -> None:
-    """The dashboard's variables are replaced as Grafana replaces them."""
+    """Variables of the dashboard are replaced as Grafana replaces them."""
     if shutil.which("promtool") is None:
         pytest.skip("promtool is not installed (Debian: prometheus)")
     lines = ["groups:", "- name: dashboard", "  rules:"]

@@ -1,4 +1,4 @@
-"""Times of requests by API, which are measured only while a scraper reads metrics."""
+"""Durations of requests by API, which are measured only while a scraper reads metrics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECOND = 1_000_000_000
 
 
 def counts(node: Watched) -> dict[str, float]:
-    """Scrapes the number of measured requests by API."""
+    """Scrapes the number of measured requests of each API."""
     found = node.samples()
     return {labels[0]: n for (name, labels), n in found.items() if name == "kcore_request_time_seconds_count"}
 
@@ -49,7 +49,7 @@ def test_requests_are_measured_from_the_first_scrape_on() -> None:
 
 
 def test_pipelined_requests_are_measured_one_by_one() -> None:
-    """Requests of one read of the socket share readings of the clock, and each of them counts."""
+    """Requests of one socket read share a reading of the clock, but each of them counts."""
     with watched() as node, node.live.raw() as peer:
         assert counts(node) == {}
         peer.send(b"".join(peer.request(ListGroupsRequest(), 4) for _ in range(5)))
@@ -59,7 +59,9 @@ def test_pipelined_requests_are_measured_one_by_one() -> None:
 
 
 def test_a_parked_request_is_measured_until_its_response() -> None:
-    """A join waits for the initial rebalance delay: its time contains the wait, its processing time does not."""
+    """A join waits for the initial rebalance delay. Its total time includes the wait, and its processing time does
+    not.
+    """
     with watched({"group.initial.rebalance.delay.ms": "300"}) as node, node.live.connect() as client:
         assert counts(node) == {}
         join = JoinGroupRequest(

@@ -79,7 +79,7 @@ def test_groups_and_offsets_are_counted(node: Watched) -> None:
 
 
 def test_requests_and_their_errors_are_counted_by_api(node: Watched) -> None:
-    """Counts the code at the top of a response, and one for each partition with an error."""
+    """The metrics count the top-level error code of a response, and one for each partition with an error."""
     with node.live.connect() as client:
         for _ in range(3):
             assert client.send(heartbeat("nobody", "nobody", 1)).error_code == 25
@@ -120,7 +120,7 @@ def test_connections_and_bytes_are_counted(node: Watched) -> None:
 
 
 def test_rounds_are_measured(node: Watched) -> None:
-    """Each durable response counts in the purgatory once, each commit in the flush once."""
+    """Each durable response counts once in the purgatory time, each commit once in the flush time."""
     before = node.samples()
     with node.live.connect() as client:
         make_topic(client, "t")
@@ -139,7 +139,7 @@ def test_rounds_are_measured(node: Watched) -> None:
 
 
 def test_a_failed_commit_does_not_decrease_the_counters() -> None:
-    """A reloaded shard counts from 0; the node's counters continue, or rates would show a restart."""
+    """A reloaded shard counts from 0. The node's counters continue, because otherwise rates would show a restart."""
     log = FaultInjectingEngine(MemoryLogEngine())
     with watched({"offsets.topic.num.partitions": "1"}, log=log) as node, node.live.connect() as client:
         make_topic(client, "t")
@@ -172,7 +172,7 @@ def test_ready_means_that_every_shard_is_loaded(node: Watched) -> None:
 
 @pytest.mark.parametrize("committing", [False, True])
 def test_uncommitted_state_is_not_reported(committing: bool) -> None:
-    """A scrape in a round waits for the end of its commit: a group whose commit fails never existed."""
+    """A scrape during a round waits for the end of its commit: a group whose commit fails is never reported."""
     log = FaultInjectingEngine(MemoryLogEngine())
     with watched({"offsets.topic.num.partitions": "1"}, log=log) as node:
         with node.live.connect() as client:
@@ -182,7 +182,7 @@ def test_uncommitted_state_is_not_reported(committing: bool) -> None:
         connections: list[Any] = []
 
         class Client:
-            """Stands for a scrape whose bytes arrive in the turn in which a commit is decided."""
+            """A transport for a scrape whose bytes arrive in the same turn of the loop in which a commit is decided."""
 
             def write(self, data: bytes) -> None:
                 (line,) = [x for x in data.decode().splitlines() if x.startswith("kcore_offsets ")]
@@ -191,7 +191,7 @@ def test_uncommitted_state_is_not_reported(committing: bool) -> None:
             def close(self) -> None: ...
 
             def get_extra_info(self, name: str) -> None:
-                """Records no connection."""
+                """Returns None: there is no real connection."""
 
             abort = close
 
@@ -250,7 +250,7 @@ def test_other_requests_are_refused(sent: bytes, status: bytes) -> None:
 
 
 def test_a_long_page_is_sent_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One turn of the event loop passes a bounded part of it to the socket."""
+    """One turn of the event loop passes a bounded part of the page to the socket."""
     monkeypatch.setattr(http, "WRITE_BYTES", 1)
     with watched() as node, node.live.connect() as client:
         make_topic(client, "t", 900)
@@ -275,7 +275,7 @@ def test_head_has_no_body(node: Watched) -> None:
 
 
 def test_silent_connections_do_not_keep_probes_out() -> None:
-    """A connection beyond the limit takes the place of the oldest one, so the node does not look dead."""
+    """A connection beyond the limit replaces the oldest one. Otherwise health probes would fail."""
     with watched() as node:
         peers = [socket.create_connection(node.http.address, timeout=20) for _ in range(MAX_CONNECTIONS)]
         try:

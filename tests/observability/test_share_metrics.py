@@ -44,9 +44,8 @@ def fetch(client: Any, topic_id: bytes, epoch: int) -> Any:
 
 
 def test_deliveries_and_share_partitions_are_counted() -> None:
-    """Ten records are delivered; four are accepted and six released, of which the next fetch delivers all again.
-
-    Both responses contain the whole batch, which counts as traffic of its topic.
+    """Ten records are delivered. Four are accepted and six released; the next fetch delivers these six again. Both
+    responses contain the whole batch, which counts as traffic of its topic.
     """
     with watched(SETTINGS) as node, node.live.connect() as client:
         make_topic(client, "t")

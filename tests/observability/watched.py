@@ -1,4 +1,4 @@
-"""A server with its metrics, as an external client sees it."""
+"""A server with its metrics, as an external client uses it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ class Watched:
             connection.close()
 
     def samples(self) -> Samples:
-        """Scrapes the server with Prometheus' own parser: (name, values of its labels) -> number."""
+        """Scrapes the server with Prometheus' own parser. Returns a dict of (name, values of its labels) to the
+        number.
+        """
         status, text = self.get("/metrics")
         assert status == 200, text
         return parse(text)

@@ -19,8 +19,8 @@ class Authority:
     """An authority that signs certificates; all files are PEM.
 
     Args:
-        folder: where files go.
-        name: its common name.
+        folder: the folder of the files.
+        name: the common name of the authority.
     """
 
     def __init__(self, folder: Path, name: str = "kcore tests") -> None:
@@ -60,7 +60,7 @@ class Authority:
         return builder.sign(self._key, hashes.SHA256())
 
     def issue(self, file: str, *name: tuple[x509.ObjectIdentifier, str], password: str | None = None) -> Path:
-        """Returns a file with a certificate and its key; `name` has the order of the parts in the certificate."""
+        """Returns a file with a certificate and its key. The parts of `name` have the same order in the certificate."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(kind, value) for kind, value in name])
         protection: serialization.KeySerializationEncryption = serialization.NoEncryption()

@@ -28,7 +28,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 class Everything(logging.Handler):
-    """A collector of every line that the server logs, at any level; clients in this process log elsewhere."""
+    """Collects every line that the server logs, at any level. Clients in this process use other loggers."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -43,7 +43,7 @@ class Everything(logging.Handler):
 def secure(
     request: pytest.FixtureRequest, authority: Authority, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Secure]:
-    """A server with listeners of every kind, users with passwords, and its log."""
+    """Yields a server with listeners of every kind, users with passwords, and its log."""
     organization = (NameOID.ORGANIZATION_NAME, "kcore")
     keystore = authority.issue("server.pem", (NameOID.COMMON_NAME, "server"), password=KEY_PASSWORD)
     client = authority.issue("client.pem", organization, (NameOID.COMMON_NAME, "worker"))

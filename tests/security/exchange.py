@@ -1,4 +1,4 @@
-"""Both ends of SASL exchanges: stored users, and a client's side of SCRAM that only tests use."""
+"""Both ends of SASL exchanges: stored users, and a client's side of SCRAM for tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SALT = b"sixteen salty by"
 
 
 class Users:
-    """Users with passwords, for both hashes."""
+    """Users with passwords, for both hash functions."""
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self._credentials = {
@@ -46,6 +46,6 @@ def client_final(mechanism: ScramMechanism, user: str, password: str, server_fir
 
 
 def scram_client(server: Mechanism, mechanism: ScramMechanism, user: str, password: str) -> bool:
-    """Performs an exchange. Returns True if the server proved that it knows the user."""
+    """Performs a SCRAM exchange. Returns True if the server proved that it knows the user's password."""
     final, expected = client_final(mechanism, user, password, server.evaluate(client_first(user)))
     return server.evaluate(final) == expected

@@ -35,7 +35,7 @@ def acl(
     host: str = "*",
     permission: Permission = Permission.ALLOW,
 ) -> Acl:
-    """Makes one entry. The default resource is the cluster."""
+    """Makes one access control entry. By default, the resource is the cluster."""
     name = CLUSTER_NAME if kind is ResourceType.CLUSTER else name
     return Acl(kind, name, pattern, principal, host, operation, permission)
 
@@ -44,7 +44,7 @@ class Guarded(EngineHarness):
     """A node with an authorizer, whose requests have a principal and a host.
 
     Args:
-        settings: over those of this module.
+        settings: settings that replace those of this module.
     """
 
     def __init__(self, **settings: str) -> None:
@@ -62,11 +62,11 @@ class Guarded(EngineHarness):
         return self.received(response, version)
 
     def codes(self, request: Any, version: int | None = None, who: str = ALICE) -> set[int]:
-        """Sends a request; returns the error codes in the response, without NONE."""
+        """Sends a request. Returns the error codes in the response, without NONE."""
         return set(error_codes(self.send(request, version, who))) - {0}
 
     def create(self, *entries: Acl) -> Any:
-        """Sends CreateAcls as the super user; returns the results."""
+        """Sends CreateAcls as the super user. Returns the results."""
         creations = [
             AclCreation(
                 resource_type=one.resource_type,
@@ -100,7 +100,7 @@ class Guarded(EngineHarness):
 
 
 def error_codes(value: Any) -> Iterator[int]:
-    """Yields every error code in a response, also those of partitions."""
+    """Yields every error code in a response, including those of partitions."""
     for spec in type(value).FIELDS:
         inner = getattr(value, spec.name)
         if spec.name in ("error_code", "partition_error_code"):

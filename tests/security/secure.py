@@ -12,7 +12,7 @@ USER, PASSWORD = "alice", "correct-horse-battery-staple"
 
 @dataclass(frozen=True)
 class Secure:
-    """A server, the authority that signed its certificate, clients' certificates, and everything that was logged."""
+    """A server, the authority that signed its certificate, the clients' certificates, and the log output."""
 
     live: LiveServer
     authority: Path

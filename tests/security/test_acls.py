@@ -1,4 +1,4 @@
-"""Access control lists: Kafka's rules, against a definition without any index; filters; the APIs; durability."""
+"""Access control lists: Kafka's rules, compared with a definition that has no index; filters, APIs, and durability."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
 
 
 def implies(entry: Acl, operation: int) -> bool:
-    """Tests if an entry applies to an operation; implied operations count only in ALLOW entries."""
+    """Returns True if an entry applies to an operation. Implied operations count only in ALLOW entries."""
     if entry.operation in (operation, Op.ALL):
         return True
     return entry.permission == ALLOW and entry.operation in IMPLIED_BY.get(operation, frozenset())
@@ -77,8 +77,9 @@ def decide(*entries: Acl, operation: Op = Op.READ, name: str = "orders", who: st
     ],
 )
 def test_a_decision_follows_from_the_entries(entries: list[Acl], allowed: bool | None) -> None:
-    """READ of the topic "orders" by alice: patterns, principals, hosts; a denial overrides a permission. None means
-    that no entry covers the topic at all."""
+    """The table is about READ of the topic "orders" by alice, with patterns, principals and hosts. A DENY entry has
+    precedence. None means that no entry covers the topic.
+    """
     assert decide(*entries) is allowed
     assert decide(*reversed(entries)) is allowed
 
@@ -101,7 +102,7 @@ def test_a_decision_follows_from_the_entries(entries: list[Acl], allowed: bool |
     ],
 )
 def test_the_host_of_an_entry_may_have_any_notation(written: str, client: str, same: bool) -> None:
-    """A DENY entry of an IPv6 host denies it in every notation."""
+    """A DENY entry with an IPv6 host denies this host in every notation."""
     table = AclTable()
     table.add(b"1" * 16, acl(Op.READ, name="orders"))
     table.add(b"2" * 16, acl(Op.READ, name="orders", permission=DENY, host=written))
@@ -112,9 +113,8 @@ def test_the_host_of_an_entry_may_have_any_notation(written: str, client: str, s
 
 @pytest.mark.parametrize("granted", list(Op)[2:])
 def test_some_operations_imply_others(granted: Op) -> None:
-    """READ, WRITE, DELETE, ALTER allow DESCRIBE; ALTER_CONFIGS allows DESCRIBE_CONFIGS; ALL allows all.
-
-    A DENY denies only its own operation, unless that is ALL.
+    """READ, WRITE, DELETE and ALTER imply DESCRIBE; ALTER_CONFIGS implies DESCRIBE_CONFIGS; ALL implies all operations.
+    A DENY entry denies only its own operation, unless that is ALL.
     """
     implied = {Op.DESCRIBE: {Op.READ, Op.WRITE, Op.DELETE, Op.ALTER}, Op.DESCRIBE_CONFIGS: {Op.ALTER_CONFIGS}}
     denial = (acl(Op.ALL, name="orders"), acl(granted, name="orders", permission=DENY))
@@ -125,7 +125,7 @@ def test_some_operations_imply_others(granted: Op) -> None:
 
 
 class CountedOperations(frozenset[int]):
-    """Operations that imply another one. A decision looks up one for each ALLOW rule that it reads."""
+    """Implied operations that count look-ups. A decision makes one look-up for each ALLOW rule that it reads."""
 
     reads = 0
 
@@ -135,7 +135,7 @@ class CountedOperations(frozenset[int]):
 
 
 def test_a_decision_reads_no_entries_of_other_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One request names thousands of resources; thousands of entries for other users must not multiply its time."""
+    """A request may name thousands of resources, whose checks must not read the entries of other users."""
     monkeypatch.setattr(CountedOperations, "reads", 0)
     table = AclTableCore({Op.DESCRIBE: CountedOperations({Op.READ})}, str)
     for number in range(100):
@@ -167,7 +167,7 @@ ACLS = st.builds(
 
 @given(st.sets(ACLS, max_size=12), NAMES, st.sampled_from([Op.READ, Op.WRITE, Op.DESCRIBE]), st.integers(0, 2**32))
 def test_the_index_finds_what_a_linear_search_finds(entries: set[Acl], name: str, operation: Op, seed: int) -> None:
-    """Entries are added and removed in any order."""
+    """The test adds and removes entries in any order."""
     table = AclTable()
     ids = {entry: number.to_bytes(16, "big") for number, entry in enumerate(entries)}
     for entry in entries:
@@ -213,7 +213,7 @@ def test_the_index_finds_what_a_linear_search_finds(entries: set[Acl], name: str
 def test_the_authorizer_decides_as_its_reference(
     entries: set[Acl], name: str, operation: Op, principal: str, client_host: str, allow_if_none: bool
 ) -> None:
-    """The same decision follows from a search through all entries, for each client and both defaults."""
+    """For each client and both defaults, a search through all entries gives the same decision."""
     table = AclTable()
     for number, entry in enumerate(entries):
         table.add(number.to_bytes(16, "big"), entry)
@@ -235,7 +235,7 @@ def test_the_authorizer_decides_as_its_reference(
 
 
 def denies_all_of(denial: Acl, allowed: Acl) -> bool:
-    """Tests if a DENY entry covers every name that an ALLOW entry covers."""
+    """Returns True if a DENY entry covers every name that an ALLOW entry covers."""
     if allowed.pattern_type == LITERAL and allowed.resource_name == "*":
         return False
     if denial.pattern_type == PREFIXED:
@@ -255,7 +255,7 @@ def test_the_notations_of_one_host_are_one_rule() -> None:
 
 
 def test_a_permission_on_any_resource_is_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The decision examines all entries of a principal, and a producer may request it again and again."""
+    """The decision examines all entries of a principal, and a producer may request it repeatedly."""
     engine = Guarded()
     engine.allow(acl(Op.WRITE, name="orders"))
     calls = []
@@ -286,7 +286,7 @@ def test_a_permission_on_any_resource_is_decided_once(monkeypatch: pytest.Monkey
     ],
 )
 def test_a_producer_may_be_idempotent_if_it_may_write_to_any_topic(entries: list[Acl], allowed: bool) -> None:
-    """KIP-679: a producer may be idempotent if it may write to any topic, even if none exists."""
+    """The producer may be idempotent even if the topic of the entry does not exist (KIP-679)."""
     engine = Guarded()
     engine.allow(*entries)
     code = engine.send(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)).error_code
@@ -308,7 +308,7 @@ def test_a_producer_may_be_idempotent_if_it_may_write_to_any_topic(entries: list
     ],
 )
 def test_filters_match_names_by_pattern_type(pattern: PatternType, name: str | None, found: set[int]) -> None:
-    """KIP-290: ANY and the pattern types compare names; MATCH finds the entries that cover a name."""
+    """ANY and the pattern types compare names, and MATCH finds the entries that cover a name (KIP-290)."""
     entries = [
         acl(Op.READ, name="foo"), acl(Op.READ, name="*"), acl(Op.READ, name="fo", pattern=PREFIXED),
         acl(Op.READ, name="bar", pattern=PREFIXED),
@@ -324,7 +324,9 @@ def any_entry(**fields: Any) -> dict[str, Any]:
 
 
 def test_entries_are_created_once_described_by_resource_and_deleted_by_filter() -> None:
-    """An existing entry is a success; a deleted entry is in the result of each filter that matches; all is durable."""
+    """Creating an existing entry succeeds. Each filter that matches returns the deleted entry. All changes are
+    durable.
+    """
     engine = Guarded()
     read, write, prefixed = acl(Op.READ), acl(Op.WRITE), acl(Op.READ, name="t", pattern=PREFIXED)
     engine.allow(read, write, read, prefixed)
@@ -358,7 +360,7 @@ def test_entries_are_created_once_described_by_resource_and_deleted_by_filter() 
     ],
 )  # fmt: skip
 def test_invalid_entries_are_refused(wrong: Acl) -> None:
-    """An invalid entry gets INVALID_REQUEST (42) with a text, and the valid entry of the request is created."""
+    """An invalid entry gets INVALID_REQUEST (42) with a message. The valid entry of the request is created."""
     engine, good = Guarded(), acl(Op.READ)
     results = engine.create(wrong, good)
     assert [(result.error_code, bool(result.error_message)) for result in results] == [(42, True), (0, False)]
@@ -366,7 +368,7 @@ def test_invalid_entries_are_refused(wrong: Acl) -> None:
 
 
 def test_the_code_of_unknown_closes_the_connection() -> None:
-    """The code UNKNOWN is not valid in a request. As in Kafka, such a request closes the connection."""
+    """The code UNKNOWN is not valid in a request, which closes the connection, as in Kafka."""
     engine = Guarded()
     for request in (
         DescribeAclsRequest(**any_entry(operation=0)),
@@ -378,7 +380,7 @@ def test_the_code_of_unknown_closes_the_connection() -> None:
 
 
 def test_super_users_are_allowed_everything() -> None:
-    """A name may have commas, and a DENY entry of a super user has no effect."""
+    """The name of a super user may contain commas. A DENY entry for a super user has no effect."""
     engine = Guarded()
     engine.send(create("t"), who=ADMIN)
     engine.allow(acl(Op.ALL, name="*", principal=ANY_PRINCIPAL, permission=DENY))
@@ -387,7 +389,7 @@ def test_super_users_are_allowed_everything() -> None:
 
 
 def test_everyone_is_allowed_where_no_entry_is_found() -> None:
-    """allow.everyone.if.no.acl.found: an entry that covers the topic allows only its own operations."""
+    """With allow.everyone.if.no.acl.found, an entry that covers the topic allows only its own operations."""
     engine = Guarded(allow_everyone_if_no_acl_found="true")
     engine.send(create("t"), who=ADMIN)
     assert engine.codes(fetch("t"), 12) == set()
@@ -396,7 +398,7 @@ def test_everyone_is_allowed_where_no_entry_is_found() -> None:
 
 
 def test_a_change_has_effect_at_once_and_for_each_host_separately() -> None:
-    """Denials are cached until an entry changes."""
+    """The authorizer caches denials until an entry changes."""
     engine = Guarded()
     engine.send(create("t"), who=ADMIN)
     assert engine.codes(fetch("t"), 12) == {29}
@@ -409,14 +411,14 @@ def test_a_change_has_effect_at_once_and_for_each_host_separately() -> None:
 
 
 class Context(NamedTuple):
-    """The part of a request's context that the authorizer reads."""
+    """The part of a request context that the authorizer reads."""
 
     principal: str = ALICE
     client_host: str = f"/{HOST}"
 
 
 def cached_bytes(authorizer: AclAuthorizer) -> int:
-    """Returns the real size of the cache of denials: its set, and every key with its strings."""
+    """Returns the real size of the cache of denials: the set, and every key with its strings."""
     keys = list(authorizer._denied)
     strings = {id(text): getsizeof(text) for key in keys for text in (key[0], key[1], key[4])}
     return getsizeof(authorizer._denied) + sum(map(getsizeof, keys)) + sum(strings.values())
@@ -424,7 +426,7 @@ def cached_bytes(authorizer: AclAuthorizer) -> int:
 
 @pytest.mark.parametrize("characters", [20, MAX_CACHED_CHARACTERS])
 def test_cached_denials_are_bounded_by_bytes(characters: int) -> None:
-    """Names of clients, each character four bytes: the cache never exceeds its limit, and decisions stay right."""
+    """Each character of the names has four bytes. The cache never exceeds its limit, and decisions stay correct."""
     engine = Guarded()
     engine.allow(acl(Op.READ, name="\N{PILE OF POO}", pattern=PatternType.PREFIXED))
     authorizer = engine.engine.authorizer
@@ -471,7 +473,7 @@ def test_a_repeated_denial_is_logged_once_until_an_entry_changes(caplog: pytest.
 
 
 class OnlyReaders:
-    """An authorizer that a user wrote."""
+    """A custom authorizer that allows only READ."""
 
     def __init__(self, config: Any) -> None:
         self.config = config
@@ -481,7 +483,7 @@ class OnlyReaders:
 
 
 def test_a_custom_authorizer_decides() -> None:
-    """The user's authorizer decides each request, and the APIs of access control lists are off."""
+    """The custom authorizer decides each request. The APIs of access control lists are disabled."""
     engine = Guarded(authorizer_class_name="tests.security.test_acls:OnlyReaders")
     assert engine.codes(create("t")) == set()
     assert engine.codes(fetch("t"), 12) == set()
@@ -499,10 +501,10 @@ def test_an_object_that_is_no_authorizer_is_refused(name: str, reason: str) -> N
 
 
 class OnlyWriters:
-    """An authorizer that a user wrote, which allows writes to one topic and nothing else to Alice.
+    """A custom authorizer, which allows Alice only writes to one topic.
 
     Attributes:
-        decided: the topics about whose writes it has decided.
+        decided: the topics whose WRITE permission was checked.
         writable: the topic.
     """
 
@@ -524,7 +526,7 @@ class OnlyWriters:
 def test_a_custom_authorizer_decides_about_many_topics_in_slices(
     writable: str, code: int, sliced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A producer may be idempotent if it may write to any topic, and the authorizer decides about each topic."""
+    """A producer may be idempotent if it may write to any topic, and the authorizer must check each topic."""
     monkeypatch.setattr(init_producer_id, "TOPICS_PER_STEP", 4)
     monkeypatch.setattr(init_producer_id, "PERMISSION_COST", SLICE_COST // 4)
     node = Guarded(authorizer_class_name="tests.security.test_acls:OnlyWriters")
@@ -559,13 +561,13 @@ def test_a_custom_authorizer_decides_about_many_topics_in_slices(
     ],
 )  # fmt: skip
 def test_invalid_authorizers_stop_the_start(settings: dict[str, str]) -> None:
-    """A mistake in the settings stops the start: otherwise the node would run without access control."""
+    """After a mistake in the settings, the node would otherwise run without access control."""
     with pytest.raises((ConfigError, TypeError)):
         Guarded(**settings)
 
 
 def test_the_log_of_denied_operations_is_limited(caplog: pytest.LogCaptureFixture) -> None:
-    """Each principal, operation and type has ten lines in ten seconds; the others are counted."""
+    """Each principal, operation and type together has ten lines in ten seconds. Further denials are only counted."""
     caplog.set_level("INFO", "kcore.authorizer")
     node = Guarded()
 
@@ -599,7 +601,7 @@ def test_the_log_of_denied_operations_is_limited(caplog: pytest.LogCaptureFixtur
 
 
 def test_the_entries_of_many_acls_are_compared_in_small_steps() -> None:
-    """DeleteAcls of 80,000 entries blocks the loop no longer than one of a few. Each step is a part of a slice."""
+    """A DeleteAcls for 80,000 entries blocks the loop no longer than a small one. Each step is a part of a slice."""
     node = Guarded()
     count = 3 * STEP_ENTRIES
     for first in range(0, count, 1_000):

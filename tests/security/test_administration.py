@@ -33,7 +33,7 @@ ALLOW, LITERAL = AclPermissionType.ALLOW, ResourcePatternType.LITERAL
 
 @pytest.fixture
 def live() -> Iterator[LiveServer]:
-    """The first user is created before the server starts, as `kcore users` does on a data folder."""
+    """Yields a server whose first user was created before its start, as `kcore users` does on a data folder."""
     settings = {
         "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
         "authorizer.class.name": STANDARD_AUTHORIZER,
@@ -54,7 +54,9 @@ def settings_of(live: LiveServer, user: str, mechanism: str = "SCRAM-SHA-256") -
 
 
 def test_a_user_gets_a_password_and_permissions_and_loses_them(live: LiveServer) -> None:
-    """confluent-kafka: upserts and describes a user; creates, describes, deletes entries; each has effect at once."""
+    """confluent-kafka creates and describes a user, and creates, describes and deletes entries. Each change takes
+    effect at once.
+    """
     admin = AdminClient(settings_of(live, "admin"))
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
     upsertion = UserScramCredentialUpsertion("alice", info, b"alice-secret")
@@ -97,7 +99,7 @@ def everything() -> AclBindingFilter:
 
 
 def deliver(live: LiveServer) -> Any:
-    """Produces a record as alice; returns None, or the error of its delivery."""
+    """Produces a record as alice. Returns the error of its delivery, or None."""
     errors: list[Any] = []
     settings = settings_of(live, "alice", "SCRAM-SHA-512") | {"message.timeout.ms": 10_000}
     producer = Producer(settings)

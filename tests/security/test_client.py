@@ -1,4 +1,4 @@
-"""kcore's client and commands over TLS and SASL: successful logins and refused ones."""
+"""kcore's client and commands over TLS and SASL: successful and refused logins."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WAYS = {
 
 
 def settings_of(secure: Secure, way: str) -> tuple[str, dict[str, str]]:
-    """Returns the address of a way's listener, and the client settings for it."""
+    """Returns the address of a listener and the client settings for it."""
     listener, given = WAYS[way]
     settings = {"bootstrap.servers": "ignored", **given}
     if listener in ("SSL", "MUTUAL", "SASL_SSL"):
@@ -50,7 +50,7 @@ def settings_of(secure: Secure, way: str) -> tuple[str, dict[str, str]]:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_client_authenticates_with_each_mechanism(secure: Secure, way: str) -> None:
-    """Requests succeed over the first connection and over the connection to a coordinator."""
+    """Requests succeed over the first connection, and over the connection to a coordinator."""
     bootstrap, settings = settings_of(secure, way)
     security = ClientSecurity.of(settings)
     assert PASSWORD not in repr(security)
@@ -78,7 +78,9 @@ def test_a_mechanism_that_is_not_served_is_an_error(secure: Secure) -> None:
 
 
 def test_unsuitable_certificates_are_refused(secure: Secure) -> None:
-    """Refuses an unknown issuer, a certificate of another name, and a client without a required certificate."""
+    """The client refuses an unknown issuer and a certificate of another name. The server refuses a client without a
+    required certificate.
+    """
     stranger = ClientSecurity.of({"security.protocol": "SSL"})
     with pytest.raises(ConnectionClosedError, match="TLS handshake failed"):
         Connection.to(secure.bootstrap("SSL"), security=stranger)
@@ -95,9 +97,8 @@ def test_unsuitable_certificates_are_refused(secure: Secure) -> None:
 
 @pytest.mark.parametrize("listener", ["SSL", "SASL_SSL"])
 def test_a_client_without_tls_is_reported_at_both_ends(secure: Secure, listener: str) -> None:
-    """The client's error names the likely cause, and the server logs a warning.
-
-    Both also happen if a client does not trust the server.
+    """The client's error names the likely cause, and the server logs a warning. The same happens if a client does not
+    trust the server.
     """
     before = len(secure.log)
     hint = r"^the server closed the connection without a response; if it requires TLS or a password, .*--command-conf"
@@ -138,7 +139,7 @@ def test_a_node_without_the_required_protection_is_told_the_setting(
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Returns the pauses before repetitions, which take no time."""
+    """Returns a list of the pauses before retries. The pauses take no time."""
     seconds: list[float] = []
     monkeypatch.setattr(calls, "sleep", seconds.append)
     return seconds
@@ -149,8 +150,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_a_node_that_must_log_in_is_refused_at_once(
     secure: Secure, pauses: list[float], listener: str, protocol: str, wait: float
 ) -> None:
-    """The listener closes the connection at the first request after ApiVersions: a repetition would end in the same
-    way."""
+    """The listener closes the connection at the first request after ApiVersions. A retry would end in the same way."""
     security = {"security.protocol": protocol, "ssl.truststore.location": str(secure.authority)}
     with pytest.raises(ConnectionClosedError, match="the server closed the connection; if its listener requires "):
         kcore.connect(secure.bootstrap(listener), security=security, wait=wait)
@@ -170,7 +170,7 @@ def test_connect_does_not_wait_after_a_wrong_password_or_a_refused_certificate(
 
 
 def test_a_call_is_not_repeated_after_a_refused_certificate(secure: Secure, pauses: list[float]) -> None:
-    """A broker may have another address in the metadata, which is not in its certificate."""
+    """In the metadata, a broker may have an address that is not in its certificate."""
     bootstrap, settings = settings_of(secure, "tls")
     with kcore.connect(bootstrap, security=settings) as node:
         cluster = node._calls.transport._cluster  # type: ignore[attr-defined]
@@ -224,7 +224,7 @@ def test_user_and_password_are_read_from_a_login_module(text: str, user: str, pa
 
 
 def test_the_scram_client_follows_the_example_of_the_rfc() -> None:
-    """The exchange of RFC 7677, also with a server that does not know the password."""
+    """The test uses the exchange of RFC 7677, also with a server that does not know the password."""
     challenges = (
         b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
         b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=",
@@ -245,7 +245,7 @@ def test_the_scram_client_follows_the_example_of_the_rfc() -> None:
 
 @pytest.mark.parametrize("first", [b"", b"r=another,s=AAAA,i=4096", b"r=n,s=AAAA,i=4096", b"r=nx,s=AAAA,i=1", b"\xff"])
 def test_an_invalid_server_message_fails_the_login(first: bytes) -> None:
-    """The client also refuses an iteration count that makes guessing of passwords cheap."""
+    """The client also refuses an iteration count that is too low to protect the password."""
     exchange = scram(ScramMechanism.SCRAM_SHA_512, "user", "pencil", "n")
     next(exchange)
     with pytest.raises(AuthenticationError):
@@ -253,7 +253,7 @@ def test_an_invalid_server_message_fails_the_login(first: bytes) -> None:
 
 
 def test_commands_accept_a_settings_file(secure: Secure, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`--command-config` as in Kafka's tools; errors name the mistake and contain no password."""
+    """The commands accept `--command-config`, as Kafka's tools do. Errors name the mistake and contain no password."""
     bootstrap, settings = settings_of(secure, "scram-512 over tls")
     file = tmp_path / "client.properties"
     write: Callable[[dict[str, str]], object] = lambda given: file.write_text(  # noqa: E731

@@ -41,7 +41,7 @@ class World(Guarded):
         self.owned: dict[str, Sequence[TopicPartitions]] = {}
 
     def beat(self, member_id: str, who: str = ALICE, **fields: Any) -> ConsumerGroupHeartbeatResponse:
-        """Sends a heartbeat with the epoch and partitions of the member's last response."""
+        """Sends a heartbeat with the epoch and the partitions of the member's last response."""
         body = {
             "member_epoch": self.epochs.get(member_id, 0),
             "topic_partitions": self.owned.get(member_id, ()),
@@ -62,7 +62,9 @@ class World(Guarded):
         return self.beat(member_id, who, rebalance_timeout_ms=10_000, topic_partitions=[], member_epoch=0, **fields)
 
     def has(self, member_id: str, who: str = ALICE) -> list[str]:
-        """Returns the topics of a member's partitions, once its pattern is resolved and its assignment has arrived."""
+        """Returns the topics of the member's partitions, once the pattern is resolved and the
+        assignment has arrived.
+        """
         for _ in range(4):
             self.engine.advance(1)
             assert not self.beat(member_id, who).error_code
@@ -88,8 +90,9 @@ def world() -> World:
 
 
 def test_one_denied_topic_refuses_the_heartbeat(world: World) -> None:
-    """The heartbeat gets TOPIC_AUTHORIZATION_FAILED (29) without a message, also for an absent topic, and changes
-    nothing."""
+    """The heartbeat gets TOPIC_AUTHORIZATION_FAILED (29) without a message, even for an absent topic, and changes
+    nothing.
+    """
     for names in (["a", "hidden"], ["nowhere"], ["a", "a", "hidden"]):
         response = world.join("m", subscribed_topic_names=names)
         assert response == ConsumerGroupHeartbeatResponse(error_code=TOPIC), names
@@ -105,7 +108,7 @@ def test_the_group_is_authorized_before_the_topics(world: World) -> None:
 
 
 def test_a_heartbeat_without_topics_needs_only_the_group(world: World) -> None:
-    """A revoked permission on a topic has effect when the member next names the topic."""
+    """After a permission on a topic was revoked, the member's next heartbeat that names the topic is refused."""
     world.join("m", subscribed_topic_names=["a"])
     deny = DeleteAclsFilter(
         resource_type_filter=Kind.TOPIC, resource_name_filter="a", pattern_type_filter=3, principal_filter=None,
@@ -117,13 +120,13 @@ def test_a_heartbeat_without_topics_needs_only_the_group(world: World) -> None:
 
 
 def test_a_pattern_matches_only_topics_that_its_member_may_describe(world: World) -> None:
-    """Topics without permission are left out, without an error."""
+    """Topics that the member may not describe are left out, without an error."""
     assert world.join("m", subscribed_topic_regex=".*").error_code == 0
     assert world.has("m") == ["a", "ab"]
 
 
 def test_patterns_are_resolved_with_the_permissions_of_the_heartbeats_principal(world: World) -> None:
-    """All patterns of a group are resolved at once, as in Kafka. Here bob may describe only `hidden`."""
+    """As in Kafka, all patterns of a group are resolved together. In this test, bob may describe only `hidden`."""
     world.allow(acl(Op.READ, Kind.GROUP, "g", principal=BOB), acl(Op.DESCRIBE, name="hidden", principal=BOB))
     world.join("m", subscribed_topic_regex=".*")
     assert world.has("m") == ["a", "ab"]
@@ -134,7 +137,9 @@ def test_patterns_are_resolved_with_the_permissions_of_the_heartbeats_principal(
 
 
 def test_a_classic_join_resolves_patterns_with_its_own_permissions(world: World) -> None:
-    """A classic JoinGroup can trigger a due look-up; it adds no topic that its sender may not describe."""
+    """A classic JoinGroup can cause a resolution that is due. The resolution adds no topic that the sender may not
+    describe.
+    """
     world.join("m", subscribed_topic_regex=".*")
     assert world.has("m") == ["a", "ab"]
     world.engine.advance(LOOK_AGAIN_MS)
@@ -151,7 +156,9 @@ def test_a_classic_join_resolves_patterns_with_its_own_permissions(world: World)
 
 
 def test_a_description_has_no_denied_topic(world: World) -> None:
-    """The group has code 29 and no members; a topic that is subscribed to but not assigned needs no permission."""
+    """The group gets error 29 and no members. A topic to which a member subscribes, but which is not assigned, needs no
+    permission.
+    """
     world.allow(acl(Op.DESCRIBE, Kind.GROUP, "g", principal=BOB), acl(Op.DESCRIBE, name="a", principal=BOB))
     world.join("m", subscribed_topic_names=["a"])
     assert [member.member_id for member in world.described(BOB).members] == ["m"]
@@ -164,7 +171,7 @@ def test_a_description_has_no_denied_topic(world: World) -> None:
 
 
 def test_groups_are_described_one_by_one(world: World) -> None:
-    """A denied group does not affect the others, and is denied also if it does not exist."""
+    """A denied group does not affect the others. A group that does not exist is denied, too."""
     world.join("m", subscribed_topic_names=["a"])
     response = world.send(ConsumerGroupDescribeRequest(group_ids=["other", "g"]), 1)
     assert {group.group_id: group.error_code for group in response.groups} == {"other": GROUP, "g": 0}

@@ -1,4 +1,6 @@
-"""A client cannot distinguish existing users from absent ones, now or later, on any listener."""
+"""Decoys (invented salts for unknown users): a client cannot distinguish existing users from absent ones, now or later,
+on any listener.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def upsert(user: str, salt: bytes, iterations: int) -> list[ScramCredentialUpser
 
 
 def seen(live: LiveServer, users: Sequence[str]) -> dict[tuple[str, str, str], tuple[bytes, int]]:
-    """Returns (listener, mechanism, user) -> salt and iterations, as the server sends them before authentication."""
+    """Returns a dict of (listener, mechanism, user) to the salt and the iterations that the server sends before
+    authentication.
+    """
     found = {}
     for listener in LISTENERS[1:]:
         for mechanism in MECHANISMS:
@@ -63,7 +67,7 @@ def seen(live: LiveServer, users: Sequence[str]) -> dict[tuple[str, str, str], t
 
 
 def alter(live: LiveServer, *, upsertions: Any = (), deletions: Any = ()) -> None:
-    """Sends one request for each change: a request may name a user only once."""
+    """Sends a separate request for each change, because a request may name a user only once."""
     requests = [AlterUserScramCredentialsRequest(upsertions=[one]) for one in upsertions]
     requests += [AlterUserScramCredentialsRequest(deletions=[one]) for one in deletions]
     with live.connect() as connection:
@@ -102,7 +106,7 @@ def test_without_users_decoys_have_the_form_of_new_ones_and_another_folder_has_o
 
 
 def test_the_forms_of_decoys_follow_the_users() -> None:
-    """A changed or deleted password no longer counts."""
+    """A changed or deleted password no longer influences the form of decoys (lengths of the salt, and iterations)."""
     storage = MemoryStorage()
     with LiveServer(SETTINGS, log=MemoryLogEngine(storage)) as live:
         alter(live, upsertions=upsert("alice", b"a" * 20, 5000) + upsert("bob", b"b" * 20, 5000))
@@ -132,7 +136,7 @@ def test_a_decoy_has_a_salt_of_any_length_and_no_password(length: int, kind: Sal
 
 
 def kafka_salt(random: Random) -> bytes:
-    """Makes a salt as Kafka's clients do: 130 random bits, written in base 36."""
+    """Makes a salt in the format of Kafka's clients: 130 random bits in base 36."""
     number, digits = random.getrandbits(130), ""
     while number:
         number, digit = divmod(number, 36)
@@ -141,12 +145,12 @@ def kafka_salt(random: Random) -> bytes:
 
 
 def shape(salt: bytes) -> tuple[int, bool]:
-    """Returns the length of a salt, and True if it begins with 1."""
+    """Returns the length of a salt, and whether the salt begins with 1."""
     return len(salt), salt.startswith(b"1")
 
 
 def test_decoys_of_kafkas_users_have_salts_of_the_same_lengths() -> None:
-    """No length or first character is more frequent among decoys than among users."""
+    """No length and no first character is more frequent among decoys than among users."""
     random, count = Random(1), 4_000
     users = [kafka_salt(random) for _ in range(count)]
     forms = Counter(form(salt, MIN_ITERATIONS) for salt in users)
@@ -164,7 +168,7 @@ def test_decoys_of_kafkas_users_have_salts_of_the_same_lengths() -> None:
 
 
 def test_each_form_is_as_frequent_among_decoys_as_among_users() -> None:
-    """A user whose form differs from most others does not stand out."""
+    """A user whose form differs from most others must not be recognizable."""
     forms = SaltForms(
         {
             SaltForm(32, 4096, SaltKind.BYTES): 50,
@@ -189,7 +193,7 @@ def test_each_form_is_as_frequent_among_decoys_as_among_users() -> None:
 
 
 def test_a_decoy_of_thousands_of_forms_needs_few_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any client may request an unknown name, and the event loop computes its decoy."""
+    """Any client may log in with an unknown name, and the event loop computes the decoy."""
     computed = 0
     sign = ScramMechanism.hmac
 
@@ -208,7 +212,7 @@ def test_a_decoy_of_thousands_of_forms_needs_few_of_them(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("change", [1, -1])
 def test_users_may_change_while_a_login_on_another_thread_chooses_a_form(change: int) -> None:
-    """Logins with PLAIN run beside the event loop; an error would refuse a user with the right password."""
+    """Logins with PLAIN run on another thread. An error would refuse a user with the right password."""
     present = [SaltForm(32, 4_096 + number, SaltKind.BYTES) for number in range(300)]
     forms = SaltForms(dict.fromkeys(present, 1))
     more = [SaltForm(16, 4_096 + number, SaltKind.BYTES) for number in range(300)] if change > 0 else list(present)

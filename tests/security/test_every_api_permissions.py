@@ -1,7 +1,7 @@
-"""The permissions that each API needs, and Kafka's code where one is missing.
+"""The permissions that each API needs, and Kafka's error code if a permission is missing.
 
-Each row: a request, and for each permission it needs the entries one of which is enough, with the code that is returned
-without any of them.
+Each row has a request and, for each permission, the alternative entries that grant it, with the error code without any
+of them.
 """
 
 from __future__ import annotations
@@ -296,7 +296,9 @@ def names(row: Any) -> str:
 def test_an_api_needs_each_of_its_permissions(
     engine: Guarded, request_: Any, version: int | None, needs: list[Need]
 ) -> None:
-    """Without permissions the first code; with all but one permission its code; with all of them no error."""
+    """Without any permission, the request gets the first code. With all but one permission, it gets the code of the
+    missing one. With all permissions, it gets no error.
+    """
 
     def codes(*granted: Acl) -> set[int]:
         engine.forget()
@@ -325,7 +327,9 @@ def test_every_api_is_in_the_table(engine: Guarded) -> None:
 
 
 def test_offset_fetch_needs_the_group_and_each_topic(engine: Guarded) -> None:
-    """30 for the group (v8 and later name it); 29 for a named topic; a request for all topics omits denied ones."""
+    """A denied group gets error 30, which v8 and later return with the group. A denied topic gets 29. A request for all
+    topics omits denied ones.
+    """
     one = of.OffsetFetchRequestTopics(name="t", partition_indexes=[0])
     request = of.OffsetFetchRequest(groups=[of.OffsetFetchRequestGroup(group_id="g", topics=[one])])
     everything = of.OffsetFetchRequest(groups=[of.OffsetFetchRequestGroup(group_id="g", topics=None)])
@@ -341,7 +345,7 @@ def test_offset_fetch_needs_the_group_and_each_topic(engine: Guarded) -> None:
 
 
 def test_markers_need_alter_or_cluster_action(engine: Guarded) -> None:
-    """31 for each partition without either permission."""
+    """Without either permission, each partition gets error 31."""
     topics = [wtm.WritableTxnMarkerTopic(name="t", partition_indexes=[0])]
     marker = wtm.WritableTxnMarker(producer_id=5, producer_epoch=0, transaction_result=False, topics=topics)
     request = wtm.WriteTxnMarkersRequest(markers=[marker])
@@ -354,7 +358,7 @@ def test_markers_need_alter_or_cluster_action(engine: Guarded) -> None:
 
 
 def test_lists_contain_only_what_may_be_described(engine: Guarded) -> None:
-    """Lists of topics, groups and transactions leave denied ones out, without a trace."""
+    """Lists of topics, groups and transactions omit denied ones, without an error."""
     engine.forget()
     engine.send(create("seen", "hidden"), who=ADMIN)
     for name in ("seen", "hidden"):
@@ -393,7 +397,7 @@ def test_automatic_creation_of_a_topic_needs_create(engine: Guarded) -> None:
 
 
 def test_a_denied_topic_does_not_affect_the_others(engine: Guarded) -> None:
-    """Each topic of a request is authorized on its own."""
+    """Each topic of a request is authorized separately."""
     engine.forget()
     engine.send(create("mine"), who=ADMIN)
     engine.allow(acl(Op.CREATE, Kind.TOPIC, "one"))
@@ -403,7 +407,7 @@ def test_a_denied_topic_does_not_affect_the_others(engine: Guarded) -> None:
 
 
 def test_authorized_operations_are_those_of_the_principal(engine: Guarded) -> None:
-    """KIP-430: the bits of a topic and of the cluster depend on the principal."""
+    """The bits of a topic and of the cluster depend on the principal (KIP-430)."""
     engine.forget()
     engine.allow(acl(Op.READ), acl(Op.ALTER_CONFIGS), acl(Op.CREATE, Kind.CLUSTER))
     request = md.MetadataRequest(

@@ -48,9 +48,8 @@ def key_set(**keys: Any) -> bytes:
 
 
 def token(key: Any = RSA, algorithm: str = "RS256", key_id: str | None = "r", **claims: Any) -> str:
-    """Returns a signed token for "alice" that is valid for an hour.
-
-    A claim of None is left out; the times in `claims` are relative to now.
+    """Returns a signed token for "alice" that is valid for an hour. `claims` replace claims: None removes a claim, and
+    times are relative to now.
     """
     now = int(time.time())
     times = {name: now + value for name, value in claims.items() if name in {"exp", "iat", "nbf"} and value is not None}
@@ -60,7 +59,7 @@ def token(key: Any = RSA, algorithm: str = "RS256", key_id: str | None = "r", **
 
 
 class Issuer:
-    """The keys at a URL, in memory, with a clock."""
+    """An in-memory replacement of an issuer: the keys at its URL, and a clock."""
 
     def __init__(self) -> None:
         self.data = key_set(r=RSA, e=EC)
@@ -109,7 +108,7 @@ def test_valid_tokens_are_accepted(make: Callable[[], str]) -> None:
 
 @pytest.mark.parametrize("key_id", ["r", None])
 def test_an_rsa_key_that_names_no_algorithm_serves_all_algorithms_of_rsa(key_id: str | None) -> None:
-    """The parameter "alg" of a key is optional (RFC 7517), and many issuers leave it out."""
+    """Many issuers leave out the optional parameter "alg" of a key (RFC 7517)."""
     validate = Issuer().validator()
     for algorithm in ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"):
         assert validate(token(RSA, algorithm, key_id), {}).principal == "alice"
@@ -130,7 +129,7 @@ def test_an_rsa_key_that_names_an_algorithm_serves_only_this_one() -> None:
 
 
 def test_a_token_within_the_clock_skew_opens_a_session() -> None:
-    """A token that expired 5 s ago opens a session, because the clock skew also extends the session."""
+    """The clock skew extends the session, too: a token that expired 5 s ago opens one."""
     exchange = OAuthBearer(Issuer().validator(), lambda: int(time.time() * 1_000))
     assert exchange.evaluate(b"n,,\x01auth=Bearer " + token(exp=-5).encode() + b"\x01\x01") == b""
     assert (exchange.complete, exchange.user) == (True, "alice")
@@ -167,7 +166,7 @@ def test_invalid_tokens_are_refused(make: Callable[[], str]) -> None:
 
 
 def test_without_an_expected_audience_a_token_must_have_none() -> None:
-    """As in Kafka; and any issuer is accepted if none is expected."""
+    """As in Kafka, any issuer is accepted if none is expected."""
     validator = Issuer().validator(expected_audience="", expected_issuer="")
     assert validator(token(aud=None, iss="https://somebody.else"), {}).principal == "alice"
     with pytest.raises(jwt.InvalidAudienceError):
@@ -182,7 +181,9 @@ def test_the_user_may_be_in_another_claim() -> None:
 
 
 def test_keys_are_read_when_they_are_due() -> None:
-    """At the first token, after the refresh time, and for an unknown key, at most every ten seconds."""
+    """The keys are read at the first token, after the refresh time, and for an unknown key, but at most every ten
+    seconds.
+    """
     issuer = Issuer()
     keys = issuer.keys(**{"sasl.oauthbearer.jwks.endpoint.refresh.ms": "60000"})
     assert issuer.reads == 0
@@ -205,7 +206,7 @@ def test_keys_are_read_when_they_are_due() -> None:
 
 
 def test_known_keys_stay_in_use_while_the_issuer_is_unreachable(caplog: pytest.LogCaptureFixture) -> None:
-    """Known keys stay in use, and reads are repeated after 100 ms, 200 ms, ..."""
+    """A failed read of the keys is repeated after 100 ms, 200 ms, and so on."""
     issuer = Issuer()
     keys = issuer.keys()
     keys.key("r", "RS256")
@@ -225,7 +226,7 @@ def test_known_keys_stay_in_use_while_the_issuer_is_unreachable(caplog: pytest.L
 
 
 def test_pauses_begin_when_a_read_has_timed_out() -> None:
-    """A read that fails after ten seconds is not repeated by each login."""
+    """A read may fail only after ten seconds. The logins that arrive after that do not each repeat it."""
     issuer = Issuer()
     keys = issuer.keys()
     keys.key("r", "RS256")
@@ -275,7 +276,7 @@ def test_a_login_with_a_known_key_does_not_wait_for_a_read() -> None:
 
 
 def test_tokens_with_unknown_keys_do_not_wait_while_another_reads_the_keys() -> None:
-    """They would hold all threads for logins, and the tokens with known keys would wait for them."""
+    """Otherwise logins with unknown keys would occupy all login threads, and tokens with known keys would wait."""
     issuer = Issuer()
     keys = issuer.keys()
     began, released, data = threading.Event(), threading.Event(), key_set(r=RSA, new=RSA)
@@ -319,7 +320,7 @@ def test_tokens_with_unknown_keys_do_not_wait_while_another_reads_the_keys() -> 
     [("https", "https", True), ("http", "https", True), ("http", "http", True), ("https", "http", False)],
 )
 def test_redirects_from_https_to_http_are_refused(old: str, new: str, followed: bool) -> None:
-    """Keys that were requested over TLS are never taken from an unprotected connection."""
+    """The validator never accepts keys from an unencrypted connection if it requested them over TLS."""
     request, url = urllib.request.Request(f"{old}://issuer.test/keys"), f"{new}://other.test/keys"
     redirects = SecureRedirects()
     if followed:
@@ -332,7 +333,7 @@ def test_redirects_from_https_to_http_are_refused(old: str, new: str, followed: 
 
 
 class SlowIssuer:
-    """A server of one connection that sends single bytes of a response slowly, until the client disconnects."""
+    """A server that accepts one connection and sends a response slowly, byte by byte, until the client disconnects."""
 
     def __init__(self, beginning: bytes) -> None:
         self._beginning = beginning
@@ -401,7 +402,7 @@ def test_invalid_settings_of_an_issuer_are_refused(name: str, value: str) -> Non
 
 
 def test_a_listener_may_have_its_own_issuer() -> None:
-    """Kafka's names have the listener, and may have the mechanism."""
+    """As in Kafka, the name of the setting has the listener, and may have the mechanism."""
     config = Config.of(
         {
             "sasl.oauthbearer.expected.issuer": "all",
@@ -417,7 +418,9 @@ def test_a_listener_may_have_its_own_issuer() -> None:
 def test_a_real_client_authenticates_with_a_token(
     serve: Callable[..., LiveServer], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """librdkafka sends a token of the issuer; the server has the keys in a file. A warning has a refusal's reason."""
+    """librdkafka sends a token of the issuer, whose keys the server reads from a file. The reason of a refusal is in a
+    warning.
+    """
     (tmp_path / "keys.json").write_bytes(key_set(r=RSA))
     live = serve(
         {

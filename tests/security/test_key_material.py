@@ -1,4 +1,4 @@
-"""Keys and certificates of TLS: PKCS12, PEM texts in settings, and their replacement while the server runs."""
+"""TLS keys and certificates: PKCS12 files, PEM texts in settings, and their replacement while the server runs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def context(settings: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def served_by(server: ssl.SSLContext, authority: Path, client: Path | None = None) -> str:
-    """Returns the common name that a client sees in a handshake in memory."""
+    """Returns the common name that a client sees in an in-memory handshake."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     trusting = ssl.create_default_context(cafile=str(authority))
     if client is not None:
@@ -81,7 +81,7 @@ def issued(authority: Authority) -> Path:
 
 
 def pkcs12(source: Path, path: Path, password: str = STORE_PASSWORD) -> Path:
-    """Writes the key and the certificate of a PEM file as PKCS12."""
+    """Converts the key and the certificate of a PEM file to PKCS12."""
     data = source.read_bytes()
     key: Any = load_pem_private_key(data, None)
     certificate = x509.load_pem_x509_certificate(data)
@@ -92,14 +92,14 @@ def pkcs12(source: Path, path: Path, password: str = STORE_PASSWORD) -> Path:
 
 
 def java_truststore(authority: Authority, path: Path) -> Path:
-    """Writes a trust store as `keytool` does: PKCS12 without a key."""
+    """Writes a trust store in the format of `keytool`: PKCS12 without a key."""
     certificate = PKCS12Certificate(x509.load_pem_x509_certificate(authority.file.read_bytes()), b"authority")
     path.write_bytes(serialize_java_truststore([certificate], BestAvailableEncryption(STORE_PASSWORD.encode())))
     return path
 
 
 def test_a_pkcs12_file_has_the_key_and_the_authorities(authority: Authority, issued: Path, tmp_path: Path) -> None:
-    """The same password reads the key; clients need a certificate of an authority in the trust store."""
+    """One password protects the file and the key. Clients need a certificate of an authority in the trust store."""
     tls = context(
         {
             "ssl.keystore.type": "PKCS12",
@@ -118,7 +118,9 @@ def test_a_pkcs12_file_has_the_key_and_the_authorities(authority: Authority, iss
 def test_keys_and_certificates_may_be_texts(
     authority: Authority, issued: Path, in_memory: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The key and the chain are texts, without a file: also where the system has no files in memory."""
+    """The key and the certificate chain are texts in the settings. This works even if the system has no in-memory
+    files.
+    """
     if not in_memory:
         monkeypatch.delattr(key_material.os, "memfd_create", raising=False)
     key, _, chain = issued.read_text().partition("-----BEGIN CERTIFICATE-----")
@@ -147,7 +149,7 @@ def test_an_encrypted_text_needs_the_password(authority: Authority, tmp_path: Pa
 
 
 def test_unreadable_key_stores_are_refused(authority: Authority, issued: Path, tmp_path: Path) -> None:
-    """The reason names the setting or the file, and has no password and no key."""
+    """The error names the setting or the file, and contains no password and no key."""
     store = {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": str(pkcs12(issued, tmp_path / "s.p12"))}
     trust = str(java_truststore(authority, tmp_path / "t.p12"))
     wrong: list[tuple[dict[str, str], str]] = [
@@ -207,7 +209,7 @@ class Rotated:
         return result.error_code, result.error_message
 
     def name(self, authority: Path) -> str:
-        """Returns the common name of the certificate that a new connection gets."""
+        """Returns the common name of the certificate that a new connection receives."""
         tls = ssl.create_default_context(cafile=str(authority))
         port = self.live.server.addresses["SSL"][1]
         with (
@@ -230,7 +232,9 @@ LOCATION = "listener.name.ssl.ssl.keystore.location"
 
 
 def test_a_new_certificate_is_served_at_once(rotated: Rotated, authority: Authority, tmp_path: Path) -> None:
-    """Open connections stay; a file that is replaced under the same name is loaded by the same change again."""
+    """Open connections stay. If a file is replaced under the same name, the same change of the settings loads it
+    again.
+    """
     assert rotated.name(authority.file) == "first"
     port = rotated.live.server.addresses["SSL"][1]
     tls = ssl.create_default_context(cafile=str(authority.file))
@@ -285,7 +289,7 @@ TYPE = "listener.name.ssl.ssl.keystore.type"
 
 @pytest.mark.parametrize("kind", ["PEM", "PKCS12"])
 def test_only_small_regular_files_are_read(rotated: Rotated, authority: Authority, tmp_path: Path, kind: str) -> None:
-    """The event loop reads the file: a pipe would block it, and a huge file would fill the memory."""
+    """The event loop reads the file: a pipe would block the loop, and a huge file would fill the memory."""
     pipe, huge = tmp_path / "pipe", tmp_path / "huge"
     os.mkfifo(pipe)
     with huge.open("wb") as file:
@@ -301,7 +305,9 @@ def test_only_small_regular_files_are_read(rotated: Rotated, authority: Authorit
 
 
 def open_paths() -> set[str]:
-    """Returns the paths of the open descriptors of this process; its other threads may close theirs meanwhile."""
+    """Returns the paths of the open file descriptors of this process. Other threads may close some
+    of them meanwhile.
+    """
     paths = set()
     for number in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):
@@ -311,7 +317,7 @@ def open_paths() -> set[str]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads descriptors in /proc")
 def test_a_refused_key_store_leaves_no_descriptor_open(rotated: Rotated, tmp_path: Path) -> None:
-    """Clients with the right to alter settings could repeat it until the server has no descriptor left."""
+    """Otherwise clients that may alter settings could repeat the change until the server has no descriptor left."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     places = [(str(tmp_path), "Is a directory"), (str(pipe), "not a regular file")]
@@ -323,7 +329,9 @@ def test_a_refused_key_store_leaves_no_descriptor_open(rotated: Rotated, tmp_pat
 def test_several_settings_change_together(
     rotated: Rotated, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
-    """A key store of another format and another authority; a client of librdkafka trusts only the new one."""
+    """One request changes the format of the key store and the authority. A client of librdkafka trusts only the new
+    authority.
+    """
     other = Authority(tmp_path_factory.mktemp("other"), "other authority")
     store = pkcs12(other.issue("other.pem", (NameOID.COMMON_NAME, "other")), tmp_path / "other.p12")
     assert rotated.alter(
@@ -345,7 +353,7 @@ def test_several_settings_change_together(
 def test_keys_that_vanish_later_stay_in_use(
     rotated: Rotated, authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A change of something else reloads the keys; a file that is gone then is logged."""
+    """A change of another setting reloads the keys. If a file no longer exists by then, a log line says so."""
     second = authority.issue("vanishing.pem", (NameOID.COMMON_NAME, "second"))
     assert rotated.alter((LOCATION, SET, str(second))) == (0, None)
     second.unlink()
@@ -362,7 +370,7 @@ def test_keys_that_vanish_later_stay_in_use(
 
 @dataclass
 class Stored:
-    """A log in which a certificate was set at run time, whose file is gone."""
+    """A log that stores a certificate setting from run time, whose file no longer exists."""
 
     storage: MemoryStorage
     settings: dict[str, str]
@@ -414,7 +422,7 @@ def test_without_static_keys_the_refusal_names_the_stored_setting(stored: Stored
 def test_a_stored_setting_in_upper_case_has_no_effect(
     rotated: Rotated, authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Earlier versions stored it; a warning names it, and the setting in lower case applies."""
+    """Earlier versions stored such names. A warning names the setting, and the setting in lower case applies."""
     name = "listener.name.SSL.ssl.keystore.location"
     second = authority.issue("second.pem", (NameOID.COMMON_NAME, "second"))
     with monkeypatch.context() as earlier:

@@ -41,7 +41,7 @@ NOW_MS = 1_700_000_000_000
     ],
 )
 def test_a_plain_token_is_accepted_or_refused(token: bytes, user: str | None) -> None:
-    """Accepts three parts: an authorization id that is empty or the user, the user, and the right password."""
+    """A token has three parts: an authorization id, which is empty or the user, then the user, and the password."""
     one = Plain(Users({"alice": "secret"}), Decoys(b"x"))
     if user is not None:
         assert one.evaluate(token) == b""
@@ -54,7 +54,7 @@ def test_a_plain_token_is_accepted_or_refused(token: bytes, user: str | None) ->
 
 
 def validator(token: str, extensions: Mapping[str, str]) -> OAuthIdentity:
-    """Accepts the token "good"; the principal's name shows the extensions."""
+    """Accepts the token "good". The name of the principal shows the extensions."""
     if token == "good":
         return OAuthIdentity("alice" + "".join(f"+{k}={v}" for k, v in extensions.items()), NOW_MS + 60_000)
     if token == "old":
@@ -77,7 +77,7 @@ def bearer() -> OAuthBearer:
     ],
 )
 def test_a_valid_token_authenticates_until_it_expires(message: bytes, user: str) -> None:
-    """The validator returns the user and the token's end; it gets the extensions (KIP-342)."""
+    """The validator returns the user and the end of the token. It receives the extensions (KIP-342)."""
     one = bearer()
     assert one.evaluate(message) == b""
     assert (one.complete, one.user, one.expires_at_ms) == (True, user, NOW_MS + 60_000)
@@ -94,9 +94,8 @@ def test_a_valid_token_authenticates_until_it_expires(message: bytes, user: str)
 def test_a_refused_token_gets_json_and_then_a_failure(
     token: str, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """RFC 7628, 3.2.2 and 3.2.3: an error, the client's dummy message, and the failure.
-
-    The log does not have the token, though the validator's own error does.
+    """The server sends an error as JSON, the client a dummy message, and then the server the failure (RFC 7628, 3.2.2
+    and 3.2.3). The log has no token, even if the validator's own error has it.
     """
     caplog.set_level(logging.DEBUG)
     one = bearer()
@@ -118,7 +117,7 @@ def test_a_refused_token_gets_json_and_then_a_failure(
     ],
 )  # fmt: skip
 def test_invalid_oauthbearer_messages_are_refused(message: bytes) -> None:
-    """Refuses malformed messages, other schemes, empty tokens, and an authorization id of another user."""
+    """The server refuses malformed messages, other schemes, empty tokens, and an authorization id of another user."""
     with pytest.raises(AuthenticationError):
         bearer().evaluate(message)
 
@@ -158,7 +157,7 @@ def test_messages_are_accepted_exactly_as_the_grammar_says(parts: list[str], com
 
 @pytest.mark.parametrize("message", [b"n,a=" + b"x" * 500_000, b"n,,\x01" + b"a=b\x01" * 120_000])
 def test_a_long_message_is_refused_before_it_is_parsed(message: bytes) -> None:
-    """The regular expression of RFC 7628 would hold the interpreter for 40 to 130 ms and need 220 MB."""
+    """The regular expression of RFC 7628 would block the interpreter for 40 to 130 ms and need 220 MB."""
     with pytest.raises(AuthenticationError, match="longer than 65536 bytes"):
         bearer().evaluate(message)
 
@@ -207,7 +206,7 @@ def test_plain_accepts_users_of_the_settings(token: bytes, fits: bool) -> None:
 
 
 def test_a_listener_has_the_users_of_its_settings() -> None:
-    """On that listener, PLAIN accepts only these users; another listener keeps the stored users."""
+    """On this listener, PLAIN accepts only these users. Other listeners accept the stored users."""
     jaas = f'{PLAIN_MODULE} required user_carol="of-the-file";'
     settings = {
         "listeners": "PLAINTEXT://127.0.0.1:0,OWN://127.0.0.1:0,STORED://127.0.0.1:0",

@@ -1,4 +1,4 @@
-"""Unmodified clients over TLS and SASL: successful logins, refused ones, and no secret in any log."""
+"""Unmodified clients over TLS and SASL: successful and refused logins, and no secret in any log."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ CLIENTS: dict[str, Callable[[Way], bytes]] = {
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_client_authenticates_and_reads_what_it_wrote(secure: Secure, client: str, way: str) -> None:
-    """Each listener and mechanism, with each library."""
+    """Runs each library with each listener and mechanism."""
     assert CLIENTS[client](Way(secure, way)) == b"hello"
 
 
@@ -198,7 +198,7 @@ def test_a_wrong_password_or_token_is_refused(secure: Secure, client: str, way: 
 
 
 def request_over_tls(context: ssl.SSLContext, plain: socket.socket) -> None:
-    """Sends an ApiVersions request; raises ConnectionError if there is no response."""
+    """Sends an ApiVersions request. Raises ConnectionError if there is no response."""
     with context.wrap_socket(plain, server_hostname="127.0.0.1") as tls:
         tls.sendall(b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\xff\xff")
         if not tls.recv(100):
@@ -206,7 +206,9 @@ def request_over_tls(context: ssl.SSLContext, plain: socket.socket) -> None:
 
 
 def test_a_missing_or_foreign_certificate_is_refused(secure: Secure) -> None:
-    """ssl.client.auth=required: the handshake fails, or with TLS 1.3 the connection right after it."""
+    """With ssl.client.auth=required, the handshake fails or, with TLS 1.3, the connection fails right after the
+    handshake.
+    """
     for file in (None, secure.stranger):
         context = ssl.create_default_context(cafile=str(secure.authority))
         if file is not None:
@@ -218,7 +220,7 @@ def test_a_missing_or_foreign_certificate_is_refused(secure: Secure) -> None:
 
 
 def test_the_subject_of_a_certificate_is_the_principal(secure: Secure) -> None:
-    """In Java's notation: the most specific part first."""
+    """The principal has Java's notation: the most specific part first."""
     context = ssl.create_default_context(cafile=str(secure.authority))
     context.load_cert_chain(str(secure.client))
     address = ("127.0.0.1", secure.port("MUTUAL"))
@@ -230,8 +232,8 @@ def test_the_subject_of_a_certificate_is_the_principal(secure: Secure) -> None:
 
 
 def test_no_secret_is_in_the_log(secure: Secure) -> None:
-    """The log of this process at DEBUG, for successful and failed logins, contains no password, no token, no key's
-    password, and none of them in base64.
+    """The server's log at DEBUG contains no password, no token and no password of a key, neither as text nor in base64,
+    for successful and failed logins.
     """
     with contextlib.suppress(Exception):
         confluent(Way(secure, "plain over tls", password="wrong-password-of-the-tests"))

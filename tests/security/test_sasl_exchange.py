@@ -1,4 +1,4 @@
-"""The SASL exchange as a truth table of states and requests; sessions that end (KIP-368)."""
+"""The table of states and requests of the SASL exchange, and sessions that end (KIP-368)."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def come_in(raw: Raw) -> None:
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_authentication_works_in_every_version(secure: Secure, version: int) -> None:
-    """ApiVersions, handshake, token; then every API."""
+    """The client sends ApiVersions, SaslHandshake and the token, and may then use every API."""
     with secure.raw("SASL_PLAINTEXT") as raw:
         assert exchange(raw, VERSIONS, 3).error_code == 0
         assert handshake(raw, "PLAIN") == SaslHandshakeResponse(mechanisms=ALL)
@@ -52,7 +52,7 @@ def test_authentication_works_in_every_version(secure: Secure, version: int) -> 
 
 
 def test_a_scram_exchange_takes_two_round_trips(secure: Secure) -> None:
-    """Two round trips; the server's signature is checked."""
+    """The exchange takes two round trips, and the client verifies the server's signature."""
     with secure.raw("SCRAM_ONLY") as raw:
         assert handshake(raw, "SCRAM-SHA-256") == SaslHandshakeResponse(mechanisms=["SCRAM-SHA-256"])
         first = exchange(raw, SaslAuthenticateRequest(auth_bytes=client_first(USER)), 2)
@@ -63,7 +63,7 @@ def test_a_scram_exchange_takes_two_round_trips(secure: Secure) -> None:
 
 
 def test_handshake_v0_takes_tokens_as_bare_frames(secure: Secure) -> None:
-    """SaslHandshake v0 (KIP-43): tokens without a request around them; requests follow after them."""
+    """After SaslHandshake v0 (KIP-43), the client sends tokens without a request header. Normal requests follow."""
     with secure.raw("SASL_PLAINTEXT") as raw:
         assert handshake(raw, "SCRAM-SHA-512", 0).error_code == 0
         token = client_first(USER)
@@ -75,7 +75,7 @@ def test_handshake_v0_takes_tokens_as_bare_frames(secure: Secure) -> None:
 
 
 def test_a_wrong_bare_token_closes_the_connection(secure: Secure) -> None:
-    """This form of the exchange has no error message."""
+    """This format of the exchange has no error response."""
     with secure.raw("SASL_PLAINTEXT") as raw:
         assert handshake(raw, "PLAIN", 0).error_code == 0
         raw.send(struct.pack(">i", 8) + b"\0alice\0x")
@@ -83,10 +83,7 @@ def test_a_wrong_bare_token_closes_the_connection(secure: Secure) -> None:
 
 
 def test_a_mechanism_that_is_not_enabled_closes_the_connection(secure: Secure) -> None:
-    """The client gets error code 33 with the enabled mechanisms, then the connection is closed.
-
-    Each listener has its own mechanisms.
-    """
+    """The client gets error 33 with the mechanisms that the listener enables. Then the connection is closed."""
     with secure.raw("SCRAM_ONLY") as raw:
         assert handshake(raw, "PLAIN") == SaslHandshakeResponse(error_code=33, mechanisms=["SCRAM-SHA-256"])
         assert raw.closed
@@ -94,7 +91,9 @@ def test_a_mechanism_that_is_not_enabled_closes_the_connection(secure: Secure) -
 
 @pytest.mark.parametrize(("user", "password"), [(USER, "wrong"), ("nobody", PASSWORD), (USER, ""), ("", PASSWORD)])
 def test_wrong_credentials_are_refused_after_a_delay(secure: Secure, user: str, password: str) -> None:
-    """The client gets code 58 with a text without the user's name, after the delay; then the connection is closed."""
+    """After the delay, the client gets error 58 with a message that lacks the user's name. Then the connection is
+    closed.
+    """
     with secure.raw("SASL_PLAINTEXT") as raw:
         handshake(raw, "PLAIN")
         began_s = time.monotonic()
@@ -110,7 +109,7 @@ def test_wrong_credentials_are_refused_after_a_delay(secure: Secure, user: str, 
 )
 @pytest.mark.parametrize("greeted", [False, True])
 def test_other_requests_before_the_handshake_close(secure: Secure, request_: Any, version: int, greeted: bool) -> None:
-    """The server sends no response to them."""
+    """The server sends no response to such requests."""
     with secure.raw("SASL_PLAINTEXT") as raw:
         if greeted:
             assert exchange(raw, VERSIONS, 3).error_code == 0
@@ -119,7 +118,7 @@ def test_other_requests_before_the_handshake_close(secure: Secure, request_: Any
 
 
 def test_a_second_api_versions_closes_and_a_refused_one_does_not_count(secure: Secure) -> None:
-    """One ApiVersions is allowed, besides one of an unsupported version."""
+    """One ApiVersions request is allowed, besides requests of an unsupported version."""
     with secure.raw("SASL_PLAINTEXT") as raw:
         raw.send(struct.pack(">ihhihb", 11, 18, 99, 7, -1, 0))
         assert raw.receive(VERSIONS, 0)[1].error_code == 35
@@ -130,7 +129,7 @@ def test_a_second_api_versions_closes_and_a_refused_one_does_not_count(secure: S
 
 
 def test_another_request_between_tokens_gets_an_error_and_closes(secure: Secure) -> None:
-    """The client gets ILLEGAL_SASL_STATE (34) in the response format of that API."""
+    """The client gets ILLEGAL_SASL_STATE (34) in the format of the request's API."""
     with secure.raw("SASL_PLAINTEXT") as raw:
         handshake(raw, "PLAIN")
         assert exchange(raw, HeartbeatRequest(group_id="g", member_id="m"), 4) == HeartbeatResponse(error_code=34)
@@ -138,7 +137,7 @@ def test_another_request_between_tokens_gets_an_error_and_closes(secure: Secure)
 
 
 def test_a_request_behind_a_token_waits_for_it(secure: Secure) -> None:
-    """All requests arrive in one segment, and a thread checks the token: responses keep the order."""
+    """All requests arrive in one segment while a thread checks the token. The responses keep the order."""
     with secure.raw("SASL_PLAINTEXT") as raw:
         token = SaslAuthenticateRequest(auth_bytes=f"\0{USER}\0{PASSWORD}".encode())
         beat = HeartbeatRequest(group_id="g", member_id="m")
@@ -148,7 +147,7 @@ def test_a_request_behind_a_token_waits_for_it(secure: Secure) -> None:
 
 
 def test_a_client_may_leave_while_its_token_is_checked(secure: Secure) -> None:
-    """The response is dropped."""
+    """The server drops the response."""
     for _ in range(20):
         with secure.raw("SASL_PLAINTEXT") as raw:
             handshake(raw, "PLAIN")
@@ -163,7 +162,7 @@ def test_a_client_may_leave_while_its_token_is_checked(secure: Secure) -> None:
 
 
 def test_frames_have_a_smaller_limit_until_authentication(secure: Secure) -> None:
-    """sasl.server.max.receive.size applies until the client has authenticated, then socket.request.max.bytes."""
+    """The limit is sasl.server.max.receive.size until the client has authenticated, then socket.request.max.bytes."""
     with secure.raw("SASL_PLAINTEXT") as raw:
         raw.send(struct.pack(">i", 524_289))
         assert raw.closed
@@ -185,7 +184,9 @@ def test_sasl_requests_of_an_authenticated_client_are_refused(secure: Secure) ->
 
 
 def test_sessions_that_end_are_renewed_or_closed(secure: Secure) -> None:
-    """KIP-368: v1 and later return the lifetime; the same user may renew; after the end no request is served."""
+    """From v1 on, the response has the lifetime of the session, and the same user may renew it. After its end no
+    request is served (KIP-368).
+    """
     with secure.raw("SHORT") as raw:
         handshake(raw, "PLAIN")
         assert plain(raw) == SaslAuthenticateResponse(error_message=None, session_lifetime_ms=60_000)

@@ -1,4 +1,4 @@
-"""SCRAM on the server's side: the exchanges of the RFCs, and refused messages."""
+"""SCRAM on the server's side: the exchanges of the RFCs, and invalid messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def server(kind: type[ScramServer] = ScramSha256, nonce: str = "server", **users
 
 
 def test_the_exchange_equals_the_example_of_rfc_7677() -> None:
-    """RFC 7677, section 3, byte for byte: user "user", password "pencil"."""
+    """The exchange equals that of RFC 7677, section 3, byte for byte: user "user", password "pencil"."""
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     credential = ScramCredential.of_password(SHA_256, "pencil", salt, 4096)
 
@@ -43,7 +43,9 @@ def test_the_exchange_equals_the_example_of_rfc_7677() -> None:
 
 
 def test_a_login_costs_the_same_for_a_user_and_for_an_unknown_name() -> None:
-    """Otherwise the time of the first response would show which users exist: a decoy takes up to 0.5 ms."""
+    """Computing a decoy takes up to 0.5 ms. Without this rule, the time of the first response would show which users
+    exist.
+    """
     made: list[str] = []
 
     class Counted(Decoys):
@@ -82,7 +84,9 @@ def test_the_keys_of_rfc_5802_follow_from_the_formula() -> None:
 def test_a_client_that_knows_the_password_authenticates(
     kind: type[ScramServer], mechanism: ScramMechanism, user: str
 ) -> None:
-    """Both hashes; "=" and "," in a name are sent as =3D and =2C; the server proves that it knows the user."""
+    """Both hash functions work. In a name, "=" and "," are sent as =3D and =2C. The server proves that it knows the
+    user.
+    """
     one = server(kind, **{user: "pässword"})
     assert scram_client(one, mechanism, user, "pässword")
     assert (one.complete, one.user) == (True, user)
@@ -90,7 +94,7 @@ def test_a_client_that_knows_the_password_authenticates(
 
 @pytest.mark.parametrize(("user", "password"), [("alice", "Secret"), ("alice", ""), ("bob", "secret")])
 def test_wrong_passwords_and_unknown_users_are_refused_alike(user: str, password: str) -> None:
-    """The responses are alike up to the same failure: a client cannot find out which users exist."""
+    """A client cannot find out which users exist, because all responses have the same form up to the same failure."""
     one = server(alice="secret")
     with pytest.raises(AuthenticationError) as refused:
         scram_client(one, SHA_256, user, password)
@@ -99,9 +103,8 @@ def test_wrong_passwords_and_unknown_users_are_refused_alike(user: str, password
 
 
 def test_the_salt_of_an_absent_user_is_stable() -> None:
-    """With a changing salt, a second attempt would show that the user is absent.
-
-    Another server has another secret and other salts.
+    """If the salt changed, a second attempt would show that the user is absent. Another server has another secret and
+    thus other salts.
     """
     firsts = {server(nonce="n").evaluate(b"n,,n=ghost,r=c") for _ in range(3)}
     assert len(firsts) == 1
@@ -116,14 +119,18 @@ def test_the_salt_of_an_absent_user_is_stable() -> None:
     ],
 )  # fmt: skip
 def test_invalid_first_messages_are_refused(first: bytes) -> None:
-    """Refuses malformed messages, channel binding, mandatory extensions (RFC 5802, 5.1) and foreign user ids."""
+    """The server refuses malformed messages, required channel binding, mandatory extensions (RFC 5802, 5.1) and
+    authorization ids of other users.
+    """
     with pytest.raises(AuthenticationError):
         server(alice="secret").evaluate(first)
 
 
 @pytest.mark.parametrize("first", [b"y,,n=alice,r=c", b"n,a=alice,n=alice,r=c", b"n,,n=alice,r=c,tokenauth=true"])
 def test_channel_binding_authorization_ids_and_extensions_are_accepted(first: bytes) -> None:
-    """Accepts optional channel binding, the user as its own authorization id, and optional extensions."""
+    """The server accepts optional channel binding, an authorization id that equals the user, and
+    optional extensions.
+    """
     assert server(alice="secret").evaluate(first).startswith(b"r=cserver,s=")
 
 
@@ -135,7 +142,9 @@ def test_channel_binding_authorization_ids_and_extensions_are_accepted(first: by
     ],
 )  # fmt: skip
 def test_invalid_final_messages_are_refused(final: bytes) -> None:
-    """Refuses malformed messages, another nonce, another binding than announced, and proofs of a wrong length."""
+    """The server refuses malformed messages, another nonce, another channel binding than announced, and proofs of a
+    wrong length.
+    """
     one = server(alice="secret")
     one.evaluate(b"n,,n=alice,r=c")
     with pytest.raises(AuthenticationError):
@@ -153,7 +162,7 @@ def test_no_token_follows_the_last_message() -> None:
 
 @given(st.lists(st.binary(max_size=60), max_size=3))
 def test_random_tokens_are_refused(tokens: list[bytes]) -> None:
-    """Any token gets a response or an AuthenticationError, and never authenticates."""
+    """Any token gets a response or an AuthenticationError, but no token authenticates."""
     one = server(alice="secret")
     for token in tokens:
         try:
@@ -164,13 +173,13 @@ def test_random_tokens_are_refused(tokens: list[bytes]) -> None:
 
 
 def test_the_text_of_a_credential_has_no_secret() -> None:
-    """The repr of a credential may be logged."""
+    """The repr of a credential may appear in a log."""
     text = repr(ScramCredential.of_password(SHA_256, "secret", SALT))
     assert text == "ScramCredential(mechanism=<ScramMechanism.SCRAM_SHA_256: 1>, iterations=4096)"
 
 
 def test_messages_of_any_form_are_parsed_in_linear_time_and_bounded() -> None:
-    """A message arrives before its client has authenticated, so it must not hold the event loop."""
+    """The message of an unauthenticated client must not block the event loop."""
     for name in ("a" * 16_000, "=2C" * 5_000, "a=3D" * 4_000):
         first = f"n,,n={name},r=c".encode()
         assert server().evaluate(first).startswith(b"r=cserver,s=")

@@ -1,4 +1,4 @@
-"""Users in the metadata: AlterUserScramCredentials, durability, `kcore users`, and dumps without secrets."""
+"""Users in the metadata log: AlterUserScramCredentials, durability, `kcore users`, and dumps without secrets."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def delete(user: str, mechanism: int = 1) -> ScramCredentialDeletion:
 
 
 def alter(engine: Guarded, *changes: ScramCredentialUpsertion | ScramCredentialDeletion) -> dict[str, int]:
-    """Sends the alterations; returns user -> error code."""
+    """Sends the alterations. Returns the error code of each user."""
     request = AlterUserScramCredentialsRequest(
         deletions=[one for one in changes if isinstance(one, ScramCredentialDeletion)],
         upsertions=[one for one in changes if isinstance(one, ScramCredentialUpsertion)],
@@ -70,7 +70,9 @@ def test_credentials_are_kept_changed_and_removed_across_restarts() -> None:
 
 
 def test_invalid_changes_of_users_are_refused() -> None:
-    """Kafka's codes: 91 absent, 92 duplicate, 93 not acceptable, 33 unknown mechanism; other changes are made."""
+    """The error codes are Kafka's: 91 for absent users, 92 for duplicates, 93 for values that are not acceptable, 33
+    for unknown mechanisms. Other changes of the request are made.
+    """
     engine = Guarded()
     assert alter(engine, upsert("a"), upsert("b", iterations=4095), upsert("c", iterations=16_385)) == {
         "a": 0, "b": 93, "c": 93,
@@ -87,7 +89,7 @@ def test_invalid_changes_of_users_are_refused() -> None:
 
 
 def test_texts_of_messages_have_no_secret() -> None:
-    """The text of a request, as a log line would show it, contains no password."""
+    """A request's text, as a log line would show it, contains no password."""
     assert repr(upsert("alice")) == "ScramCredentialUpsertion(name='alice', mechanism=1, [hidden])"
     assert (
         repr(SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret")) == "SaslAuthenticateRequest(auth_bytes=[hidden])"
@@ -95,7 +97,7 @@ def test_texts_of_messages_have_no_secret() -> None:
 
 
 def test_a_password_needs_a_terminal_or_a_file(tmp_path: Path) -> None:
-    """Without a terminal the command would show the typed password, so it fails and names the alternatives."""
+    """Without a terminal the typed password would be visible, so the command fails and names the alternatives."""
     done = subprocess.run(
         [sys.executable, "-m", "kcore", "users", "add", "--user", "admin", str(tmp_path / "data")],
         input="open sesame\n",
@@ -115,7 +117,7 @@ def test_a_password_needs_a_terminal_or_a_file(tmp_path: Path) -> None:
 def test_users_of_a_data_folder_are_added_listed_and_removed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`kcore users add`, `list`, `remove`; a dump of the log shows no secret."""
+    """Runs `kcore users add`, `list` and `remove`. A dump of the log shows no secret."""
     folder = str(tmp_path / "data")
     monkeypatch.setattr("sys.stdin", io.StringIO("open sesame\n"))
     assert main(["users", "add", "--user", "alice", "--password-file", "-", folder]) == 0
@@ -140,7 +142,9 @@ def test_users_of_a_data_folder_are_added_listed_and_removed(
 
 
 def test_the_records_of_an_image_restore_users_and_entries() -> None:
-    """The records of a compaction give the same image in an empty log, and change nothing in their own image."""
+    """The records of a compaction restore the same image from an empty log. Replayed over the image itself, they change
+    nothing.
+    """
     before, after = Guarded(), Guarded()
     alter(before, upsert("alice"), upsert("bob", mechanism=2))
     alter(before, upsert("alice", mechanism=2), delete("bob", 2))

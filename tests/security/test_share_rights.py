@@ -1,4 +1,4 @@
-"""The permissions of share consumers and share coordinators, and Kafka's codes where one is missing."""
+"""The permissions of share consumers and share coordinators, and Kafka's error code if a permission is missing."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def state_requests(topic: bytes) -> list[Any]:
 
 @pytest.mark.parametrize("index", range(5), ids=["initialize", "read", "write", "summary", "delete"])
 def test_the_state_of_share_partitions_is_for_brokers(engine: Guarded, index: int) -> None:
-    """Without CLUSTER_ACTION, each partition gets code 31."""
+    """Without CLUSTER_ACTION, each partition gets error 31."""
     request = state_requests(topic_id(engine))[index]
     engine.forget()
     assert engine.codes(request) == {CLUSTER}
@@ -71,7 +71,9 @@ def test_the_state_of_share_partitions_is_for_brokers(engine: Guarded, index: in
 
 
 def test_a_broker_may_read_the_ends_of_epochs(engine: Guarded) -> None:
-    """A share coordinator reads them for lags: DESCRIBE of the topic or CLUSTER_ACTION, as in Kafka."""
+    """A share coordinator reads the ends of epochs to compute lags. As in Kafka, it needs DESCRIBE on the topic or
+    CLUSTER_ACTION.
+    """
     partition = ends.OffsetForLeaderPartition(partition=0, leader_epoch=0)
     request = ends.OffsetForLeaderEpochRequest(topics=[ends.OffsetForLeaderTopic(topic="t", partitions=[partition])])
     engine.forget()
@@ -83,7 +85,9 @@ def test_a_broker_may_read_the_ends_of_epochs(engine: Guarded) -> None:
 
 
 def test_a_share_consumer_needs_its_group_and_each_topic(engine: Guarded) -> None:
-    """Without READ on the group, the response has code 30; without READ on a topic, its partitions have code 29."""
+    """Without READ on the group, the response has error 30. Without READ on a topic, the topic's partitions have error
+    29.
+    """
     topic = topic_id(engine)
     engine.codes(state_requests(topic)[0], who=ADMIN)
 

@@ -1,4 +1,4 @@
-"""Permissions of streams groups, and their internal topics through the real control plane."""
+"""Permissions of streams groups, and the creation of their internal topics by a real controller."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def beat(engine: Guarded, epoch: int) -> StreamsGroupHeartbeatResponse:
 
 
 def detail(response: StreamsGroupHeartbeatResponse) -> str:
-    """Returns the text of the only status, which is that of missing internal topics."""
+    """Returns the text of the only status, which reports missing internal topics."""
     (status,) = response.status or ()
     assert status.status_code == MISSING_INTERNAL_TOPICS
     return status.status_detail
@@ -72,7 +72,7 @@ def settings_of(engine: Guarded, name: str) -> dict[str, str]:
 
 
 def test_a_heartbeat_needs_the_group_and_all_topics(engine: Guarded) -> None:
-    """READ on the group, then DESCRIBE on each topic of the topology, internal ones too."""
+    """The heartbeat needs READ on the group, and DESCRIBE on each topic of the topology, including internal topics."""
     assert join(engine).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
     engine.allow(READS_GROUP)
     assert join(engine).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -83,7 +83,9 @@ def test_a_heartbeat_needs_the_group_and_all_topics(engine: Guarded) -> None:
 
 
 def test_internal_topics_are_created_with_the_clients_permission(engine: Guarded) -> None:
-    """Without CREATE the status names the topics; with it they are created with their settings, and tasks follow."""
+    """Without CREATE, the status names the topics. With CREATE, the topics are created with their settings, and the
+    tasks are assigned.
+    """
     engine.allow(READS_GROUP, *SEES_TOPICS)
     changelog = TopicInfo(name="log", topic_configs=[KeyValue(key="cleanup.policy", value="compact")])
     refused = join(engine, topology(subtopology("0", ["t"], [changelog])))
@@ -111,7 +113,7 @@ def test_internal_topics_are_created_with_the_clients_permission(engine: Guarded
     ids=["replication", "setting"],
 )
 def test_a_failed_creation_is_reported_for_a_while(engine: Guarded, topic: TopicInfo, reason: str) -> None:
-    """The next heartbeats return the reason, and each tries again."""
+    """The next heartbeats return the reason, and each of them retries the creation."""
     engine.allow(READS_GROUP, *SEES_TOPICS, acl(Op.CREATE, Kind.CLUSTER))
     assert "creation failed" not in detail(join(engine, topology(subtopology("0", ["t"], [topic]))))
     engine.engine.slices.finish()
@@ -125,7 +127,7 @@ def test_a_failed_creation_is_reported_for_a_while(engine: Guarded, topic: Topic
 
 
 def test_a_topic_with_too_many_partitions_is_not_created(engine: Guarded) -> None:
-    """The client sets a fixed repartition count, so the limit of CreateTopics applies."""
+    """The client selects the partition count of a repartition topic, so the limit of CreateTopics applies."""
     engine.allow(READS_GROUP, *SEES_TOPICS, acl(Op.CREATE, Kind.CLUSTER))
     part = subtopology("0", ["t"], repartitions=[internal("log", 2_000_000_000)])
     assert detail(join(engine, topology(part))) == "the internal topics log are missing"
@@ -141,7 +143,7 @@ def test_internal_topics_of_the_cluster_are_refused(engine: Guarded) -> None:
 
 
 def test_describe_needs_the_group_and_all_topics(engine: Guarded) -> None:
-    """Without DESCRIBE on a topic the response has neither members nor topology."""
+    """Without DESCRIBE on a topic, the response has neither members nor a topology."""
     engine.allow(READS_GROUP, *SEES_TOPICS, acl(Op.CREATE, Kind.CLUSTER))
     join(engine)
     engine.forget()
@@ -156,7 +158,9 @@ def test_describe_needs_the_group_and_all_topics(engine: Guarded) -> None:
 
 
 def test_a_switched_off_protocol_is_unsupported() -> None:
-    """`group.coordinator.rebalance.protocols` without streams, as in Kafka with `streams.version` 0."""
+    """The setting `group.coordinator.rebalance.protocols` lacks streams. The result is that of Kafka with
+    `streams.version` 0.
+    """
     engine = Guarded(group_coordinator_rebalance_protocols="classic,consumer")
     assert join(engine).error_code == ErrorCode.UNSUPPORTED_VERSION
     assert engine.codes(StreamsGroupDescribeRequest(group_ids=["g"])) == {ErrorCode.UNSUPPORTED_VERSION}

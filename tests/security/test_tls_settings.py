@@ -1,4 +1,4 @@
-"""Settings of listeners: protocols, TLS files, names from certificates; and passwords that are not shown."""
+"""Settings of listeners: protocols, TLS files, names from certificates, and passwords that no output shows."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_context_has_the_settings(encrypted: Path, authority: Authority) -> No
 
 
 def test_invalid_contexts_are_refused(encrypted: Path, authority: Authority, tmp_path: Path) -> None:
-    """The start fails with an error that names the listener and the setting, and not the password."""
+    """The start fails with an error that names the listener and the setting, but not the password."""
     files = {"ssl_keystore_location": str(encrypted), "ssl_key_password": KEY_PASSWORD}
     (tmp_path / "noise.pem").write_text("noise")
     wrong: list[dict[str, str]] = [
@@ -81,13 +81,15 @@ def test_invalid_contexts_are_refused(encrypted: Path, authority: Authority, tmp
     ],
 )
 def test_javas_names_of_ciphers_are_accepted(java: str, openssl: str) -> None:
-    """OpenSSL has another name for each."""
+    """OpenSSL has a different name for each of these ciphers."""
     assert openssl_name(java) == openssl
     ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).set_ciphers(openssl)
 
 
 def test_listeners_have_protocols() -> None:
-    """A listener has the protocol of its name or of the map; an unknown name is refused, and not unprotected."""
+    """A listener has the protocol of its name, or the protocol that the map gives. A listener with an unknown name is
+    refused, and never becomes unprotected.
+    """
     config = Config.of(
         {
             "listeners": "SSL://:1,IN://:2,OUT://:3,PLAINTEXT2://:4",
@@ -107,7 +109,9 @@ def test_listeners_have_protocols() -> None:
 
 
 def test_a_listener_may_have_its_own_settings() -> None:
-    """A listener's own settings precede the general ones; only settings of listeners are accepted."""
+    """A listener's own settings have precedence over the general ones. Only settings of listeners can have its
+    prefix.
+    """
     config = Config.of({"listener.name.internal.ssl.client.auth": "required", "ssl.client.auth": "requested"})
     assert config.for_listener("INTERNAL").ssl_client_auth == "required"
     assert config.for_listener("OTHER").ssl_client_auth == "requested"
@@ -121,7 +125,7 @@ def test_a_listener_may_have_its_own_settings() -> None:
 
 
 def test_the_name_of_a_listener_is_in_lower_case() -> None:
-    """As in Kafka: otherwise one of two spellings would have no effect."""
+    """As in Kafka, only lower case works: otherwise one of two spellings would have no effect."""
     config = Config.of({"listener.name.internal.ssl.client.auth": "required"})
     with pytest.raises(ConfigError, match=r"in lower case: listener\.name\.internal\.ssl\.client\.auth$"):
         config.set("listener.name.INTERNAL.ssl.client.auth", "none", "-c")
@@ -153,7 +157,7 @@ def test_passwords_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_a_subject_is_written_as_java_writes_it(parts: list[tuple[str, str]], text: str) -> None:
-    """RFC 2253: the last part first, special characters escaped."""
+    """The text has the format of RFC 2253: the last part comes first, and special characters are escaped."""
     assert distinguished_name({"subject": tuple((part,) for part in parts)}) == text
 
 
@@ -170,7 +174,7 @@ def test_a_subject_is_written_as_java_writes_it(parts: list[tuple[str, str]], te
     ],
 )
 def test_rules_make_names_of_subjects(rules: str, name: str | None) -> None:
-    """KIP-371."""
+    """The rules have the format of KIP-371."""
     assert PrincipalRules(rules).name("CN=Worker,OU=ops,O=kcore") == name
 
 

@@ -15,7 +15,7 @@ def numbers(*values: int) -> bytes:
 
 
 def message(named: tuple[int, ...], shared: tuple[int, ...], versions: tuple[int, ...] = (0x0304,)) -> bytes:
-    """Creates a ClientHello without the header of its record."""
+    """Creates a ClientHello without its record header."""
     shares = b"".join(numbers(group) + block(2, bytes(range(1, 33)) * (SHARE_BYTES[group] // 32)) for group in shared)
     extensions = (
         numbers(10) + block(2, block(2, numbers(*named)))

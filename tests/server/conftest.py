@@ -15,7 +15,7 @@ from tests.server.live import LiveServer, server_log
 
 @pytest.fixture(params=["asyncio", "uvloop"])
 def serve(request: pytest.FixtureRequest) -> Iterator[Callable[..., LiveServer]]:
-    """Returns a function that starts servers: `serve({setting: value})`."""
+    """Returns a function that starts a server: `serve({setting: value})`."""
     with ExitStack() as stack:
 
         def start(settings: dict[str, str] | None = None, **options: Any) -> LiveServer:
@@ -32,19 +32,19 @@ def live(serve: Callable[..., LiveServer]) -> LiveServer:
 
 @pytest.fixture
 def log_lines() -> Iterator[list[str]]:
-    """Yields the lines that servers log."""
+    """Yields the list of lines that servers log."""
     with server_log() as lines:
         yield lines
 
 
 @pytest.fixture
 def tls(serve: Callable[..., LiveServer], tmp_path: Path) -> Callable[..., Tls]:
-    """Starts servers with a TLS listener: `tls({setting: value})`."""
+    """Yields a function that starts a server with a TLS listener: `tls({setting: value})`."""
     return lambda settings=None: Tls(serve, tmp_path, settings or {})
 
 
 @pytest.fixture
 def peers() -> Iterator[ExitStack]:
-    """Closes sockets at the end of a test."""
+    """Yields a list of sockets, which are closed at the end of the test."""
     with ExitStack() as stack:
         yield stack

@@ -1,4 +1,4 @@
-"""A server with TLS, and clients that begin handshakes and never end them."""
+"""A server with TLS, and clients that begin a TLS handshake and never finish it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HELLO = bytes.fromhex("160301020001000202fc0303")  # the beginning of a ClientHe
 
 
 def client_hello() -> bytes:
-    """Creates a complete ClientHello, after which the client may stay silent."""
+    """Creates a complete ClientHello. The client may stay silent after it."""
     sent = ssl.MemoryBIO()
     peer = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).wrap_bio(ssl.MemoryBIO(), sent, server_hostname="kcore")
     with pytest.raises(ssl.SSLWantReadError):
@@ -46,13 +46,13 @@ class Tls:
         self.all: Handshakes = self.acceptor.handshakes
 
     def half_open(self, sent: bytes | None = None, source: str = "127.0.0.1") -> socket.socket:
-        """Creates a client that begins a handshake and never ends it."""
+        """Creates a client that begins a TLS handshake and never finishes it."""
         peer = socket.create_connection(("127.0.0.1", self.port), 20, (source, 0))
         peer.sendall(client_hello() if sent is None else sent)
         return peer
 
     def served(self, source: str = "127.0.0.1") -> bool:
-        """Sends a request through TLS; returns True if it gets a response."""
+        """Sends a request through TLS. Returns True if a response arrives."""
         raw = Raw(self.port, source=source)
         raw.socket = self.context.wrap_socket(raw.socket, server_hostname="127.0.0.1")
         with raw:
@@ -74,7 +74,7 @@ class Tls:
 
 
 def ended(peer: socket.socket) -> bool:
-    """Waits until the server closes a connection, and skips its part of the handshake."""
+    """Waits until the server closes a connection. Skips the server's part of the handshake."""
     try:
         while peer.recv(65_536):
             pass

@@ -1,4 +1,6 @@
-"""A server on a loop in its own thread, whose state tests can inspect, and a client that sends arbitrary bytes."""
+"""A server on an event loop in its own thread, whose state tests can inspect, and a client that sends arbitrary
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def loop_of(name: str) -> asyncio.AbstractEventLoop:
 
 
 class LiveServer:
-    """A server that runs until the `with` ends; all data is in memory unless a log is given."""
+    """A server that runs until the end of the `with` block. All data is in memory unless a log is given."""
 
     def __init__(
         self,
@@ -107,8 +109,8 @@ class LiveServer:
         return self.call(lambda: len(self.server.connections))
 
     def wait_for_connections(self, count: int, came: int = 0) -> None:
-        """Waits until `count` connections are open, and at least `came` were ever accepted: a connect returns before
-        its accept.
+        """Waits until `count` connections are open, and at least `came` were ever accepted. The wait is necessary
+        because a client's connect returns before the server's accept.
         """
         wait_until(lambda: self.server.accepted_connections >= came, f"{came} connections that came")
         wait_until(lambda: self.connections == count, f"{count} connections")
@@ -139,7 +141,7 @@ class Raw:
         self.socket.sendall(data)
 
     def try_send(self, data: bytes) -> None:
-        """Sends bytes; ignores that the server may have closed the connection."""
+        """Sends bytes. Ignores the error if the server has closed the connection."""
         with contextlib.suppress(ConnectionError, BrokenPipeError):
             self.socket.sendall(data)
 
@@ -149,12 +151,12 @@ class Raw:
         return encode_request(request, version, self.correlation_id, client_id)
 
     def reset(self) -> None:
-        """Breaks the connection: the server gets a reset, not an end of stream."""
+        """Aborts the connection, so that the server receives a reset in place of the end of the stream."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
 
     def frame(self) -> bytes | None:
-        """Reads the next frame; None if the server closed the connection."""
+        """Reads the next frame. Returns None if the server closed the connection."""
         length = self._exactly(4)
         return None if length is None else self._exactly(struct.unpack(">i", length)[0])
 
@@ -164,7 +166,7 @@ class Raw:
             yield frame
 
     def receive(self, request: Any, version: int) -> tuple[int, Any]:
-        """Sends a request; returns the correlation id and the response."""
+        """Sends a request. Returns the correlation id and the response."""
         frame = self.frame()
         assert frame is not None, "the server closed the connection"
         key = type(request).API_KEY

@@ -1,4 +1,4 @@
-"""Accepting connections: TLS handshakes count, have a time limit, and do not keep other clients out."""
+"""Accepting connections: TLS handshakes count towards limits, have a time limit, and do not lock out other clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.server.live import LiveServer, Raw
 
 
 def test_handshakes_count_for_their_address(tls: Callable[..., Tls], peers: ExitStack, log_lines: list[str]) -> None:
-    """A client without a certificate cannot open more connections than an address may have."""
+    """A client without a certificate cannot open more connections than its address may have."""
     server = tls({"max.connections.per.ip": "2"})
     first, second = (peers.enter_context(server.half_open()) for _ in range(2))
     wait_until(lambda: server.handshakes == 2, "two handshakes")
@@ -39,7 +39,7 @@ def test_handshakes_count_for_their_address(tls: Callable[..., Tls], peers: Exit
 
 
 def test_the_log_has_the_advertised_address(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
-    """A listener on every address derives its advertised address, which no setting contains."""
+    """A listener on every address computes its advertised address, which no setting contains."""
     caplog.set_level("INFO", "kcore.server")
     live = serve({"listeners": "PLAINTEXT://0.0.0.0:0"})
     address = f"{own_address('0.0.0.0')}:{live.port}"
@@ -47,7 +47,7 @@ def test_the_log_has_the_advertised_address(serve: Serve, caplog: pytest.LogCapt
 
 
 def test_handshakes_count_for_the_server(tls: Callable[..., Tls], peers: ExitStack) -> None:
-    """If `max.connections` handshakes are open, every listener waits for a slot."""
+    """If `max.connections` handshakes are open, every listener waits until one of them ends."""
     server = tls({"max.connections": "2"})
     first, _ = (peers.enter_context(server.half_open()) for _ in range(2))
     wait_until(lambda: server.handshakes == 2, "two handshakes")
@@ -83,7 +83,7 @@ def test_a_stop_ends_handshakes(tls: Callable[..., Tls], peers: ExitStack) -> No
 
 
 def test_either_all_addresses_of_a_listener_are_opened_or_none() -> None:
-    """All have the same port; if one address is taken, none stays open."""
+    """All addresses have the same port. If one of them is in use, no address stays open."""
     both = [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET, "127.0.0.2")]
     first, second = listening_sockets(both, 0)
     with closing(first), closing(second):
@@ -96,7 +96,7 @@ def test_either_all_addresses_of_a_listener_are_opened_or_none() -> None:
 
 
 def test_unavailable_addresses_are_skipped_if_others_remain() -> None:
-    """A machine without IPv6 listens on IPv4; a single address of another machine is an error."""
+    """A machine without IPv6 listens on IPv4. A listener whose only address belongs to another machine is an error."""
     elsewhere = (socket.AF_INET, "192.0.2.1")
     (only,) = listening_sockets([elsewhere, (socket.AF_INET, "127.0.0.1")], 0)
     with closing(only):
@@ -119,7 +119,7 @@ def test_all_addresses_of_a_listener_have_the_same_port(serve: Serve) -> None:
 
 
 def test_accepted_sockets_have_keepalive_and_nodelay(live: LiveServer) -> None:
-    """Kafka sets SO_KEEPALIVE and TCP_NODELAY, too."""
+    """As Kafka's brokers do, the server sets SO_KEEPALIVE and TCP_NODELAY."""
     with live.raw() as raw:
         raw.send(raw.request(BEAT, 4))
         assert raw.receive(BEAT, 4)[1].error_code == 25
@@ -156,11 +156,11 @@ def test_a_connection_that_cannot_be_set_up_is_not_counted(live: LiveServer, mon
 
 
 def test_many_connections_are_accepted_in_several_turns_of_the_loop(live: LiveServer, peers: ExitStack) -> None:
-    """Other connections are served in between, however many clients connect at once."""
+    """However many clients connect at once, other connections are served between two turns."""
     (acceptor,) = live.server.acceptors
 
     def crowd() -> list[int]:
-        """Connects 200 clients while the loop stands still, and accepts them turn by turn."""
+        """Connects 200 clients while the loop does not run, and then accepts them turn by turn."""
         for _ in range(200):
             peers.enter_context(socket.create_connection(("127.0.0.1", live.port), 20))
         totals = [live.server.quota.total]
@@ -175,7 +175,7 @@ def test_many_connections_are_accepted_in_several_turns_of_the_loop(live: LiveSe
 
 
 def fail_once(patch: pytest.MonkeyPatch, owner: object, name: str) -> None:
-    """Lets the first call of a function raise."""
+    """Makes the first call of a function raise an exception."""
     works, failures = getattr(owner, name), [MemoryError()]
 
     def function(*arguments: object) -> object:

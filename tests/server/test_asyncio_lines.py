@@ -1,4 +1,6 @@
-"""TLS connections that end in any manner: asyncio and uvloop log nothing, and report nothing to the loop's handler."""
+"""TLS connections that end in any way: asyncio and uvloop log nothing, and report nothing to the loop's exception
+handler.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ RESET = struct.pack("ii", 1, 0)
 
 @pytest.fixture
 def lines() -> Iterator[io.StringIO]:
-    """The process log, as `kcore serve` configures it."""
+    """Yields the lines of the process log, which `kcore serve` configures in the same way."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     stream = io.StringIO()
@@ -45,12 +47,12 @@ def reset(peer: socket.socket) -> None:
 
 
 def bare(peer: ssl.SSLSocket) -> socket.socket:
-    """Returns the socket below TLS."""
+    """Returns the TCP socket below the TLS connection."""
     return socket.socket(fileno=peer.detach())
 
 
 def connected(server: Tls, requests: int = 0) -> ssl.SSLSocket:
-    """Returns a client after its handshake, with requests whose responses it does not read."""
+    """Returns a client after its handshake. The client has sent requests and does not read their responses."""
     peer = socket.create_connection(("127.0.0.1", server.port), 20)
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
     secure = server.context.wrap_socket(peer, server_hostname="127.0.0.1")
@@ -147,7 +149,7 @@ def test_the_end_of_a_tls_connection_causes_no_line_of_asyncio(
 
 @pytest.mark.parametrize("text", ["socket.send() raised exception.", "SSL connection is closed"])
 def test_writes_to_a_lost_connection_are_lines_at_level_debug(lines: io.StringIO, text: str) -> None:
-    """asyncio warns at each write after the fifth; the connection's own end is logged elsewhere."""
+    """asyncio warns at each write after the fifth. The connection's own code logs its end."""
     logger = logging.getLogger("asyncio")
     logger.warning(text)
     assert of_asyncio(lines) == []
@@ -159,7 +161,7 @@ def test_writes_to_a_lost_connection_are_lines_at_level_debug(lines: io.StringIO
 
 
 def test_asyncio_repeats_no_line_without_limit(lines: io.StringIO) -> None:
-    """Without free descriptors, asyncio logs up to a hundred failed accepts of the HTTP address at once."""
+    """Without free descriptors, asyncio may log a hundred failed accepts of the HTTP address at once."""
     for _ in range(100):
         logging.getLogger("asyncio").error("socket.accept() out of system resource")
     assert len(of_asyncio(lines)) == process_logging.LINES_BURST

@@ -1,4 +1,4 @@
-"""The first messages of TLS clients: which ones cost much, and which ones postpone the cost."""
+"""The first messages of TLS clients: the server detects messages that cause a high cost, or postpone it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_any_bytes_have_a_kind(data: bytes, kept: int) -> None:
 
 
 def test_a_client_that_demands_a_finite_field_is_closed(tls: MakeTls, peers: ExitStack, log_lines: list[str]) -> None:
-    """One handshake with such a key exchange would hold the event loop for 140 ms."""
+    """One handshake with such a key exchange would block the event loop for 140 ms."""
     server = tls()
     for hello in (FINITE_FIELD, HELLO[:-1], record(HELLO[5:20]) + record(HELLO[20:])):
         peer = peers.enter_context(server.half_open(hello))

@@ -1,4 +1,4 @@
-"""Many connections at once, and the stop of a server with many connections."""
+"""Many simultaneous connections, and the stop of a server that has many connections."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_two_hundred_connections_are_served_concurrently(live: LiveServer) -> No
 
 
 def test_a_stop_sends_complete_responses_and_waits_for_no_client(serve: Any) -> None:
-    """Peers that never read, that are parked or in the middle of a frame do not delay the stop."""
+    """Clients that never read, that have a parked request, or that have sent half a frame do not delay the stop."""
     live: LiveServer = serve({"kcore.connection.buffer.bytes": "2000"})
     with live.connect() as other:
         other.send(create("t"))
@@ -61,7 +61,7 @@ def test_decisions_before_a_stop_are_committed_and_get_their_responses(live: Liv
     live.wait_for_connections(1)
 
     def decide_and_stop() -> Any:
-        """Receives requests and the stop, before their commit, in one turn of the loop."""
+        """Receives requests and stops the server before their commit, in one turn of the loop."""
         (connection,) = live.server.connections
         connection.data_received(b"".join(raw.request(commit("g", {("t", 0): n}), 8) for n in range(3)))
         return asyncio.ensure_future(live.server.stop())

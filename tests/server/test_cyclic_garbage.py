@@ -1,4 +1,4 @@
-"""Connections that ended are freed without the garbage collector, which does not visit all objects of a server."""
+"""Closed connections are freed without the garbage collector, which does not visit all objects of a server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BEAT = HeartbeatRequest(group_id="g", member_id="m")
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
 @pytest.mark.parametrize("serve", ["uvloop"], indirect=True)
 def test_closed_connections_leave_no_cycles(serve: Callable[..., LiveServer], tmp_path: Path, secure: bool) -> None:
-    """On asyncio's own loop, a transport of a closed connection is in a cycle with one of its methods."""
+    """With asyncio's own loop, the transport of a closed connection and one of its methods form a reference cycle."""
     tls = Tls(serve, tmp_path, {})
 
     def ask() -> None:

@@ -1,4 +1,6 @@
-"""A server without free file descriptors serves its connections, and accepts again when descriptors are free."""
+"""A server without free file descriptors serves its open connections, and accepts new ones once
+descriptors are free.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def open_files(pid: int) -> int:
 
 
 def exhaust(server: ServerProcess, stack: ExitStack) -> list[socket.socket]:
-    """Connects until the server has no free file descriptor; returns the connections."""
+    """Connects until the server has no free file descriptor. Returns the connections."""
     limit = open_files(server.pid) + 20
     resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (limit, limit))
     peers = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port), 20)) for _ in range(25)]
@@ -42,7 +44,7 @@ def exhaust(server: ServerProcess, stack: ExitStack) -> list[socket.socket]:
 
 
 def requests() -> Iterator[tuple[ApiKey, Any, int]]:
-    """Yields one request of every served API, with its newest version."""
+    """Yields one request of every served API, in its newest version."""
     with_content = {
         ApiKey.FETCH: (fetch("t"), 12),
         ApiKey.OFFSET_COMMIT: (commit("g", {("t", 0): 1}), 9),
@@ -144,7 +146,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_apis_are_imported_soon_after_the_start(serve: Callable[..., LiveServer], now: None) -> None:
-    """The imports run in slices between requests; a failed import is repeated."""
+    """The imports run in slices between requests. A failed import is repeated."""
     live = serve()
     apis = live.engine.apis
     wait_until(lambda: len(apis.made) == len(apis), "all of them are made")

@@ -1,4 +1,4 @@
-"""Seeded mutations of valid requests: other clients are served, and nothing leaks."""
+"""Seeded mutations of valid requests: other clients are still served, and nothing leaks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COUNT = int(os.environ.get("KCORE_FUZZ_COUNT", "4000"))
 
 
 def corpus() -> list[tuple[Any, int]]:
-    """Returns valid requests of many kinds, each in its oldest and newest version."""
+    """Returns valid requests of many kinds, each in its oldest and its newest version."""
     requests: list[Any] = [
         ApiVersionsRequest(client_software_name="fuzz", client_software_version="1"),
         MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=False),
@@ -69,7 +69,9 @@ INTERESTING = [0, 1, 0x7F, 0x80, 0xFE, 0xFF]
 
 
 def mutated(body: bytearray, rng: random.Random) -> bytearray:
-    """Applies one to four changes: bits, bytes, whole numbers, pieces removed, repeated or random."""
+    """Applies one to four changes: bits, bytes, integers, or sections that are removed, repeated or replaced by random
+    bytes.
+    """
     for _ in range(rng.randint(1, 4)):
         at = rng.randrange(len(body)) if body else 0
         kind = rng.randrange(8)
@@ -105,7 +107,7 @@ MEMBER: dict[str, tuple[str, int]] = {}
 
 @pytest.fixture(autouse=True)
 def _no_bug_is_met() -> Iterator[None]:
-    """Checks that no request causes an internal error that only the log shows; ignores the lines of refusals."""
+    """Checks that no request causes an internal error, which only the log shows. Ignores the lines of refusals."""
     logger, errors = logging.getLogger("kcore"), Lines()
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -166,12 +168,12 @@ def test_mutated_requests_do_not_affect_other_clients(live: LiveServer, request:
 
 
 def waits_for_others(body: bytes) -> bool:
-    """Returns True for a join, a sync or a long poll, which may be parked."""
+    """Returns True for a join, a SyncGroup or a long poll, which may be parked."""
     return len(body) < 2 or struct.unpack(">h", body[:2])[0] in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.FETCH)
 
 
 def is_heartbeat(frame: bytes) -> bool:
-    """Returns True for a response with the size and layout of the probe's."""
+    """Returns True for a response that has the size and layout of the probe's response."""
     return len(frame) == 12 and response_class(ApiKey.HEARTBEAT).decode(frame, 4, 5).error_code != 0
 
 

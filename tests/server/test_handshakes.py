@@ -1,4 +1,4 @@
-"""TLS handshakes: clients that do not finish theirs use bounded memory and hardly delay other clients."""
+"""TLS handshakes: clients that do not finish a handshake use bounded memory and hardly delay other clients."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_clients_without_a_first_message_take_no_slot(
 def test_a_first_message_may_arrive_in_any_pieces(
     tls: MakeTls, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An incomplete record does not make the event loop spin, and the last byte begins the handshake."""
+    """An incomplete record does not make the event loop busy. Its last byte starts the handshake."""
     looks, look = [], Handshakes._look
 
     def counted(self: Handshakes, client: Any) -> None:
@@ -76,7 +76,9 @@ def test_a_stream_that_ends_in_its_first_message_is_closed(tls: MakeTls, peers: 
 def test_the_oldest_handshake_makes_room_for_other_clients(
     tls: MakeTls, peers: ExitStack, log_lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Clients that stay silent after their first message do not lock out others, not even of their own address."""
+    """Clients that stay silent after their first message do not lock out others, not even clients of the same
+    address.
+    """
     monkeypatch.setattr(handshake, "MAX_HANDSHAKES", 4)
     monkeypatch.setattr(handshake, "HANDSHAKE_GRACE_S", 0.1)
     server = tls()
@@ -120,7 +122,9 @@ def test_a_new_client_is_served_despite_stalled_clients_of_its_address(
 def test_young_handshakes_are_not_closed_for_others(
     tls: MakeTls, peers: ExitStack, log_lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Many clients that reconnect at the same time are no attack: none is closed, and each completes its handshake."""
+    """Many clients that reconnect at the same time are no attack: no connection is closed, and each handshake
+    completes.
+    """
     monkeypatch.setattr(handshake, "MAX_HANDSHAKES", 2)
     monkeypatch.setattr(handshake, "HANDSHAKE_GRACE_S", NEVER_S)
     server = tls()
@@ -156,7 +160,7 @@ def test_too_many_silent_clients_lose_the_oldest_of_the_busiest_address(
 def test_silent_clients_make_room_for_connections_of_any_listener(
     tls: MakeTls, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Silent clients lose their slots of `max.connections` before their time limit."""
+    """The server closes silent clients before their time limit if `max.connections` is reached."""
     monkeypatch.setattr(handshake, "HANDSHAKE_TIMEOUT_S", NEVER_S)
     monkeypatch.setattr(handshake, "SILENT_GRACE_S", 0.1)
     server = tls({"max.connections": "3"})
@@ -172,7 +176,7 @@ def test_silent_clients_make_room_for_connections_of_any_listener(
 def test_silent_clients_make_room_for_others_of_a_full_listener(
     tls: MakeTls, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Silent clients also lose the slots of their listener's own limit."""
+    """The server closes silent clients also if the limit of their listener is reached."""
     monkeypatch.setattr(handshake, "HANDSHAKE_TIMEOUT_S", NEVER_S)
     monkeypatch.setattr(handshake, "SILENT_GRACE_S", 0.1)
     server = tls({"listener.name.ssl.max.connections": "2"})
@@ -188,7 +192,7 @@ def test_silent_clients_make_room_for_others_of_a_full_listener(
 def test_clients_that_wait_for_a_slot_make_room_as_well(
     tls: MakeTls, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Clients that stall after their first message do not hold all connections either."""
+    """Clients that stall after their first message cannot occupy all connections either."""
     monkeypatch.setattr(handshake, "MAX_HANDSHAKES", 0)
     monkeypatch.setattr(handshake, "HANDSHAKE_GRACE_S", 0.1)
     monkeypatch.setattr(Handshakes, "_abort_oldest", lambda _: NEVER_S)
@@ -207,7 +211,7 @@ def test_clients_that_wait_for_a_slot_make_room_as_well(
 def test_a_client_that_ends_while_it_waits_for_a_slot_is_closed_at_once(
     tls: MakeTls, peers: ExitStack, log_lines: list[str], monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    """Clients that connect and close again hold no descriptors, and later clients do not wait for them."""
+    """Clients that connect and close again occupy no descriptors, and later clients do not wait for them."""
     monkeypatch.setattr(handshake, "MAX_HANDSHAKES", 0)
     monkeypatch.setattr(Handshakes, "_abort_oldest", lambda _: NEVER_S)
     server = tls()
@@ -225,7 +229,7 @@ def test_a_client_that_ends_while_it_waits_for_a_slot_is_closed_at_once(
 def test_a_client_that_sends_more_while_it_waits_for_a_slot_does_not_keep_the_loop_busy(
     tls: MakeTls, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such a TLS client is closed. The first bytes of a client without TLS show that it does not use TLS."""
+    """Such a TLS client is closed. The first bytes of a client without TLS show that no handshake follows."""
     monkeypatch.setattr(handshake, "MAX_HANDSHAKES", 0)
     monkeypatch.setattr(Handshakes, "_abort_oldest", lambda _: NEVER_S)
     server = tls()
@@ -275,7 +279,7 @@ def test_a_failed_handshake_is_logged_with_the_address(tls: MakeTls, log_lines: 
 
 
 def test_no_client_fills_the_log(live: LiveServer, log_lines: list[str]) -> None:
-    """Each refused request is one line, up to a limit for the address."""
+    """Each refused request logs one line, up to a limit for the address."""
     refused = 40
     for _ in range(refused):
         with live.raw() as raw:

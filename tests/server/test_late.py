@@ -1,4 +1,4 @@
-"""Members whose heartbeats wait in the sockets are not removed after the server was delayed."""
+"""Members whose heartbeats wait in the sockets are not removed after a delay of the server."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SETTINGS = {
 
 
 class Asking:
-    """A raw connection as `tests.kit.Target`: sends one request and waits for the response."""
+    """A raw connection as a `tests.kit.Target`: sends one request and waits for its response."""
 
     def __init__(self, raw: Raw) -> None:
         self.raw = raw
@@ -88,7 +88,7 @@ class Modern:
 
 
 def test_no_member_is_removed_while_the_process_is_stopped() -> None:
-    """SIGSTOP lasts longer than every session; all members continue to send heartbeats."""
+    """The stop by SIGSTOP is longer than every session. All members send heartbeats meanwhile."""
     with ServerProcess(settings=SETTINGS) as server, ExitStack() as stack:
 
         def connect() -> Raw:
@@ -118,7 +118,9 @@ def test_no_member_is_removed_while_the_process_is_stopped() -> None:
 def test_waiting_heartbeats_are_read_before_timers_fire(
     kind: type[Classic] | type[Modern], serve: Callable[..., LiveServer]
 ) -> None:
-    """A minute passes within one turn of the loop, and the timer is due first. Only silent members are removed."""
+    """A minute passes within one turn of the loop, so that the timer is due before the heartbeats are read. Only silent
+    members are removed.
+    """
     clock = ManualClock()
     live = serve(SETTINGS, clock=clock)
     with ExitStack() as stack:
@@ -140,7 +142,7 @@ def test_waiting_heartbeats_are_read_before_timers_fire(
 
 
 class Loop:
-    """Turns of an event loop that a test runs one by one."""
+    """An event loop whose turns the test runs one by one."""
 
     def __init__(self) -> None:
         self.ready: deque[Callable[[], None]] = deque()
@@ -180,7 +182,7 @@ def test_timers_of_a_punctual_loop_fire_at_once() -> None:
 
 
 def test_timers_of_a_late_loop_wait_for_requests_that_were_read_but_not_served() -> None:
-    """A turn serves requests for 20 ms, so heartbeats that have arrived may wait for the next turns."""
+    """A turn serves requests for 20 ms, so heartbeats that have been read may wait for later turns."""
     one = Timers()
     one.clock.advance(LATE_MS + 1)
     one.unserved = True
@@ -194,7 +196,9 @@ def test_timers_of_a_late_loop_wait_for_requests_that_were_read_but_not_served()
 
 
 def test_timers_wait_after_a_gap_that_a_request_has_ended() -> None:
-    """The process was stopped: a request of the first turn begins a round, and others of that turn wait."""
+    """After the process was stopped, a request of the first turn begins a round, while other requests of that turn
+    still wait.
+    """
     one = Timers()
     one.clock.advance(LATE_MS + 1)
     one.now.update()
@@ -225,7 +229,7 @@ def test_a_flood_of_requests_delays_timers_for_a_bounded_time() -> None:
 
 
 def test_timers_of_a_late_loop_fire_once_after_a_whole_turn() -> None:
-    """Wake-ups within that turn change nothing, even after requests were served."""
+    """Further wake-ups within that turn change nothing, even after requests were served."""
     one = Timers()
     one.clock.advance(LATE_MS + 1)
     one.timers.ring()

@@ -1,4 +1,4 @@
-"""The lease of a cluster's node around the fast path of an API: in the compiled entry and in the reference."""
+"""The lease of a node around the fast path of an API, in the compiled entry and in its reference implementation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FAST, SLOW, CHECKED = (HeartbeatResponse(throttle_time_ms=number) for number in 
 
 
 class Beat(Api[HeartbeatRequest, HeartbeatResponse]):
-    """A heartbeat whose fast path returns what the test sets."""
+    """A heartbeat API whose fast path returns the result that the test sets."""
 
     key = ApiKey.HEARTBEAT
     request_type = HeartbeatRequest
@@ -43,7 +43,7 @@ class Beat(Api[HeartbeatRequest, HeartbeatResponse]):
 
 
 class World:
-    """An entry with a lease, and the calls of its check."""
+    """An API entry with a lease; records the calls of its check."""
 
     def __init__(self, fast: Callable[[World], Any]) -> None:
         self.clock = ManualClock(0, 0)

@@ -1,4 +1,4 @@
-"""Memory and connections are bounded for any behaviour of clients; well-behaved clients are not affected."""
+"""Memory and connections are bounded for any behaviour of clients. Well-behaved clients are not affected."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def fill(live: LiveServer, records: int = 4) -> None:
 
 
 def held(live: LiveServer) -> int:
-    """Returns the largest number of response bytes that a connection holds, in its queue and in its transport."""
+    """Returns the largest number of response bytes of any connection, in its queue and in its transport."""
     return live.call(
         lambda: max(
             (c._queue.held_bytes + c.transport.get_write_buffer_size() for c in live.server.connections), default=0
@@ -44,7 +44,7 @@ def held(live: LiveServer) -> int:
 
 @pytest.mark.parametrize("behind_a_commit", [False, True])
 def test_responses_of_a_client_that_never_reads_are_bounded(behind_a_commit: bool, serve: Any) -> None:
-    """A fetch of thirty bytes has a response of 50 KB: a thousand pipelined ones must not take 50 MB."""
+    """A fetch of thirty bytes has a response of 50 KB. A thousand pipelined fetches must not take 50 MB."""
     live: LiveServer = serve({"kcore.connection.buffer.bytes": str(BUFFER)})
     fill(live)
     one = fetch("t", max_bytes=RECORD)
@@ -78,7 +78,7 @@ def test_a_client_that_reads_late_gets_everything_in_order(serve: Any) -> None:
 
 
 def test_connections_beyond_the_limit_wait_for_a_slot(serve: Any, log_lines: list[str]) -> None:
-    """As in Kafka, the listener accepts no more until a connection ends; no connection is refused."""
+    """As in Kafka, the listener accepts no further connection until one ends. It refuses none."""
     live: LiveServer = serve({"max.connections": "3"})
     kept = [live.raw() for _ in range(3)]
     live.wait_for_connections(3)
@@ -101,7 +101,7 @@ def test_connections_beyond_the_limit_wait_for_a_slot(serve: Any, log_lines: lis
 
 
 def test_a_higher_limit_applies_at_once(serve: Any) -> None:
-    """`max.connections` may be changed while the server runs."""
+    """`max.connections` can be raised while the server runs."""
     live: LiveServer = serve({"max.connections": "1"})
     with live.raw() as first, live.raw() as second:
         live.wait_for_connections(1)
@@ -148,11 +148,11 @@ def test_idle_connections_are_closed(state: str, serve: Any, log_lines: list[str
 
 
 def test_an_active_connection_is_not_idle(serve: Any) -> None:
-    """The test sets the time of the connection's last byte back instead of waiting."""
+    """The test does not wait: it moves the time of the connection's last byte into the past."""
     live: LiveServer = serve({"connections.max.idle.ms": "60000"})
 
     def pass_s(seconds: float) -> bool:
-        """Sets the time back; returns True if the connection is open after its next check."""
+        """Moves the time of the last byte back. Returns True if the connection is still open after its next check."""
         (connection,) = live.server.connections
         connection._last_byte_s -= seconds
         connection._watch_idle()
@@ -171,13 +171,13 @@ def test_an_active_connection_is_not_idle(serve: Any) -> None:
 
 
 def data_bytes(pid: int) -> int:
-    """Returns the private memory that a process has allocated, used or not."""
+    """Returns the size of the private memory that a process has allocated, used or not."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.split("VmData:")[1].split()[0]) * 1024
 
 
 def test_an_announced_frame_takes_no_memory_before_it_arrives() -> None:
-    """A hundred clients announce 95 MB each and send two bytes of it: 9.5 GB that must not be allocated."""
+    """A hundred clients announce 95 MB each and send two bytes. The announced 9.5 GB must not be allocated."""
     with ServerProcess() as server, ExitStack() as stack:
 
         def announce(count: int) -> None:
@@ -201,7 +201,7 @@ def large(raw: Raw, size: int) -> bytes:
 
 
 def test_requests_of_all_connections_together_are_bounded(serve: Any) -> None:
-    """While frames in progress reach the limit, new ones wait in their clients' sockets."""
+    """While incomplete frames reach the limit, new requests wait in their clients' sockets."""
     live: LiveServer = serve({"queued.max.request.bytes": "150000"})
     with live.raw() as first, live.raw() as second, live.raw() as third:
         begun = large(first, 100_000)
@@ -257,7 +257,7 @@ def test_many_connections_share_a_small_memory_and_all_are_served(serve: Any) ->
 
 
 def test_an_error_message_that_repeats_a_long_name_is_truncated(serve: Any) -> None:
-    """The longest possible name in a sentence does not fit into a string: the response is sent all the same."""
+    """A message with the longest possible name does not fit into a string field. The response is sent nevertheless."""
     live: LiveServer = serve({})
     beat = ConsumerGroupHeartbeatRequest(
         group_id="g",
@@ -275,7 +275,7 @@ def test_an_error_message_that_repeats_a_long_name_is_truncated(serve: Any) -> N
 
 
 def test_single_addresses_have_their_own_limit(serve: Any) -> None:
-    """`max.connections.per.ip.overrides` applies at once; the other addresses keep `max.connections.per.ip`."""
+    """`max.connections.per.ip.overrides` applies at once. All other addresses keep `max.connections.per.ip`."""
     live: LiveServer = serve({"max.connections.per.ip": "1", "max.connections.per.ip.overrides": "127.0.0.2:2"})
     with live.raw(), Raw(live.port, source="127.0.0.2"), Raw(live.port, source="127.0.0.2") as second:
         live.wait_for_connections(3)
@@ -293,7 +293,9 @@ def test_single_addresses_have_their_own_limit(serve: Any) -> None:
 
 
 def test_connections_beyond_the_rate_of_the_server_wait(serve: Any) -> None:
-    """Ten seconds' worth of connections pass at once, as in Kafka; the next waits at most for a second."""
+    """As in Kafka, the server accepts at once as many connections as it may in ten seconds. The next connection waits
+    at most for a second.
+    """
     live: LiveServer = serve({"max.connection.creation.rate": "1"})
     quota = live.server.quota
     pauses = live.call(lambda: [quota.creation_pause_ms(1_000) for _ in range(12)])
@@ -309,8 +311,9 @@ def test_connections_beyond_the_rate_of_the_server_wait(serve: Any) -> None:
 
 
 def test_connections_beyond_the_quota_of_their_address_are_closed_unread(serve: Any) -> None:
-    """connection_creation_rate: a throttled connection gets no response and does not count, neither as a connection nor
-    for the server's own rate; other addresses continue."""
+    """A connection beyond connection_creation_rate gets no response. It does not count as a connection, nor for the
+    server's own rate. Other addresses are not affected.
+    """
     live: LiveServer = serve({"max.connection.creation.rate": "1000"})
 
     def set_quota(rate: float) -> None:

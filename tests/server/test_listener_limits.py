@@ -1,4 +1,6 @@
-"""The limits of connections of single listeners: `max.connections` and `max.connection.creation.rate` with a prefix."""
+"""Connection limits of a single listener: `max.connections` and `max.connection.creation.rate` with the listener's
+prefix.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ RATE = "listener.name.ext.max.connection.creation.rate"
 
 
 def served(raw: Raw) -> bool:
-    """Sends a request and waits for its response."""
+    """Sends a request and waits for the response."""
     raw.send(raw.request(BEAT, 4))
     return bool(raw.receive(BEAT, 4)[1].error_code == 25)
 
@@ -46,12 +48,12 @@ def quota(live: LiveServer) -> ListenerQuota:
 
 
 def counts(live: LiveServer) -> tuple[int, int]:
-    """Returns the open connections of EXT, and of all listeners."""
+    """Returns the numbers of open connections of EXT and of all listeners."""
     return live.call(lambda: (quota(live).count, live.server.quota.total))
 
 
 def alter(live: LiveServer, changes: Mapping[str, str | None], broker: str = "1") -> tuple[int, str | None]:
-    """Sets or deletes settings at run time; returns error code and message."""
+    """Sets or deletes settings at run time. Returns the error code and the message."""
     configs = [
         AlterableConfig(name=name, config_operation=1 if value is None else 0, value=value)
         for name, value in changes.items()
@@ -128,7 +130,9 @@ def test_a_slot_of_another_listener_leaves_a_full_one_waiting(serve: Any, log_li
 
 
 def test_a_limit_of_a_listener_changes_at_run_time(serve: Any) -> None:
-    """A removed limit falls back to that of the file; as in Kafka, a limit may be set for all brokers."""
+    """If the limit is removed at run time, the limit of the file applies. As in Kafka, a limit may be set for all
+    brokers.
+    """
     live: LiveServer = serve({**TWO, COUNT: "1"})
     with ext(live) as first, ext(live) as second, ext(live) as third:
         assert served(first)
@@ -157,7 +161,7 @@ def test_a_limit_that_would_lock_clients_out_is_refused(serve: Any) -> None:
 
 
 def test_addresses_without_an_override_may_be_locked_out(serve: Any) -> None:
-    """As in Kafka, `max.connections.per.ip=0` is valid while some addresses have a limit of their own."""
+    """As in Kafka, `max.connections.per.ip=0` is valid if some addresses have limits of their own."""
     live: LiveServer = serve({**TWO, "max.connections.per.ip.overrides": "127.0.0.1:5"})
     assert alter(live, {"max.connections.per.ip": "0"}) == (0, None)
     with ext(live) as client:
@@ -165,7 +169,7 @@ def test_addresses_without_an_override_may_be_locked_out(serve: Any) -> None:
 
 
 def test_a_listener_has_a_rate_of_its_own(serve: Any) -> None:
-    """Both rates are measured; the longer pause counts, and it is at most a second."""
+    """Both rates are measured. The longer pause applies, and is at most a second."""
     live: LiveServer = serve({**TWO, RATE: "1", "max.connection.creation.rate": "2"})
     server, of_listener = live.server.quota, quota(live)
     pauses = live.call(lambda: [of_listener.creation_pause_ms(1_000) for _ in range(12)])
@@ -187,7 +191,9 @@ def test_connections_beyond_the_rate_of_a_listener_wait(serve: Any) -> None:
 
 
 def test_a_limit_of_a_listener_is_described_with_its_sources(serve: Any) -> None:
-    """As in Kafka: the settings without a prefix follow as synonyms, and the name itself is not a dynamic setting."""
+    """As in Kafka, the settings without a prefix follow as synonyms, and the name without a prefix is not a dynamic
+    setting.
+    """
     live: LiveServer = serve({**TWO, COUNT: "5", "max.connections": "9"})
     static = [(COUNT, "5", 4), ("max.connections", "9", 4), ("max.connections", "2147483647", 5)]
     assert described(live, COUNT) == [("5", 4, True, False, 3, None, static)]

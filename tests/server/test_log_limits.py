@@ -1,4 +1,4 @@
-"""Log lines that clients cause are bounded, and suppressed ones are counted."""
+"""The number of log lines that clients cause is bounded, and suppressed lines are counted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_each_address_has_its_own_budget(log_lines: list[str]) -> None:
 
 
 def test_all_addresses_together_have_a_budget(log_lines: list[str]) -> None:
-    """A client with many addresses writes no more than several clients."""
+    """A client with many addresses causes no more lines than several clients together."""
     now_s = 0.0
     log = ClientLog(lambda: now_s)
     for number in range(3 * MAX_ADDRESSES):

@@ -1,4 +1,4 @@
-"""Logins that take long: fair between addresses, bounded, and on threads of their own."""
+"""Logins that take long: they are fair between addresses, bounded, and run on separate threads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SASL = {
 
 
 class Held:
-    """Logins of a queue with one thread, which stands still until `free` is called."""
+    """A login queue with one thread, which blocks until `free` is called."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -56,7 +56,7 @@ class Held:
         return login
 
     def free(self, count: int) -> None:
-        """Lets the thread run until `count` logins have been evaluated."""
+        """Unblocks the thread until `count` logins have been evaluated."""
         self._gate.set()
 
         async def until_done() -> None:
@@ -122,7 +122,7 @@ def test_a_running_login_whose_client_has_gone_has_no_effect() -> None:
 def test_logins_for_which_no_thread_can_start_are_evaluated_later(
     count: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each failure would otherwise take a thread of the mechanism for good, until no client can log in."""
+    """Otherwise each failure would occupy a thread of the mechanism permanently, until no client could log in."""
     monkeypatch.setattr(login_queue, "RETRY_S", 0.0)
     loop = asyncio.new_event_loop()
     queue = LoginQueue(loop, "TEST", 2)
@@ -158,7 +158,9 @@ def test_logins_for_which_no_thread_can_start_are_evaluated_later(
 
 
 def test_a_postponed_login_holds_no_thread() -> None:
-    """It is evaluated again when the reason is over, unless its client has gone."""
+    """A postponed login is evaluated again once the cause of the delay has ended, unless its client
+    has disconnected.
+    """
     held = Held()
     over: Future[None] = Future()
     evaluated: list[str] = []
@@ -218,7 +220,7 @@ def test_postponed_logins_count_as_waiting_ones(monkeypatch: pytest.MonkeyPatch)
 
 
 def log_in(live: LiveServer, user: str, source: str = "127.0.0.1") -> Raw:
-    """Sends a token of PLAIN, and leaves the response unread."""
+    """Sends a token of PLAIN without reading the response."""
     raw = Raw(live.server.addresses["SASL"][1], source=source)
     handshake = SaslHandshakeRequest(mechanism="PLAIN")
     raw.send(raw.request(handshake, 1))
@@ -234,7 +236,7 @@ def error_of(raw: Raw) -> int:
 def test_a_flood_of_logins_delays_neither_other_addresses_nor_the_engine(
     serve: Callable[..., LiveServer], monkeypatch: pytest.MonkeyPatch, log_lines: list[str]
 ) -> None:
-    """Wrong passwords of one address: another address logs in meanwhile, and the default threads stay free."""
+    """One address sends wrong passwords. Another address can log in meanwhile, and the default threads stay free."""
     monkeypatch.setattr(login_queue, "MAX_WAITING", 40)
     monkeypatch.setattr(Plain, "threads", 1)
     turns = threading.Semaphore(0)
@@ -271,7 +273,7 @@ def test_a_flood_of_logins_delays_neither_other_addresses_nor_the_engine(
 def test_unauthenticated_clients_hold_a_bounded_amount_of_memory(
     serve: Callable[..., LiveServer], monkeypatch: pytest.MonkeyPatch, log_lines: list[str]
 ) -> None:
-    """The connection that holds the most is closed; clients with messages of the common size are not."""
+    """The connection that uses the most memory is closed. Clients with messages of the common size are not affected."""
     monkeypatch.setattr(unauthenticated, "MAX_BYTES", 1_000_000)
     live = serve(SASL)
     with live.connect() as connection:
@@ -316,14 +318,14 @@ def test_the_token_of_a_waiting_login_counts(serve: Callable[..., LiveServer], m
 def test_a_client_that_does_not_authenticate_is_idle_whatever_it_sends(
     serve: Callable[..., LiveServer], log_lines: list[str]
 ) -> None:
-    """The test sets the beginning of the connections back instead of waiting."""
+    """The test does not wait: it moves the begin of the connections into the past."""
     live = serve({**SASL, "connections.max.idle.ms": "60000"})
     with live.connect() as connection:
         node_of(connection).users.set_password("alice", "secret")
     live.wait_for_connections(0)
 
     def pass_s(seconds: float) -> int:
-        """Returns the number of connections that are open after their next check."""
+        """Returns the number of connections that are still open after their next check."""
         for each in list(live.server.connections):
             assert isinstance(each, SaslConnection)
             each._opened_s -= seconds

@@ -1,4 +1,4 @@
-"""Long responses are encoded in slices, with the same bytes, order and errors as in one piece."""
+"""Long responses are encoded in slices, with the same bytes, order and errors as at once."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def written(response: Any, version: int, step_bytes: int, limit: int = LIMIT, he
 
 
 def encoded(response: Any, version: int, header_version: int) -> bytes | str:
-    """Returns the frame, or the text of the error if the version cannot express the response."""
+    """Returns the frame, or the text of the error if this version cannot encode the response."""
     try:
         return encode_response(response, version, 5, header_version)
     except EncodeError as error:
@@ -127,7 +127,7 @@ def topics(count: int) -> MetadataRequest:
 
 @pytest.mark.usefixtures("_short_slices")
 def test_responses_keep_their_order(serve: Any) -> None:
-    """Requests after a long response wait; another client is served."""
+    """Requests behind a long response wait for it. Meanwhile another client is served."""
     live: LiveServer = serve()
     beat, many, groups = HeartbeatRequest(group_id="g"), topics(90), DescribeGroupsRequest(groups=["g"] * 90)
     requests = [(beat, 4), (many, 8), (beat, 4), (groups, 5), (many, 8), (beat, 4)]

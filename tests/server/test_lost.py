@@ -1,4 +1,4 @@
-"""A connection that its client closes: requests that wait only for the server are still served."""
+"""A connection that its client closes: requests that wait only for the server's time are still served."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LARGE = FindCoordinatorRequest(coordinator_keys=["k" * 2_000], key_type=0)
 
 @pytest.fixture
 def no_time(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
-    """Lets every connection serve two requests in a turn; returns the connections whose turn came."""
+    """Makes every connection serve two requests in a turn. Returns a list of the connections that got a turn."""
     monkeypatch.setattr(turns, "TURN_NS", 1)
     monkeypatch.setattr(turns, "SHORTEST_NS", 1)
     continued: list[Connection] = []
@@ -35,7 +35,9 @@ def no_time(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
 
 
 def lose(live: LiveServer, data: bytes, before: Callable[[Connection], None] = lambda _: None) -> Connection:
-    """Has the only connection receive `data`, for which this turn has no time, and lose its socket before the next."""
+    """Passes `data` to the only connection, in a turn that has no time to serve it. The connection loses its socket
+    before the next turn.
+    """
 
     def receive() -> Connection:
         (connection,) = live.server.connections
@@ -57,7 +59,7 @@ def lose(live: LiveServer, data: bytes, before: Callable[[Connection], None] = l
 
 
 def test_requests_that_wait_for_a_turn_are_served(serve: Callable[..., LiveServer]) -> None:
-    """A member that is stopped commits, leaves and closes its connection without waiting for the responses."""
+    """A member that stops sends a commit and a leave, and closes its connection without waiting for the responses."""
     live = serve({"auto.create.topics.enable": "true"})
     with live.connect() as client, live.raw() as raw:
         node_of(client).topics.create("t", partitions=2)
@@ -73,7 +75,9 @@ def test_requests_that_wait_for_a_turn_are_served(serve: Callable[..., LiveServe
 def test_many_requests_of_a_lost_connection_share_the_turns(
     serve: Callable[..., LiveServer], no_time: list[Connection]
 ) -> None:
-    """However many requests wait, a turn serves those of its time; the slot and the memory are free afterwards."""
+    """However many requests wait, a turn serves only those of its time. Afterwards the connection's slot and memory are
+    free.
+    """
     live = serve({"kcore.connection.buffer.bytes": "1024"})
     with live.raw() as raw:
         live.wait_for_connections(1)
@@ -89,7 +93,7 @@ def test_many_requests_of_a_lost_connection_share_the_turns(
 def test_requests_that_wait_for_the_end_of_a_pause_are_served_after_it(
     serve: Callable[..., LiveServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """During a pause no component may call the engine."""
+    """During a pause, no component may call the engine."""
     live = serve()
     beat = HeartbeatRequest(group_id="g", member_id="m")
     with live.raw() as raw:
@@ -134,7 +138,7 @@ def test_nothing_is_served_for_a_client_that_has_not_authenticated(serve: Callab
 
 
 def test_a_stop_drops_the_requests_of_lost_connections(serve: Callable[..., LiveServer]) -> None:
-    """The server has committed what it decided before; it decides nothing after that."""
+    """The server has committed its earlier decisions, and decides nothing after the stop."""
     live = serve()
     with live.raw() as raw:
         live.wait_for_connections(1)
@@ -149,7 +153,7 @@ def test_a_stop_drops_the_requests_of_lost_connections(serve: Callable[..., Live
 
 
 def test_a_connection_whose_turn_fails_is_closed(serve: Callable[..., LiveServer], log_lines: list[str]) -> None:
-    """Otherwise its requests would never be served."""
+    """Otherwise the requests of the connection would never be served."""
     live = serve()
     with live.raw() as raw, pytest.MonkeyPatch.context() as patch:
         live.wait_for_connections(1)

@@ -1,4 +1,4 @@
-"""An undecodable request closes its own connection, with one log line; other connections are served."""
+"""An undecodable request closes its own connection and logs one line. Other connections are served."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_an_unreadable_request_closes_its_connection_only(
 
 
 def test_an_api_versions_request_of_a_newer_version_gets_a_response_in_version_0(live: LiveServer) -> None:
-    """A newer client thus gets the server's versions (KIP-511)."""
+    """A newer client thus learns the server's versions (KIP-511)."""
     with live.raw() as raw:
         raw.send(framed(header(18, 77) + bytes(10)))
         _, response = raw.receive(ApiVersionsRequest(), 0)
@@ -160,7 +160,7 @@ def test_a_connection_lost_in_the_middle_of_a_frame_leaves_no_state(live: LiveSe
 
 
 def test_a_response_that_is_lost_closes_the_connection(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If memory runs out for a response and also for its failure, the client would otherwise get no response."""
+    """If there is no memory for a response and for its failure, the client would otherwise wait forever."""
 
     def no_memory(*_: object) -> None:
         raise MemoryError

@@ -1,4 +1,4 @@
-"""The work that a limit of memory causes is bounded, however many connections there are."""
+"""The work that a memory limit causes is bounded for any number of connections."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LIMIT = 8_000
 
 
 class Peer:
-    """A connection whose client does not read; counts what a limit makes it do."""
+    """A connection whose client does not read. Counts the pauses and other effects of a limit."""
 
     def __init__(self) -> None:
         self.claimed_bytes = self.unread_bytes = 0
@@ -51,7 +51,7 @@ def claim(responses: ResponseMemory, peer: Peer, size_bytes: int) -> None:
 
 
 def turn(loop: asyncio.AbstractEventLoop) -> None:
-    """Runs one turn of a loop."""
+    """Runs one turn of an event loop."""
     loop.call_soon(loop.stop)
     loop.run_forever()
 
@@ -103,7 +103,7 @@ def test_a_client_at_the_limit_of_requests_does_not_stop_the_others_repeatedly()
 
 
 def test_full_request_memory_holds_some_connections_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pause of a connection takes microseconds, so thousands of pauses in one turn would delay all clients."""
+    """Pausing a connection takes microseconds, so thousands of pauses in one turn would delay all clients."""
     monkeypatch.setattr(memory, "CHECKED", 10)
     others, one = [Peer() for _ in range(25)], Peer()
     loop = asyncio.new_event_loop()
@@ -118,7 +118,7 @@ def test_full_request_memory_holds_some_connections_in_each_turn(monkeypatch: py
 
 
 def test_a_connection_that_cannot_be_resumed_does_not_keep_others_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pausing and resuming change the event loop's selector, which may need memory."""
+    """Pausing and resuming change the selector of the event loop, which may need memory."""
     monkeypatch.setattr(memory, "CHECK_INTERVAL_S", 0.0)
 
     class Failing(Peer):

@@ -1,4 +1,4 @@
-"""The functions that an OffsetCommit passes on a server are those of the table in docs/architecture.md."""
+"""The functions through which an OffsetCommit passes on a server equal the table in docs/architecture.md."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def functions_of_the_table() -> list[tuple[str, str]]:
 
 
 def definitions(path: Path) -> set[str]:
-    """Returns the functions of a Python or Cython file; those of classes with the class."""
+    """Returns the functions of a Python or Cython file; a method has its class before its name."""
     found, owner = set(), ""
     for line in path.read_text().splitlines():
         if match := re.match(r"(?:cdef )?class (\w+)", line):

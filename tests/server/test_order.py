@@ -27,7 +27,9 @@ BEAT = HeartbeatRequest(group_id="g", member_id="m")
 
 
 def test_thousands_of_pipelined_requests_get_responses_in_order(live: LiveServer) -> None:
-    """The client reads only after it has sent all. Commits, which wait for the disk, alternate with heartbeats."""
+    """The client reads only after it has sent all requests. Commits, which wait for the disk, alternate with
+    heartbeats.
+    """
     with live.connect() as other, live.raw() as raw:
         other.send(create("t"))
         requests: list[tuple[Any, int]] = [
@@ -65,7 +67,7 @@ def test_a_parked_request_delays_later_ones_of_its_connection_only(live: LiveSer
 
 
 def test_reading_stops_after_a_parked_request(live: LiveServer) -> None:
-    """Bytes after a poll stay in the client's socket, except for one read."""
+    """Bytes after the parked poll stay in the client's socket, except for one read."""
     with live.connect() as other, live.raw() as raw:
         other.send(create("t"))
         raw.send(raw.request(fetch("t", wait_ms=600_000), 12))
@@ -152,7 +154,9 @@ def test_produce_with_acks_gets_its_response_when_it_is_durable(acks: int, live:
 
 
 def test_a_failing_produce_without_acks_closes_the_connection(live: LiveServer, log_lines: list[str]) -> None:
-    """Without acks only the close signals the error: the client reconnects and requests metadata again."""
+    """Since there is no response, only the closed connection signals the error: the client reconnects and requests the
+    metadata again.
+    """
     with live.connect() as other, live.raw() as raw:
         raw.send(raw.request(BEAT, 4) + raw.request(produce("nowhere", batch([b"v"]), acks=0), 9))
         raw.send(raw.request(BEAT, 4))
@@ -185,7 +189,8 @@ def test_a_response_that_cannot_be_encoded_closes_its_connection(
     later: bool, live: LiveServer, log_lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Earlier responses are sent. The commit for which the response has waited completes the requests of other
-    connections."""
+    connections.
+    """
 
     def fail(response: Any, counts: Any) -> None:
         if not later or next(turns) == 2:

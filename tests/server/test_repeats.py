@@ -1,4 +1,6 @@
-"""Requests repeated byte for byte, over sockets: the same response while nothing changed, then the new one."""
+"""Requests that clients repeat byte for byte over sockets: the response is the same while nothing has changed, and then
+the new one.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ EVERYTHING = fetch_of("g", None)
 
 
 def offsets(raw: Raw, request: OffsetFetchRequest) -> list[dict[int, int]]:
-    """Returns the topic's offsets from several fetches in one write and several one by one."""
+    """Returns the topic's offsets from several fetches in one write, and from several separate fetches."""
     raw.send(b"".join(raw.request(request, 9) for _ in range(FETCHES)))
     first = raw.correlation_id - FETCHES + 1
     responses: list[tuple[int, Any]] = [raw.receive(request, 9) for _ in range(FETCHES)]
@@ -76,7 +78,7 @@ def test_a_fetch_after_a_commit_on_one_connection_sees_it(live: LiveServer) -> N
 
 
 def test_versions_are_encoded_again_after_features_change(live: LiveServer) -> None:
-    """Sends the same request on connections that sent it before and on new ones."""
+    """The same request is sent on connections that sent it before, and on new ones."""
     request = ApiVersionsRequest(client_software_name="me", client_software_version="1")
     off = FeatureUpdateKey(feature="share.version", max_version_level=0, upgrade_type=2)
 
@@ -101,7 +103,7 @@ def test_versions_are_encoded_again_after_features_change(live: LiveServer) -> N
 
 
 def test_repeated_heartbeats_get_a_new_response_after_a_change(live: LiveServer) -> None:
-    """A member that repeats the same bytes gets a new epoch, and the error of a disabled protocol."""
+    """A member that repeats the same bytes gets a new epoch, or the error of a disabled protocol."""
 
     def beat(member_epoch: int, **said: Any) -> ConsumerGroupHeartbeatRequest:
         return ConsumerGroupHeartbeatRequest(group_id="g", member_id="m1", member_epoch=member_epoch, **said)

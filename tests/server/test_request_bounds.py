@@ -1,4 +1,4 @@
-"""Requests have at most so many bytes and array elements; both bound the time and the memory of decoding them."""
+"""Bounds of the bytes and array elements of a request, which limit the time and memory of its decoding."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_tagged_fields_count_as_elements(serve: Any) -> None:
 
 
 def test_unfinished_requests_of_all_connections_together_are_bounded(serve: Any, log_lines: list[str]) -> None:
-    """The address with the most unfinished bytes loses a connection; another address keeps its connection."""
+    """A connection of the address with the most unfinished bytes is closed. Another address keeps its connection."""
     live: LiveServer = serve({"kcore.max.request.memory.bytes": "200000"})
     held = live.server.unserved
     with (
@@ -86,8 +86,9 @@ def test_unfinished_requests_of_all_connections_together_are_bounded(serve: Any,
 
 
 def test_a_long_request_is_refused_when_more_than_the_limit_has_arrived(serve: Any, log_lines: list[str]) -> None:
-    """As in Kafka, the server waits until that many bytes have arrived. Only Produce may be longer, up to
-    socket.request.max.bytes."""
+    """As in Kafka, the server waits until more bytes than the limit have arrived. Only Produce requests may be longer,
+    up to socket.request.max.bytes.
+    """
     live: LiveServer = serve(SMALL)
     for key in (ApiKey.METADATA, ApiKey.JOIN_GROUP, 999):
         with live.raw() as raw:
@@ -141,7 +142,7 @@ def test_an_entry_decodes_up_to_its_limit() -> None:
 
 @pytest.fixture
 def no_handler() -> Iterator[None]:
-    """Makes Python's handler of invalid UTF-8 fail: it takes a microsecond for each byte."""
+    """Makes Python's error handler for invalid UTF-8 fail, because it takes a microsecond for each byte."""
 
     def fail(error: Exception) -> tuple[str, int]:
         raise AssertionError("the handler was called")

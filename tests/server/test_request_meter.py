@@ -1,4 +1,4 @@
-"""The quota `request_percentage`: the time of requests is charged to their clients, whose connections are muted."""
+"""The quota `request_percentage`: the time of requests counts for their clients, whose connections are muted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MS = 1_000_000
 
 
 class Beat(Api[HeartbeatRequest, HeartbeatResponse]):
-    """An API that returns `result`, or raises it, after `cost_ms` of the meter's clock."""
+    """An API that returns `result`, or raises it, after `cost_ms` on the meter's clock."""
 
     key = ApiKey.HEARTBEAT
     request_type = HeartbeatRequest
@@ -59,7 +59,7 @@ class Beat(Api[HeartbeatRequest, HeartbeatResponse]):
 
 
 class Metered:
-    """A meter over virtual time; the client "c" may use ten percent: one second at once."""
+    """A meter in virtual time. The client "c" may use ten percent, and one second at once."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.api = Beat()
@@ -87,7 +87,9 @@ def metered(monkeypatch: pytest.MonkeyPatch) -> Metered:
 
 
 def test_a_client_above_its_percentage_is_throttled(metered: Metered) -> None:
-    """The response is a copy, because the API may use its own again; a throttle lasts at most a sample's time."""
+    """The response is a copy, because the API may reuse its own object. A throttle lasts at most the time of one
+    sample.
+    """
     assert metered.serve(1_000) is metered.api.result
     assert metered.serve(50) == HeartbeatResponse(throttle_time_ms=500)
     assert metered.serve(9_000) == HeartbeatResponse(throttle_time_ms=1_000)
@@ -121,7 +123,7 @@ def test_a_response_that_comes_later_is_charged_when_it_comes(metered: Metered) 
 
 
 def test_the_slices_of_a_long_request_count(metered: Metered) -> None:
-    """The measured time of a slice is the cost that the API gives for it."""
+    """The measured time of a slice is the cost that the API returns for the slice."""
 
     def work() -> Iterator[int]:
         for _ in range(105):
@@ -145,7 +147,9 @@ def test_a_client_that_disconnects_is_charged(metered: Metered) -> None:
 
 
 def test_a_client_that_disconnects_is_charged_for_the_slices_that_have_run(metered: Metered) -> None:
-    """Otherwise a client could begin one long request after the other, and close its connection before the response."""
+    """Otherwise a client could begin long requests one after the other, and close each connection before the
+    response.
+    """
 
     def work() -> Iterator[int]:
         while True:
@@ -177,7 +181,7 @@ def throttled_messages() -> Iterator[Any]:
 
 
 def test_every_response_can_be_encoded_with_a_throttle_time() -> None:
-    """Versions without the field leave it out: a quota breaks no old client."""
+    """Versions without the field leave out the throttle time, so a quota breaks no old client."""
     kinds = list(throttled_messages())
     assert len(kinds) > 50
     for kind in kinds:
@@ -201,7 +205,9 @@ def meters(dispatch: Dispatch) -> set[int]:
 
 
 def test_requests_are_measured_only_while_a_client_has_the_quota(live: LiveServer) -> None:
-    """All APIs are measured then, also those that are created later, except the exempt ones."""
+    """While a client has the quota, all APIs are measured except the exempt ones, including those that are created
+    later.
+    """
     used = {int(ApiKey.ALTER_CLIENT_QUOTAS)}
     set_percentage(live, "c", 1.0)
     dispatch = live.server.dispatch
@@ -213,7 +219,9 @@ def test_requests_are_measured_only_while_a_client_has_the_quota(live: LiveServe
 
 
 def test_a_muted_connection_waits_and_others_do_not(live: LiveServer) -> None:
-    """With a tiny quota each request mutes for a sample's time: one second. The second frame waits, sent at once."""
+    """With a tiny quota, each request mutes its connection for the time of a sample, one second. The second frame
+    arrives at once and waits.
+    """
     set_percentage(live, "greedy", 1e-9)
     request = ApiVersionsRequest(client_software_name="t", client_software_version="1")
     with live.raw() as greedy, live.connect(client_id="other") as other:

@@ -1,4 +1,4 @@
-"""The compiled request queue equals the reference queue at every step: same responses, calls and errors."""
+"""The compiled request queue equals its reference implementation at every step: same responses, calls and errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SHARED = [HeartbeatResponse(error_code=code) for code in (0, 25, 27)]
 
 
 class Beat(Api[HeartbeatRequest, HeartbeatResponse]):
-    """An API with few shared responses, by generation; it refuses, fails or parks requests of some groups."""
+    """An API that shares one response for each generation. It refuses, fails or parks the requests of some groups."""
 
     key = ApiKey.HEARTBEAT
     request_type = HeartbeatRequest
@@ -77,9 +77,8 @@ class Beat(Api[HeartbeatRequest, HeartbeatResponse]):
 
 
 class Find(Api[FindCoordinatorRequest, FindCoordinatorResponse]):
-    """An API that returns a message whose length is the number in the key.
-
-    Some messages are too long to encode; negative numbers complete later.
+    """An API that returns a message whose length is the number in the key. Some messages are too long to encode. With a
+    negative number, the response completes later.
     """
 
     key = ApiKey.FIND_COORDINATOR
@@ -119,7 +118,7 @@ class Delete(Api[OffsetDeleteRequest, OffsetDeleteResponse]):
 
 
 class Owner:
-    """A connection as a queue sees it; records all calls."""
+    """A connection as the queue uses it. Records all calls."""
 
     def __init__(self, make: Callable[..., Any]) -> None:
         self.calls: list[Any] = []
@@ -185,7 +184,7 @@ class Owner:
             self.queue.request(frame)
 
     def observable_state(self) -> dict[str, Any]:
-        """Returns all observable state of the queue and of its effects."""
+        """Returns all observable state of the queue and its owner."""
         queue = self.queue
         return {
             "calls": self.calls,
@@ -232,7 +231,7 @@ steps = st.lists(
 
 
 def play(make: Callable[..., Any], script: list[tuple[str, Any]]) -> list[Any]:
-    """Runs a script; returns the observations after every step."""
+    """Runs a script. Returns the observations after every step."""
     owner = Owner(make)
     queue = owner.queue
     seen: list[Any] = []
@@ -303,7 +302,7 @@ def test_a_response_slot_holds_back_the_slots_behind_it(make: Any, response_type
 
 
 def test_a_repeated_request_is_not_decoded_again_and_its_context_is_made_once() -> None:
-    """A reset of the principal ends this: the next request belongs to another principal."""
+    """After a reset of the principal, the next request is decoded again, because it belongs to another principal."""
     owner = Owner(RequestQueue)
     for correlation_id in range(3):
         owner.queue.feed(beat("g", 1, 4, correlation_id, "a"))
@@ -322,7 +321,7 @@ def test_a_repeated_request_is_not_decoded_again_and_its_context_is_made_once() 
 
 @pytest.mark.parametrize("make", [RequestQueue, ReferenceRequestQueue])
 def test_requests_after_a_possibly_large_response_that_waits_for_a_commit_are_not_read(make: Any) -> None:
-    """One read could otherwise add thousands of responses of any size to one commit."""
+    """Otherwise one read could add thousands of responses of any size to one commit."""
     owner = Owner(make)
     large = encode_request(FindCoordinatorRequest(key="-1"), 1, 7, "a")
     owner.queue.feed(beat("later", 0, 4, 1, "a") * 3 + large * 3)
@@ -338,7 +337,7 @@ def test_requests_after_a_possibly_large_response_that_waits_for_a_commit_are_no
 
 
 def test_an_exception_in_place_of_a_response_closes_the_connection() -> None:
-    """`Pending.complete` passes it on if there is no memory for an error response."""
+    """`Pending.complete` delivers an exception if there is no memory for an error response."""
     owner = Owner(RequestQueue)
     owner.queue.feed(beat("later", 0, 4, 1, "a"))
     owner.queue.serve()
@@ -350,7 +349,7 @@ def test_an_exception_in_place_of_a_response_closes_the_connection() -> None:
 
 @pytest.mark.parametrize("how", ["arrive", "cut", "close"])
 def test_a_long_row_of_responses_is_freed_on_a_small_stack(how: str) -> None:
-    """Each slot references the next one: freed naively, a long row would recurse."""
+    """Each slot references the next one, so freeing a long queue must not recurse."""
     owner = Owner(lambda *arguments, **named: RequestQueue(*arguments, **{**named, "buffer_bytes": 1 << 30}))
     count = 50_000
     owner.queue.feed(beat("later", 0, 4, 1, "a") + beat("g", 0, 1, 2, "a") * count)
@@ -396,7 +395,7 @@ def test_the_cache_of_a_queue_is_bounded() -> None:
 
 @pytest.mark.parametrize("make", [RequestQueue, ReferenceRequestQueue])
 def test_requests_beyond_the_time_of_a_turn_wait_for_the_next_one(make: Any) -> None:
-    """The clock is read before each request but the first, and the turn of 10 ms begins with the first reading."""
+    """The clock is read before each request except the first. The turn of 10 ms begins with the first reading."""
     now_ns = iter(range(0, 10**12, 4_000_000))
     limits = {"turn_ns": 10_000_000, "clock_ns": lambda: next(now_ns), "buffer_bytes": 1 << 30}
     owner = Owner(lambda *arguments, **named: make(*arguments, **{**named, **limits}))

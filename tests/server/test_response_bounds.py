@@ -1,4 +1,4 @@
-"""Bounds of responses: the length of one, and the memory of all."""
+"""Bounds of responses: the length of a response, and the memory of all responses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BLOB = 40_000
 
 
 def settle_groups(live: LiveServer, count: int, metadata: bytes) -> list[str]:
-    """Makes groups of one member each, whose metadata is in their description."""
+    """Creates groups of one member each, whose metadata is in the description of the group."""
     names = [f"g{number}" for number in range(count)]
     with live.connect() as connection:
         for name in names:
@@ -37,7 +37,7 @@ def settle_groups(live: LiveServer, count: int, metadata: bytes) -> list[str]:
 
 
 def test_a_response_beyond_the_limit_is_an_error(serve: Serve, log_lines: list[str]) -> None:
-    """The connection stays open, and one group at a time can be described."""
+    """The connection stays open, and the groups can be described one by one."""
     live = serve({"kcore.max.response.bytes": str(LIMIT)})
     names = settle_groups(live, 2, b"m" * BLOB)
     with live.connect() as connection:
@@ -52,7 +52,7 @@ def test_a_response_beyond_the_limit_is_an_error(serve: Serve, log_lines: list[s
 
 
 def test_a_response_beyond_the_limit_after_a_commit_is_an_error(serve: Serve) -> None:
-    """A read during a write of the same shard waits for the commit, and is encoded afterwards."""
+    """A read waits for the commit of a write to the same shard, and is encoded after it."""
     live = serve({"kcore.max.response.bytes": str(LIMIT), "offsets.topic.num.partitions": "1"})
     names = settle_groups(live, 2, b"m" * BLOB)
     with Raw(live.port) as peer:
@@ -93,7 +93,9 @@ def test_a_setting_can_allow_longer_responses(serve: Serve) -> None:
 
 
 def test_unread_long_responses_leave_no_room_for_others(serve: Serve, log_lines: list[str]) -> None:
-    """Small responses and reading clients are served; the memory is released when the peers disconnect."""
+    """Small responses and clients that read are still served. The memory is released when the other clients
+    disconnect.
+    """
     live = serve({"kcore.max.response.memory.bytes": str(4 * LEAST_BYTES)})
     names = settle_groups(live, 2, b"m" * 900_000)
     memory = live.server.responses
@@ -117,7 +119,7 @@ def test_unread_long_responses_leave_no_room_for_others(serve: Serve, log_lines:
 
 
 def test_a_response_takes_its_memory_when_it_is_encoded(serve: Serve) -> None:
-    """Many responses may be encoded in one round before the first of them is sent."""
+    """Many responses may be encoded in one round, before the first of them is sent."""
     live = serve({"kcore.max.response.memory.bytes": str(10 * LEAST_BYTES)})
     memory, room = live.server.responses, live.engine.fetch_memory_budget
     assert memory is not None
@@ -144,7 +146,7 @@ def test_the_memory_limit_of_fetches_is_at_most_that_of_a_response(serve: Serve)
 
 
 def test_settings_of_a_resource_named_repeatedly_are_looked_up_once(live: LiveServer) -> None:
-    """As in Kafka, each occurrence gets a result."""
+    """As in Kafka, each occurrence of the resource gets a result."""
     with live.connect() as connection:
         connection.send(create("t"))
         named = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=None)
@@ -160,7 +162,7 @@ def test_settings_of_a_resource_named_repeatedly_are_looked_up_once(live: LiveSe
 
 @pytest.mark.parametrize("version", [4, 18])
 def test_a_fetch_returns_an_error_in_its_version(live: LiveServer, version: int) -> None:
-    """Version 4 has errors of partitions only."""
+    """In version 4, only partitions have an error code."""
     route = live.server.dispatch.route(int(ApiKey.FETCH))
     assert route is not None
     request = fetch("t")

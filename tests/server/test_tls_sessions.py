@@ -1,4 +1,4 @@
-"""Open TLS connections: what a client sends besides data costs a bounded time, and renegotiation is refused."""
+"""Open TLS connections: messages other than data take a bounded time, and renegotiation is refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def expand(secret: bytes, label: bytes, size: int) -> bytes:
 
 
 class Sender:
-    """A TLS 1.3 client that encrypts its records itself, because Python's module sends no changes of the key."""
+    """A TLS 1.3 client that encrypts its records itself, because Python's module sends no KeyUpdate messages."""
 
     def __init__(self, server: Tls, folder: Path) -> None:
         context = server.context
@@ -61,7 +61,7 @@ class Sender:
         return header + AESGCM(key).encrypt(nonce, data + kind, header)
 
     def key_updates(self, count: int) -> bytes:
-        """Creates records that change the key."""
+        """Creates records with KeyUpdate messages."""
         made = []
         for _ in range(count):
             made.append(self.record(KEY_UPDATE, HANDSHAKE))
@@ -86,7 +86,7 @@ def has_received(server: Tls, size: int) -> bool:
 def test_a_client_that_sends_only_changes_of_the_key_is_closed(
     tls: MakeTls, peers: ExitStack, tmp_path: Path, log_lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each change of the key takes 27 µs, and 10,000 of them fit into one read."""
+    """Each KeyUpdate takes 27 µs, and 10,000 of them fit into one read."""
     sizes = []
     add = BoundedSession._add_excess
 
@@ -130,7 +130,7 @@ def test_data_in_small_records_do_not_close_the_connection(tls: MakeTls, peers: 
 
 
 def test_renegotiation_is_off(tls: MakeTls) -> None:
-    """Each renegotiation would cost a signature on an open connection, without a limit."""
+    """Each renegotiation would take a signature, any number of times on one connection."""
     server = tls()
     context = server.acceptor._security.tls
     assert context is not None
@@ -140,7 +140,9 @@ def test_renegotiation_is_off(tls: MakeTls) -> None:
 def test_a_client_that_ends_its_tls_session_gets_no_further_responses(
     tls: MakeTls, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Up to 48 MB wait for the client. To encrypt all of them at its end would hold the event loop for 50 ms."""
+    """Up to 48 MB of responses wait for the client. Encrypting all of them at the end would block the event loop for 50
+    ms.
+    """
     sizes: list[int] = []
     write = ssl.SSLObject.write
 

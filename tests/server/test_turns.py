@@ -1,4 +1,4 @@
-"""Many requests of few connections are served in several turns of the event loop, and all get responses."""
+"""Many requests of few connections are served in several turns of the event loop, and all of them get responses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MILLISECOND_NS = 1_000_000
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("ends", [False, True])
 def test_pipelined_requests_get_responses_in_order(loop: str, ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The order also holds if the client has closed its sending side while requests still wait for their turn."""
+    """The order also holds if the client closes its sending side while requests wait for their turn."""
     monkeypatch.setattr(turns, "TURN_NS", 1)
     continued = 0
     go_on = Connection.continue_requests
@@ -52,7 +52,9 @@ def test_pipelined_requests_get_responses_in_order(loop: str, ends: bool, monkey
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_a_single_request_does_not_wait_for_those_of_other_connections(loop: str) -> None:
-    """While a connection waits for its turn, a small request is served at once, and a large one in its turn."""
+    """While other connections wait for their turn, a small request is served at once, and a large one in its own
+    turn.
+    """
     small, large = HeartbeatRequest(group_id="g", member_id="m"), HeartbeatRequest(group_id="g" * 2_000, member_id="m")
     with LiveServer(loop=loop) as live, live.raw() as first, live.raw() as second:
         held = Waiting(live)
@@ -93,22 +95,22 @@ def test_requests_with_long_responses_also_share_the_time_of_a_turn(monkeypatch:
 
 
 class Waiting:
-    """Turns of a server that do not pass until the test lets them."""
+    """Connections of a server that wait for a turn, which begins only when the test allows it."""
 
     def __init__(self, live: LiveServer) -> None:
         self._turns = live.server.turns
 
     def start(self) -> None:
-        """Adds a waiting connection, for which no turn comes."""
+        """Adds a waiting connection that gets no turn."""
         self._turns._scheduled = True
         self._turns.add(self)  # type: ignore[arg-type]
 
     def stop(self) -> None:
-        """Lets the turns pass."""
+        """Lets the turns begin."""
         self._turns._run()
 
     def continue_requests(self) -> None:
-        """Has no requests."""
+        """Does nothing: there are no requests."""
 
 
 class Busy:
@@ -129,7 +131,7 @@ class Busy:
 
 @pytest.mark.parametrize("count", [1, 2, 7, 50])
 def test_waiting_connections_share_a_bounded_time_of_each_turn(count: int) -> None:
-    """However many connections wait, a turn takes at most the shared time plus the time of one connection."""
+    """However many connections wait, a turn takes at most the shared time and the time of one connection."""
     loop = asyncio.new_event_loop()
     now_ns, order = [0], []
     shared = Turns(loop, lambda: now_ns[0])
@@ -167,7 +169,7 @@ def test_a_closed_connection_has_no_turn() -> None:
 
 
 def test_connections_with_many_requests_leave_the_loop_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many connections are filled with requests, few continue between two turns of the loop."""
+    """However many connections have requests, only a few of them continue between two turns of the loop."""
     now_ns = [0]
     monkeypatch.setattr(turns.Turns.__init__, "__defaults__", (lambda: now_ns[0],))
     request = FindCoordinatorRequest(coordinator_keys=[f"group-{number}" for number in range(20)], key_type=0)
@@ -201,7 +203,9 @@ def test_connections_with_many_requests_leave_the_loop_to_others(monkeypatch: py
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_one_read_of_a_connection_is_served_in_a_turn(loop: str) -> None:
-    """A client whose requests fill the socket's buffer gets a turn for each of the reads, which uvloop would repeat."""
+    """The requests of a client may fill the socket's buffer. Each read of the socket gets its own turn, although uvloop
+    would repeat the read.
+    """
     request = FindCoordinatorRequest(coordinator_keys=["k" * 32_000], key_type=0)
     with LiveServer(loop=loop) as live, live.raw() as raw:
         raw.socket.setblocking(False)
@@ -218,7 +222,7 @@ def test_one_read_of_a_connection_is_served_in_a_turn(loop: str) -> None:
                 live.loop.call_soon(next_turn)
 
         def fill() -> int:
-            """Fills the socket's buffers while the loop stands still."""
+            """Fills the socket's buffers while the loop does not run."""
             sent = 0
             with contextlib.suppress(BlockingIOError):
                 while sent < len(data):
@@ -239,7 +243,9 @@ BEAT = HeartbeatRequest(group_id="g", member_id="m")
 
 @pytest.mark.parametrize("phase_ns", [0, 10**12])
 def test_connections_that_are_read_together_share_the_time_of_a_turn(phase_ns: int) -> None:
-    """Thousands of connections may be readable at once. Those for which no time remains are served in later turns."""
+    """Thousands of connections may be readable at once. If no time remains for some of them, they are served in later
+    turns.
+    """
     with LiveServer() as live, contextlib.ExitStack() as stack:
         peers = [stack.enter_context(live.raw()) for _ in range(5)]
         live.wait_for_connections(5)
@@ -257,7 +263,9 @@ def test_connections_that_are_read_together_share_the_time_of_a_turn(phase_ns: i
 
 
 def test_connections_that_continue_together_share_the_time_of_a_turn() -> None:
-    """The end of a rebalance completes the joins of thousands, after each of which other requests may wait."""
+    """The end of a rebalance completes the joins of thousands of connections. Each of them may have
+    further requests.
+    """
     with LiveServer() as live, contextlib.ExitStack() as stack:
         peers = [stack.enter_context(live.raw()) for _ in range(5)]
         live.wait_for_connections(5)

@@ -1,4 +1,6 @@
-"""Bytes that peers leave unread are bounded in total: fetches shrink, slow readers wait, and are finally closed."""
+"""The responses that clients leave unread are bounded in total: fetches shrink, slow readers wait, and finally
+connections are closed.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +49,8 @@ def memory(live: LiveServer) -> ResponseMemory:
 
 
 def size_sockets(live: LiveServer, peers: list[Raw], size: int) -> None:
-    """Sets the socket buffers. With small ones, unread bytes stay in the server; with large ones, the system takes
-    them.
+    """Sets the sizes of the socket buffers. With small buffers, unread bytes stay in the server; with large ones, the
+    system takes them.
     """
 
     def resize() -> None:
@@ -75,19 +77,19 @@ def peers_of(live: LiveServer, count: int, tls: ssl.SSLContext | None = None) ->
 
 
 def unread(live: LiveServer) -> int:
-    """Returns all response bytes that the server holds: in queues, held back, and in transports."""
+    """Returns the number of response bytes in the server: in queues, delayed, and in transports."""
     return live.call(lambda: sum(c._queue.held_bytes + c._unsent() for c in live.server.connections))
 
 
 def most(peers: int = PEERS) -> int:
-    """Returns the upper limit: the configured one, and for each peer one batch and the bytes sent between two
-    checks.
+    """Returns the upper limit of unread bytes: the configured limit and, for each client, one batch and the bytes sent
+    between two checks.
     """
     return LIMIT + peers * (RECORD + 1_000 + 2 * UNREAD_CHECK_BYTES)
 
 
 def read_from(peer: Raw, offset: int = 0) -> list[int]:
-    """Reads the response to a peer's fetch of all records, fetches the remaining ones, and returns all records."""
+    """Reads the response to a client's fetch of all records, fetches the remaining ones, and returns all records."""
     found: list[int] = []
     while True:
         response = peer.receive(FetchRequest(), 12)[1]
@@ -103,7 +105,7 @@ def read_from(peer: Raw, offset: int = 0) -> list[int]:
 
 @pytest.fixture(params=["plain", "tls"])
 def kind(request: pytest.FixtureRequest, tmp_path: Any) -> tuple[dict[str, str], ssl.SSLContext | None]:
-    """Yields the settings of listeners, and the arguments of a peer."""
+    """Yields the settings of a listener, and the arguments for a client."""
     if request.param == "plain":
         return {}, None
     authority = Authority(tmp_path)
@@ -120,8 +122,7 @@ def kind(request: pytest.FixtureRequest, tmp_path: Any) -> tuple[dict[str, str],
 def test_peers_that_never_read_hold_at_most_the_limit(
     serve: Serve, kind: tuple[dict[str, str], ssl.SSLContext | None]
 ) -> None:
-    """Thirty peers fetch all data and read nothing. Other clients are served meanwhile. When the peers begin to read,
-    each
+    """Thirty clients fetch all data and read nothing, while other clients are served. When they begin to read, each
     gets all data in order, and all memory is released.
     """
     settings, tls = kind
@@ -160,7 +161,7 @@ def test_peers_that_never_read_hold_at_most_the_limit(
 
 
 def test_polls_completed_by_one_commit_share_the_remaining_memory(serve: Serve) -> None:
-    """Thirty parked polls get their responses in one turn, before the first of them is sent."""
+    """Thirty parked polls get their responses in one turn, before the first response is sent."""
     live = serve({"kcore.max.response.memory.bytes": str(LIMIT)})
     fill(live, 0)
     live.wait_for_connections(0)
@@ -193,13 +194,13 @@ def test_polls_completed_by_one_commit_share_the_remaining_memory(serve: Serve) 
 
 
 def test_a_peer_that_reads_nothing_is_closed_when_memory_is_short(serve: Serve, log_lines: list[str]) -> None:
-    """The test sets the time of the peer's last read back instead of waiting."""
+    """The test does not wait: it moves the time of the client's last read into the past."""
     live = serve({"kcore.max.response.memory.bytes": str(LIMIT)})
     fill(live)
     live.wait_for_connections(0)
 
     def grow_old() -> list[int]:
-        """Ages the connections by half a minute; returns the bytes that the remaining ones hold."""
+        """Ages the connections by half a minute. Returns the number of response bytes of the remaining connections."""
         for connection in live.server.connections:
             connection.report_unread()
             connection.taken_s -= 31
@@ -234,7 +235,7 @@ def test_a_peer_that_reads_nothing_is_closed_when_memory_is_short(serve: Serve, 
 
 
 def alone_is_open(peer: Raw) -> bool:
-    """Returns True if the server still has the connection: buffered bytes come first, then the end."""
+    """Returns True if the server still has the connection. The client reads buffered bytes first, then the end."""
     try:
         while peer.socket.recv(1 << 16):
             pass
@@ -246,7 +247,7 @@ def alone_is_open(peer: Raw) -> bool:
 
 
 def test_without_room_connections_with_unread_responses_wait_and_others_are_served(serve: Serve) -> None:
-    """With a limit of 0, every connection with unread responses waits until it has read them."""
+    """With a limit of 0, every connection with unread responses waits until its client has read them."""
     live = serve({"kcore.max.response.memory.bytes": "0"})
     fill(live)
     live.wait_for_connections(0)
