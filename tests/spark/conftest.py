@@ -32,19 +32,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def kafka_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The logs of a real broker: MOMENT/TOPIC-PARTITION/BASEOFFSET.log."""
+    """Returns the folder with the logs of a real broker: MOMENT/TOPIC-PARTITION/BASEOFFSET.log."""
     return oracle.unpack(tmp_path_factory.mktemp("kafka-logs"))
 
 
 @pytest.fixture(scope="session")
 def kafka_oracle() -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """The responses of the broker's APIs: moment -> kind -> lines."""
+    """Returns the responses of the broker's APIs: moment -> kind -> lines."""
     return oracle.load()
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """The local session of all tests, sized for a small machine."""
+    """Yields the local session of all tests, sized for a small machine."""
     if shutil.which("java") is None:
         pytest.skip("Spark needs a Java runtime, and there is no `java` here")
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -70,7 +70,7 @@ def spark() -> Iterator[Any]:
 
 @pytest.fixture(params=["serve", "kafka"])
 def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The HOST:PORT of a new broker. Apache Kafka takes part if `KCORE_TEST_KAFKA` is `start`."""
+    """Yields the HOST:PORT of a new broker. Apache Kafka takes part if `KCORE_TEST_KAFKA` is `start`."""
     if request.param == "kafka":
         if os.environ.get("KCORE_TEST_KAFKA") != "start":
             pytest.skip("KCORE_TEST_KAFKA=start runs the test against Apache Kafka")

@@ -1,4 +1,4 @@
-"""Packages of Spark that its distribution lacks, from Maven."""
+"""Packages for Spark that are not part of its distribution, downloaded with Maven."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ICEBERG: Final = ("org.apache.iceberg:iceberg-spark-runtime-{minor}_2.13:1.12.0"
 
 
 def packages(names: tuple[str, ...], spark: str | None = None) -> list[Path]:
-    """Returns the files of packages for a version of Spark. Skips the test if Maven does not have them.
+    """Returns the files of packages for a version of Spark. Skips the test if Maven cannot get them.
 
     Args:
         names: the packages.
@@ -47,12 +47,13 @@ def packages(names: tuple[str, ...], spark: str | None = None) -> list[Path]:
 
 
 def interpreter_with(spark: str, folder: Path) -> str:
-    """Returns the path of an interpreter with another version of Spark, and else with the packages of this one.
+    """Returns the path of an interpreter that has another version of Spark, and otherwise the packages of the present
+    interpreter.
 
     Skips the test if pip cannot install that version.
 
     Args:
-        spark: the version, as pip takes it after `pyspark`.
+        spark: the version, as in a requirement of pip after `pyspark`.
         folder: a new folder for the virtual environment.
     """
     venv.create(folder, with_pip=True)

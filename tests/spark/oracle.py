@@ -1,4 +1,4 @@
-"""The responses of a real Kafka broker as rows of the rebuild's tables, for the logs in `tests/data/kafka-logs`."""
+"""The responses of a real Kafka broker, as rows of the rebuild's tables, for the logs in `tests/data/kafka-logs`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def load() -> dict[str, dict[str, list[Facts]]]:
 
 
 def expected(oracle: Mapping[str, list[Facts]]) -> Facts:
-    """Returns the responses of a moment by subject; `rebuilt` does the same for tables."""
+    """Returns the responses of a moment by subject, in the format in which `rebuilt` returns tables."""
     facts: Facts = {}
     for one in oracle["listed"]:
         facts["listed", one["group_id"]] = (one["group_type"], one["group_state"], one["protocol_type"])
@@ -117,7 +117,7 @@ def _expected_rest(oracle: Mapping[str, list[Facts]], facts: Facts) -> None:
 
 
 def _merged(batches: list[Facts]) -> list[Facts]:
-    """Merges neighbouring batches of one state: a broker merges them only when it touches them."""
+    """Merges neighbouring batches with the same state, because a broker merges them only when it changes them."""
     merged: list[Facts] = []
     for batch in batches:
         last = merged[-1] if merged else None
@@ -155,7 +155,9 @@ def _topology(topology: Facts) -> Any:
 
 
 def rebuilt(tables: Tables, topics: Iterable[Facts]) -> Facts:
-    """Returns the content of tables as an API would report it, without partitions of deleted topics."""
+    """Returns the content of tables in the form in which an API would report it, without partitions of deleted
+    topics.
+    """
     alive = {topic["topic_id"] for topic in topics}
     sizes = {topic["name"]: topic["partitions"] for topic in topics}
     facts: Facts = {}
@@ -191,7 +193,7 @@ def rebuilt(tables: Tables, topics: Iterable[Facts]) -> Facts:
 
 
 def _size_changelogs(subtopologies: list[Facts], sizes: Mapping[str, int]) -> None:
-    """Removes values that an API derives from the source topics, for which the log has 0."""
+    """Removes partition counts that an API derives from the source topics. The log has 0 for these counts."""
     for one in subtopologies:
         for changelog in one["state_changelog_topics"]:
             changelog["partitions"] = changelog["partitions"] or max(sizes[name] for name in one["source_topics"])
@@ -263,7 +265,7 @@ def _by(rows: Iterable[Facts], column: str) -> dict[Any, list[Facts]]:
 def differences(expected_facts: Facts, found: Facts) -> list[tuple[Any, Any, Any]]:
     """Returns (subject, oracle's value, rebuild's value) of all differences that are not legitimate.
 
-    The log has the previous generation of a classic group during a rebalance, because joins are not written. A group
+    During a rebalance of a classic group, the log has the previous generation, because joins are not written. A group
     without members that lost its last offset may stay in a broker's memory until its next sweep.
     """
     unlike = []

@@ -1,4 +1,4 @@
-"""Random records of every type and version, intact and damaged, and the engine's own codec as their oracle."""
+"""Random records of every type and version, intact and damaged, and the results of the engine's own codec."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def structs(cls: type[Struct], version: int) -> st.SearchStrategy[Any]:
 
 @st.composite
 def whole_records(draw: st.DrawFn, cls: type[RecordKey]) -> Record:
-    """Returns a record of a type, encoded as by its writer."""
+    """Returns a record of a type, encoded as the coordinator encodes it."""
     version = draw(st.integers(cls.VALUE.MIN_VERSION, cls.VALUE.MAX_VERSION))
     key = draw(structs(cls, 0)).encode_key()
     return cls.TOPIC, key, draw(st.none() | structs(cls.VALUE, version).map(lambda value: value.encode_value(version)))
@@ -72,7 +72,7 @@ def whole_records(draw: st.DrawFn, cls: type[RecordKey]) -> Record:
 
 @st.composite
 def damaged(draw: st.DrawFn, data: bytes) -> bytes:
-    """Returns bytes that are cut, extended, changed, or unchanged."""
+    """Returns bytes that are truncated, extended, changed, or unchanged."""
     what = draw(st.sampled_from(["whole", "cut", "more", "changed", "tags", "version"]))
     if what == "cut":
         return data[: draw(st.integers(0, len(data)))]
@@ -106,7 +106,7 @@ def records(draw: st.DrawFn) -> Record:
 
 
 def by_codec(topic: str | None, key: bytes | None, value: bytes | None) -> tuple[tuple[Any, ...], Any]:
-    """Returns head and body of a record, decoded by the engine's codec."""
+    """Returns the head and the body of a record, as the engine's codec decodes them."""
     if topic not in TOPICS:
         return ("other_topic", None, None, None, None), None
     if key is None:

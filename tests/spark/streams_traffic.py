@@ -1,4 +1,4 @@
-"""Members of streams groups for the random traffic: processes with standby tasks and internal topics."""
+"""Members of streams groups for random traffic: processes with standby tasks and internal topics."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class StreamsTraffic:
 
     Args:
         send: sends a request and returns the response.
-        chance: the source of randomness.
+        chance: the random number generator.
     """
 
     def __init__(self, send: Callable[[Any], Any], chance: random.Random) -> None:
@@ -50,7 +50,7 @@ class StreamsTraffic:
         self._made = 0
 
     def join(self) -> None:
-        """Adds a member, in one of a few processes."""
+        """Adds a member to one of a few processes."""
         self._made += 1
         group = f"streams{self._chance.randrange(4)}"
         member = {"group": group, "id": f"thread{self._made}", "epoch": 0, "active": (), "standby": ()}
@@ -81,11 +81,11 @@ class StreamsTraffic:
             self._beat({**member, "epoch": -1})
 
     def clear(self) -> None:
-        """Forgets all members, whose sessions have ended."""
+        """Discards all members, whose sessions have ended."""
         self._members.clear()
 
     def _beat(self, member: dict[str, Any], **fields: Any) -> bool:
-        """Sends one heartbeat that reports the member's tasks; returns False if it is fenced."""
+        """Sends one heartbeat that reports the member's tasks. Returns False if the member is fenced."""
         request = StreamsGroupHeartbeatRequest(
             group_id=member["group"],
             member_id=member["id"],

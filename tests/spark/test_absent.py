@@ -1,4 +1,4 @@
-"""Detection of missing partitions by partition numbers, ids and given counts."""
+"""Detection of missing partitions from partition numbers, ids and given partition counts."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from kcore_ext.util.java_hash import partition_for
 
 
 def ids(count: int, names: int, there: set[int]) -> list[PlacedId]:
-    """Returns random ids that the topic, with this partition count, has in its present partitions."""
+    """Returns random ids that a topic with this partition count has in its existing partitions."""
     placed = [PlacedId(CONSUMER_OFFSETS, partition_for(f"group-{n}", count), f"group-{n}") for n in range(names)]
     return [one for one in placed if one.partition in there]
 
 
 def test_missing_partition_numbers_are_found() -> None:
-    """Partitions above the highest number are not detected, and a topic without partitions may not exist."""
+    """The job cannot detect missing partitions above the highest number, nor a topic without any partition."""
     present = {CONSUMER_OFFSETS: {0, 3}, TRANSACTION_STATE: {0, 1}, SHARE_GROUP_STATE: set[int]()}
     assert absent_partitions(present) == [Absent(CONSUMER_OFFSETS, 4, True, (1, 2))]
 
 
 def test_ids_exclude_smaller_partition_counts() -> None:
-    """The ids of two of seven partitions exclude smaller counts."""
+    """The ids in two of seven partitions exclude smaller partition counts."""
     there = {1, 3}
     assert absent_partitions({CONSUMER_OFFSETS: there}, ids(7, 200, there)) == [
         Absent(CONSUMER_OFFSETS, 7, True, (0, 2, 4, 5, 6))
@@ -40,7 +40,7 @@ def test_ids_exclude_smaller_partition_counts() -> None:
 
 
 def test_few_ids_never_imply_too_many() -> None:
-    """The inferred count is a lower bound: no partition is reported that does not exist."""
+    """The inferred count is a lower bound, so the job reports no partition that does not exist."""
     for count in range(1, 60):
         for name in range(20):
             (one,) = ids(count, name + 1, set(range(count)))[-1:]
@@ -65,7 +65,9 @@ def test_a_given_partition_count_is_used_or_refused() -> None:
 
 @pytest.mark.spark
 def test_a_rebuild_reports_missing_partitions(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
-    """Covers two of a real broker's five partitions, one without a segment, and a topic with a given count."""
+    """Covers two of a real broker's five partitions, a partition without a segment, and a topic whose partition count
+    is given.
+    """
     for name in ("__consumer_offsets-0", "__consumer_offsets-1"):
         shutil.copytree(kafka_logs / "moment-4" / name, tmp_path / "logs" / name)
     counts = rebuild_job.rebuild(spark, tmp_path / "logs", tmp_path / "out")

@@ -1,4 +1,4 @@
-"""The rebuild from record batches equals the rebuild from rows, for any log and any cut."""
+"""The rebuild from record batches equals the rebuild from rows, for any log and any end offset or time."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def offset_value(chance: random.Random) -> bytes:
 
 
 def damaged(chance: random.Random, data: bytes) -> bytes:
-    """Returns damaged bytes: cut, extended, of another version or type, or with invalid UTF-8."""
+    """Returns damaged bytes: truncated, extended, of another version or type, or with invalid UTF-8."""
     at = chance.randrange(len(data))
     return chance.choice([data[:at], data + b"\0", b"\x00\x07" + data[2:], data[:at] + b"\xff" + data[at + 1 :]])
 
 
 def record(chance: random.Random, topic: str, width: int) -> tuple[bytes | None, bytes | None]:
-    """Returns key and value of a record of any kind, mostly a committed offset of one of these groups."""
+    """Returns the key and the value of a record of any kind, mostly of a committed offset of one of a few groups."""
     kind = chance.random()
     if topic == TRANSACTION_STATE or kind < 0.03:
         key: Any = TransactionLogKey(transactional_id=f"tx{chance.randrange(3)}")
@@ -111,7 +111,7 @@ def random_log(chance: random.Random, topic: str) -> list[EventRow]:
 
 
 def in_batches(chance: random.Random, rows: list[EventRow]) -> Iterator[pa.RecordBatch]:
-    """Splits rows into batches of any size, some of them slices of larger ones."""
+    """Splits rows into batches of any size. Some of the batches are slices of larger ones."""
     at = 0
     while at < len(rows):
         size = chance.choice([1, 7, 50, 1_000])
@@ -122,7 +122,7 @@ def in_batches(chance: random.Random, rows: list[EventRow]) -> Iterator[pa.Recor
 
 
 def all_of(result: Rebuilt) -> tuple[Any, ...]:
-    """Returns the whole result of a rebuild in order."""
+    """Returns the whole result of a rebuild, in order."""
     state, completeness = result.state, result.state.completeness
     facts = (state.first_offset, state.next_offset, state.last_timestamp_ms, state.records, state.unknown)
     offsets = state.groups.offsets.offset_count, state.groups.offsets.topics("g0")
@@ -132,7 +132,7 @@ def all_of(result: Rebuilt) -> tuple[Any, ...]:
 
 
 def in_columns(result: Rebuilt) -> dict[str, list[dict[str, Any]]]:
-    """Returns the tables as tasks write them."""
+    """Returns the tables in the form in which tasks write them."""
     tables: dict[str, list[dict[str, Any]]] = {}
     for table, batch in state_tables(result.state, result.cut):
         assert batch.schema == table_schema(table)
@@ -153,7 +153,7 @@ def in_rows(result: Rebuilt) -> dict[str, list[dict[str, Any]]]:
 @pytest.mark.seeded
 @pytest.mark.parametrize("topic", [CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE])
 def test_batches_and_rows_give_the_same_state(topic: str) -> None:
-    """Compares random logs of all events, complete and cut by offset or time."""
+    """Compares random logs with all events, whole or up to an offset or time."""
     seed = SEED
     print("seed", seed)
     chance = random.Random(seed)
@@ -189,7 +189,7 @@ def test_batches_and_rows_of_a_real_broker_give_the_same_state(kafka_logs: Path,
 
 
 def test_missing_columns_have_defaults() -> None:
-    """Spark's own Kafka source has no batch header fields, and may use larger types."""
+    """Spark's own Kafka source has no fields of batch headers, and may use larger types."""
     chance = random.Random(5)
     rows = [row for row in random_log(chance, CONSUMER_OFFSETS) if row.producer_id < 0]
     assert rows
@@ -208,7 +208,7 @@ def test_an_event_without_an_offset_is_refused() -> None:
 
 
 def test_rows_of_a_batch_are_returned_unchanged() -> None:
-    """The test's rows survive the conversion to Arrow, except timestamps that Arrow cannot represent."""
+    """The rows of the test survive the conversion to Arrow, except timestamps that Arrow cannot represent."""
     rows = random_log(random.Random(9), CONSUMER_OFFSETS)
     batch = to_batch(rows)
     assert batch.schema == EVENT_SCHEMA

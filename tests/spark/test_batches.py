@@ -1,4 +1,4 @@
-"""Record batches as rows, by the extension and in pure Python: all codecs, intact and damaged."""
+"""Record batches as rows, read by the extension and in pure Python: all codecs, intact and damaged."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sealed(batch: bytes) -> bytes:
 
 
 def gathered(backend: Any, batch: bytes) -> tuple[list[EventRow], str]:
-    """Returns the rows gathered from a batch as Arrow, and the fault."""
+    """Returns the rows that are read from a batch as Arrow, and the fault."""
     into = backend("t", 1)
     fault = ""
     try:
@@ -70,7 +70,7 @@ BYTES = st.none() | st.binary(max_size=200)
 
 
 def in_arrow(timestamp_ms: int) -> int:
-    """Returns a time as Arrow represents it: None outside of the range of microseconds."""
+    """Returns a time as Arrow represents it, or None if it is outside of the range of microseconds."""
     return timestamp_ms if 0 <= timestamp_ms <= LARGEST_MS else -1
 
 
@@ -82,7 +82,7 @@ RECORDS = st.lists(st.tuples(st.integers(-5, 1 << 40), BYTES, BYTES, HEADERS), m
 def test_both_readers_give_the_same_rows(
     data: st.DataObject, records: list[Any], codec: CompressionType, base: int, append_time: bool
 ) -> None:
-    """Compares intact batches, and damaged ones with a correct CRC."""
+    """Compares intact batches, and damaged batches with a correct CRC."""
     more = {"producer_id": 7, "producer_epoch": 1, "base_sequence": 2**31 - 3, "transactional": True}
     whole = batch_of(records, base, codec, log_append_time=append_time, **more)
     rows, fault = read(batches.rows_pure, whole)
@@ -135,7 +135,7 @@ def test_crc32c_is_computed_without_its_package(data: bytes) -> None:
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
 def test_segments_of_all_codecs_are_read(tmp_path: Path, codec: CompressionType) -> None:
-    """A block that its codec cannot decompress is a fault; the batches around it are read."""
+    """A block that its codec cannot decompress is a fault. The batches around this block are read."""
     folder = tmp_path / "orders-0"
     folder.mkdir()
     found = [
@@ -193,7 +193,7 @@ def test_a_flipped_bit_loses_one_batch(tmp_path: Path, at: int, flip: int, expec
 
 
 def test_a_damaged_batch_of_a_response_is_skipped() -> None:
-    """The batches around the damage in a Fetch response are read, and the cut-off rest is fetched again."""
+    """The batches around the damage in a Fetch response are read. The truncated rest is fetched again."""
     first, second, third = (batch_of([(0, b"%d" % at, None, ())], at) for at in range(3))
     faults: list[LogFault] = []
     response = first + second[:-1] + b"\xff" + third + third[:-1]

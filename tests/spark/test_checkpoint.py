@@ -1,4 +1,4 @@
-"""Checkpoints: a rebuild that continues from one equals a rebuild from the start of the log, or refuses."""
+"""Checkpoints: a rebuild that continues from a checkpoint equals a rebuild from the start of the log, or is refused."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def rebuilt(part: SegmentPartition, rows: list[EventRow], as_of: AsOf = END, **o
 
 
 def replayed(part: SegmentPartition, rows: list[EventRow], as_of: AsOf = END) -> Rebuilt:
-    """Replays every row from the start of the log, one after another: the reference."""
+    """Replays every row from the start of the log, one after another, as the reference."""
     return rebuild(*part[:2], rows, as_of, active_offset=part.active_offset)
 
 
@@ -56,7 +56,7 @@ def logs_of(kafka_logs: Path, moment: str) -> list[tuple[SegmentPartition, list[
 
 
 def check_cuts(random: Random, kafka_logs: Path, cuts: int) -> None:
-    """Continues at random cuts, twice, and compares with rebuilds from the start."""
+    """Continues from random checkpoints, twice, and compares the result with rebuilds from the start."""
     for part, rows in logs_of(kafka_logs, "moment-1"):
         whole = tables(replayed(part, rows))
         gaps = [row.offset for before, row in pairwise(rows) if row.offset != before.offset + 1]
@@ -85,7 +85,7 @@ def test_a_rebuild_from_many_checkpoints_equals_a_whole_one(kafka_logs: Path) ->
 
 
 def test_a_log_compacted_since_the_checkpoint_is_refused_or_gives_the_same(kafka_logs: Path) -> None:
-    """Continues from the end of a log in a later copy, which a broker has compacted meanwhile."""
+    """The rebuild continues from the end of a log, in a later copy that a broker has compacted meanwhile."""
     later = {part[:2]: (part, rows) for part, rows in logs_of(kafka_logs, "moment-2")}
     same = refused = 0
     for part, rows in logs_of(kafka_logs, "moment-1"):

@@ -1,4 +1,4 @@
-"""Jobs on the URL of a cluster, and on an export of it: both give the same tables."""
+"""Jobs on the URL of a cluster, and on an export of the cluster: both give the same tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GROUPS = 6
 
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
-    """The URL of three nodes, which run while the jobs read it."""
+    """Yields the URL of three nodes, which run while the jobs read their logs."""
     world = LocalWorld(tmp_path / "folder")
     world.start()
     world.shared.lock = DataFolder(world.shared.path)  # as a supervisor holds it

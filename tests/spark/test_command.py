@@ -1,4 +1,4 @@
-"""`kcore spark`: workers of a local session use the command's own environment."""
+"""`kcore spark`: the workers of a local session use the command's own environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The live records of a state give the same state again, also as a data folder that a server starts from."""
+"""The live records of a state restore the same state, also as a data folder with which a server starts."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_live_records_of_a_real_log_give_its_state(kafka_logs: Path, moment: str
 
 @pytest.mark.seeded
 def test_live_records_of_kcores_log_give_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Covers random offsets of random traffic, with open transactions and frequent cleanup of dead records."""
+    """Covers random offsets of random traffic with open transactions. Obsolete records are removed frequently."""
     monkeypatch.setattr(live_records, "SLACK", 20)
     seed = SEED
     print("seed", seed)
@@ -117,7 +117,7 @@ def test_live_records_of_kcores_log_give_its_state(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_folder_has_the_state(kafka_logs: Path, tmp_path: Path) -> None:
-    """kcore's engine opens the coordinators of a real broker; a rebuild of its log gives the same state."""
+    """kcore's engine opens the coordinators of a real broker. A rebuild of the engine's log gives the same state."""
     results, living, counts = {}, [], {"__consumer_offsets": 1}
     for part in find_partitions(kafka_logs / "moment-2"):
         if part.topic != "__share_group_state":
@@ -136,7 +136,7 @@ def test_a_folder_has_the_state(kafka_logs: Path, tmp_path: Path) -> None:
 
 
 def test_invalid_input_is_refused(tmp_path: Path) -> None:
-    """Refuses a non-empty folder, a group in a wrong partition, and a partition beyond the count."""
+    """The job refuses a non-empty folder, a group in a wrong partition, and a partition beyond the partition count."""
     key = OffsetCommitKey(group="g", topic="t", partition=0)
     row = EventRow(key.encode_key(), b"\x00\x04" + bytes(40), "__consumer_offsets", 0, 0, 0)
     (tmp_path / "full").mkdir()
@@ -194,7 +194,9 @@ def reported_state(connection: Connection, node: kcore.Node) -> dict[str, Any]:
 @pytest.mark.spark
 @pytest.mark.clients
 def test_a_server_with_the_written_folder_responds_like_the_original(spark: Any, tmp_path: Path) -> None:
-    """Covers groups of both protocols, offsets, and open and finished transactions, which then continue."""
+    """Covers groups of both protocols, offsets, and open and finished transactions, which continue
+    on the new server.
+    """
     with (
         ServerProcess(tmp_path / "data", SETTINGS) as server,
         Connection.to(server.bootstrap) as connection,

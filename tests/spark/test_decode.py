@@ -1,4 +1,4 @@
-"""Decoding of every record of a real broker's logs, and of undecodable rows."""
+"""Decoding of every record in a real broker's logs, and of rows that cannot be decoded."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def test_all_versions_of_a_value_are_read() -> None:
 
 
 def test_unreadable_rows_have_a_status() -> None:
-    """Unknown types and versions, malformed bytes and other topics give rows with a status and all bytes."""
+    """Unknown types and versions, malformed bytes, and records of other topics give rows with a
+    status and all bytes.
+    """
     key = KEY.encode_key()
     cases = [
         ("__consumer_offsets", b"\x03\xe7abc", b"x", "unknown_type"),

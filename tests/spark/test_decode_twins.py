@@ -1,4 +1,4 @@
-"""The compiled decoder, the pure-Python decoder and the engine's codec agree on every record, intact or not."""
+"""The compiled decoder, the pure Python decoder and the engine's codec agree on every record, intact or not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEY = TransactionLogKey(transactional_id="t").encode_key()
 
 
 def frame(found: list[Record], **more: list[Any]) -> pa.RecordBatch:
-    """Returns records as the data sources yield them."""
+    """Returns records in the form in which the data sources yield them."""
     topics, keys, values = zip(*found, strict=True) if found else ((), (), ())
     size = len(found)
     columns = {
@@ -50,7 +50,7 @@ def expected(found: list[Record], names: tuple[str, ...] = ALL) -> list[dict[str
 
 
 def rows_of(batch: pa.RecordBatch, using: Any, names: tuple[str, ...] = ALL) -> list[dict[str, Any]]:
-    """Returns a decoder's result after validating the layout of its arrays."""
+    """Returns the result of a decoder after checking the layout of its arrays."""
     decoded = decode_batch(batch, names, using)
     for column in decoded.columns:
         column.validate(full=True)
@@ -61,7 +61,7 @@ def rows_of(batch: pa.RecordBatch, using: Any, names: tuple[str, ...] = ALL) -> 
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_both_decoders_read_records_of_every_type_and_version(cls: type[RecordKey], data: st.DataObject) -> None:
-    """Compares field by field; no record is malformed."""
+    """Compares all fields; no record may be malformed."""
     found = data.draw(st.lists(known.whole_records(cls), min_size=1, max_size=8))
     for using in (CompiledDecoder(ALL), PureDecoder(ALL)):
         rows = rows_of(frame(found), using)
@@ -72,9 +72,8 @@ def test_both_decoders_read_records_of_every_type_and_version(cls: type[RecordKe
 @settings(max_examples=60, deadline=None)
 @given(st.lists(known.records(), max_size=12), st.lists(st.sampled_from(ALL), unique=True, max_size=4))
 def test_both_decoders_agree_on_any_records(found: list[Record], names: list[str]) -> None:
-    """Damage, random bytes, unknown types, versions and tags give the same status, detail and fields.
-
-    Each decoder decodes two batches: no state of the first one may leak into the second.
+    """Damage, random bytes, unknown types, versions and tags give the same status, detail and fields. Each decoder
+    decodes two batches, because no state of the first batch may leak into the second.
     """
     for wanted in (ALL, tuple(names)):
         rows = expected(found, wanted)
@@ -107,7 +106,7 @@ def test_slices_and_large_arrow_types_are_decoded() -> None:
 
 
 def test_the_last_occurrence_of_a_repeated_tag_counts() -> None:
-    """A malformed row after it leaves no value in the columns."""
+    """A malformed row after the repeated tag leaves no value in the columns."""
     whole = TransactionLogValue(producer_id=7).encode_value(1)
     twice = whole[:-1] + b"\x03" + b"\x00\x08" + bytes(8) + b"\x00\x08" + bytes(7) + b"\x05" + b"\x63\x01x"
     half = whole[:-1] + b"\x02" + b"\x00\x08" + bytes(8) + b"\x01\x07" + bytes(8)
@@ -197,7 +196,7 @@ sys.meta_path.insert(0, Missing())
 
 
 def without_extension(program: str, *arguments: str) -> str:
-    """Runs a program in a process without kcore_ext; returns its output."""
+    """Runs a program in a process without kcore_ext. Returns the output."""
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_EXTENSION + program, *arguments],
         capture_output=True,
@@ -233,9 +232,7 @@ assert not any(name.startswith("kcore_ext") for name in sys.modules)
 
 
 def test_an_executor_reads_and_decodes_without_the_extension(kafka_logs: Path, tmp_path: Path) -> None:
-    """Reads segments and exports of a real broker's topics through Spark and decodes them, with the same rows as with
-    it.
-
+    """The executor reads segments and exports of a real broker's topics, and gives the same rows as with the extension.
     A data folder is refused with an error message.
     """
     from kcore.spark.events.sources import SegmentSource

@@ -117,7 +117,7 @@ def real_traffic(bootstrap: str) -> None:
 
 
 def counted(rows: dict[Any, list[EventRow]]) -> tuple[Counter[str], Counter[str]]:
-    """Returns the number of records of each kind, and of tombstones."""
+    """Returns the number of records of each kind, and the number of tombstones."""
     kinds: Counter[str] = Counter()
     tombstones: Counter[str] = Counter()
     for (topic, _), of_partition in rows.items():
@@ -147,7 +147,7 @@ def difference(found: Rows, expected: Rows) -> list[tuple[str, str]]:
 def test_a_rebuild_equals_the_engine_at_the_end_and_at_earlier_offsets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Compares field by field, at 20 offsets recorded during the traffic and at the end."""
+    """Compares all fields, at 20 offsets that were recorded during the traffic, and at the end."""
     monkeypatch.setattr("kcore.share.upkeep.prune", lambda machine: None)  # keeps the whole history of share states
     seed = SEED
     print("seed", seed)
@@ -203,7 +203,7 @@ def test_a_rebuild_equals_the_engine_at_the_end_and_at_earlier_offsets(
 
 
 def test_a_rebuild_of_pruned_share_states_equals_the_engine(tmp_path: Path) -> None:
-    """The share coordinator deletes the log below the oldest live snapshot; the remaining log gives the same states."""
+    """The share coordinator deletes the log below the oldest live snapshot. The remaining log gives the same states."""
     world = FolderWorld(tmp_path / "data", WALL_MS, SETTINGS, Traffic.TOPICS)
     traffic = Traffic(world, random.Random(3))
     for _ in range(6):

@@ -1,4 +1,4 @@
-"""Exports contain every row once despite interruptions, and `verify` finds every deviation."""
+"""Exports contain every row once despite interruptions, and `kcore export verify` finds every deviation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def everything(source: Source) -> dict[tuple[str, int], list[EventRow]]:
 
 @pytest.fixture(scope="module")
 def small(kafka_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two partitions of a real broker's log folder."""
+    """Yields two partitions of a real broker's log folder."""
     folder = tmp_path_factory.mktemp("small")
     for name in ("__consumer_offsets-0", "__share_group_state-3"):
         (folder / name).symlink_to(kafka_logs / "moment-1" / name)
@@ -60,7 +60,7 @@ def test_export_equals_the_log(small: Path, tmp_path: Path, form: str) -> None:
 @pytest.mark.parametrize("start", [0, 1_000])
 @pytest.mark.parametrize("stop", [None, 5_000])
 def test_rows_and_arrow_of_segments_are_the_same(kafka_logs: Path, start: int, stop: int | None) -> None:
-    """Covers every partition of a real broker, with the extension and by rows, and ranges."""
+    """Covers ranges and every partition of a real broker, read with the extension and as rows."""
     source = SegmentSource(kafka_logs / "moment-1")
     for part in source.parts():
         rows = list(source.rows(part, start, stop))
@@ -72,7 +72,7 @@ def test_rows_and_arrow_of_segments_are_the_same(kafka_logs: Path, start: int, s
 
 
 class StoppedError(Exception):
-    """Raised in place of a killed process."""
+    """Raised in place of killing the process."""
 
 
 class StoppingSource(SegmentSource):
@@ -134,7 +134,7 @@ def test_verify_finds_changed_files(small: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
 def test_verify_checks_counts_and_offsets_too(small: Path, tmp_path: Path, form: str) -> None:
-    """Detects an edited manifest even if all files are unchanged."""
+    """The verification detects an edited manifest even if all files are unchanged."""
     export(SegmentSource(small), tmp_path, form=form, topic_filter=lambda topic: topic == "__share_group_state")
     path = tmp_path / "manifest.json"
     document = json.loads(path.read_text())
@@ -164,7 +164,7 @@ def test_verify_checks_counts_and_offsets_too(small: Path, tmp_path: Path, form:
 def test_an_impossible_manifest_is_an_error(
     small: Path, tmp_path: Path, where: str, name: str, value: object, message: str
 ) -> None:
-    """All readers refuse it: no file outside of the export is opened, and nothing is appended to the export."""
+    """All readers refuse the manifest: they open no file outside of the export, and append nothing to it."""
     export(SegmentSource(small), tmp_path)
     path = tmp_path / "manifest.json"
     document = json.loads(path.read_text())
@@ -219,7 +219,7 @@ class FixedSource(Source):
 
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
 def test_intact_parts_of_damaged_exports_are_read(small: Path, tmp_path: Path, form: str) -> None:
-    """Intact parts of truncated, missing and extra files are read; the rest is reported."""
+    """The intact parts of truncated, missing and extra files are read. The other parts are reported."""
     export(SegmentSource(small / "__consumer_offsets-0"), tmp_path, form=form, rows_per_file=500)
     whole = everything(ExportSource(tmp_path))["__consumer_offsets", 0]
     first, second, third, *_ = sorted(tmp_path.glob("topic=__consumer_offsets/*/*"))
@@ -240,7 +240,7 @@ def test_intact_parts_of_damaged_exports_are_read(small: Path, tmp_path: Path, f
 
 
 def test_running_server_gives_the_rows_of_its_folder(tmp_path: Path) -> None:
-    """Fetch from the running server and the closed folder give the same rows."""
+    """Fetching from the running server gives the same rows as reading the closed folder."""
     with kcore.open(tmp_path / "data", config=kit.QUICK) as engine:
         kit.make_topic(engine, "orders", 2)
         for group in range(20):
@@ -257,7 +257,7 @@ def test_running_server_gives_the_rows_of_its_folder(tmp_path: Path) -> None:
 
 
 def test_intact_parts_of_damaged_segments_are_read(kafka_logs: Path, tmp_path: Path) -> None:
-    """Half-written tails, duplicates and a damaged batch: all other rows are read once."""
+    """With half-written tails, duplicates and a damaged batch, all other rows are read once."""
     source = kafka_logs / "moment-1" / "__consumer_offsets-0"
     (whole,) = everything(SegmentSource(source)).values()
     folder = tmp_path / "__consumer_offsets-0"
@@ -284,7 +284,7 @@ def test_intact_parts_of_damaged_segments_are_read(kafka_logs: Path, tmp_path: P
 
 
 def damaged_copy(kafka_logs: Path, folder: Path) -> Path:
-    """Writes a partition with a damaged batch, two duplicate batches, and a half-written end."""
+    """Writes a partition that has a damaged batch, two duplicate batches, and a half-written end."""
     source = kafka_logs / "moment-1" / "__consumer_offsets-0"
     target = folder / "logs" / source.name
     target.mkdir(parents=True)
@@ -299,7 +299,7 @@ def damaged_copy(kafka_logs: Path, folder: Path) -> Path:
 
 
 def faults_of(source: Source) -> list[tuple[int, LogFault]]:
-    """Returns a source's faults, each with the number of rows before it."""
+    """Returns the faults of a source, each with the number of rows before it."""
     found: list[tuple[int, LogFault]] = []
     rows: list[EventRow] = []
     (part,) = source.parts()
@@ -309,7 +309,7 @@ def faults_of(source: Source) -> list[tuple[int, LogFault]]:
 
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
 def test_faults_stay_recorded(kafka_logs: Path, tmp_path: Path, form: str) -> None:
-    """Readers get the faults at their positions, once in every range, and `verify` reports them."""
+    """Readers get the faults at their positions, once in every range. `kcore export verify` reports them."""
     logs, events = damaged_copy(kafka_logs, tmp_path), tmp_path / "events"
     expected = faults_of(SegmentSource(logs))
     assert [fault.kind for _, fault in expected] == ["corrupt", "truncated", "duplicate", "truncated"]
@@ -332,7 +332,7 @@ def test_faults_stay_recorded(kafka_logs: Path, tmp_path: Path, form: str) -> No
 
 
 def test_the_fault_of_a_partly_written_end_is_removed_once_it_is_complete(kafka_logs: Path, tmp_path: Path) -> None:
-    """Holds for a process that exports repeatedly too; earlier damage stays recorded."""
+    """The fault disappears also if the same process exports repeatedly. Earlier damage stays recorded."""
     logs, events = damaged_copy(kafka_logs, tmp_path), tmp_path / "events"
     held = open_export(events, "parquet")
     report = export(SegmentSource(logs), events, rows_per_file=700, manifest=held)
@@ -352,7 +352,7 @@ def test_the_fault_of_a_partly_written_end_is_removed_once_it_is_complete(kafka_
 def test_new_files_are_added_to_a_journal_of_the_manifest(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """New files are added to a journal, which is read after the manifest, even if its last line is incomplete."""
+    """The journal is read after the manifest, even if the journal's last line is incomplete."""
     monkeypatch.setattr("kcore.spark.export.manifest.MOST_NOTED", 5)
     saved: list[int] = []
     save = Manifest.save
@@ -380,7 +380,7 @@ def test_new_files_are_added_to_a_journal_of_the_manifest(
 
 
 def test_the_journal_of_the_manifest_is_applied_once(small: Path, tmp_path: Path) -> None:
-    """Covers a process that stopped after writing the manifest and before removing the journal."""
+    """This also holds if a process stopped after it wrote the manifest and before it removed the journal."""
     held = open_export(tmp_path, "parquet")
     for stop in (100, 200, 300):
         export(SegmentSource(small), tmp_path, stop=stop, manifest=held)

@@ -1,4 +1,4 @@
-"""Runs that continue from checkpoints equal whole runs over a log that is compacted meanwhile, or refuse.
+"""Runs that continue from checkpoints, over a log that is compacted meanwhile, equal whole runs or are refused.
 
 `KCORE_SPARK_EVENTS` sets the number of events in the log (see docs/spark.md, "Proof").
 """
@@ -67,9 +67,9 @@ def producers_of(result: Rebuilt) -> Producers:
 def check_producers(found: Producers, whole: Producers, before: Producers) -> None:
     """Compares the producers of a continued run with the producers of a whole run.
 
-    A whole run does not see batches and markers that compaction removed below the checkpoint, which had them: it may
-    lack a producer, the sequence number, or the newest epoch. A producer that the continued run has not seen since then
-    is that of the checkpoint.
+    A whole run does not see batches and markers below the checkpoint that compaction has removed, but the checkpoint
+    has their effects. So the whole run may lack a producer, its sequence number, or its newest epoch. A producer
+    without later records must be as in the checkpoint.
 
     Args:
         found: the producers of the continued run.
@@ -83,7 +83,7 @@ def check_producers(found: Producers, whole: Producers, before: Producers) -> No
 
 
 def parts_of(world: World, source: Source) -> Iterator[Part]:
-    """Yields the coordinator partitions with the progress of compaction, as a data folder has it."""
+    """Yields the coordinator partitions with their compaction progress, as a data folder has it."""
     for part in source.parts():
         if part.topic in COORDINATOR_TOPICS and part.end:
             topic = world.engine.topics.by_name(part.topic)
@@ -93,7 +93,7 @@ def parts_of(world: World, source: Source) -> Iterator[Part]:
 
 
 class DailyRuns:
-    """A chain of runs: each continues from the one before it, as long as compaction allows.
+    """A chain of runs: each run continues from the one before it, as long as compaction allows.
 
     Args:
         world: the node whose log grows.
@@ -109,7 +109,7 @@ class DailyRuns:
         self.compacted = 0
 
     def run(self) -> None:
-        """Continues every partition, and compares the result with a whole run and with the engine."""
+        """Continues every partition, and compares the results with a whole run and with the engine."""
         moment = live(self._world)
         source = ServerSource(node_of(Sender(self._world)))
         source.beside = lambda part: [pa.py_buffer(path.read_bytes()) for path in self._checkpoints[part[:2]]]
@@ -146,7 +146,7 @@ class DailyRuns:
 
 
 def check_runs(world: World, chance: random.Random, folder: Path, events: int, cuts: int) -> DailyRuns:
-    """Lets a log grow, with compaction, and continues at random moments."""
+    """Lets a log grow while it is compacted. Continues the runs at random moments."""
     traffic = Traffic(world, chance, groups=max(20, events // 2_000))
     runs = DailyRuns(world, folder)
     coordinators = [part for part in world.engine.partitions if part.internal]
@@ -179,7 +179,7 @@ def test_continued_runs_equal_whole_ones_over_a_compacting_log(tmp_path: Path) -
 @pytest.mark.clients
 @pytest.mark.timeout(180 + EVENTS // 50)
 def test_continued_runs_equal_whole_ones_with_real_clients(tmp_path: Path) -> None:
-    """Twenty random cuts of a log that real clients began."""
+    """The test continues at twenty random offsets of a log that begins with requests of real clients."""
     real_clients(tmp_path / "data")
     # The time between two cuts grows with the log. Compaction keeps the records of somewhat more time, and so passes
     # a few checkpoints.

@@ -34,7 +34,7 @@ Facts = set[tuple[str, ...]]
 
 
 def admin_state(bootstrap: str, folder: Path) -> Facts:
-    """Returns what Kafka's admin client reports about groups, offsets and transactions."""
+    """Returns the groups, offsets and transactions that Kafka's admin client reports."""
     libraries = classpath()
     if not (folder / "AdminState.class").exists():
         subprocess.run(["javac", "-cp", libraries, "-d", str(folder), str(SOURCE)], check=True, timeout=120)
@@ -93,7 +93,9 @@ def table_state(tables: dict[str, list[dict[str, Any]]], names: dict[str, str]) 
 
 
 def joined(common: dict[str, Any], protocol: str, number: int, stack: ExitStack) -> Consumer:
-    """Returns a new member of a group that stays in it without further calls. In the classic group it is static."""
+    """Returns a new member of a group that stays in the group without further calls. In the classic group the member is
+    static.
+    """
     own = {"group.instance.id": f"static-{number}", "session.timeout.ms": 60_000} if protocol == "classic" else {}
     member = Consumer(
         {
@@ -113,7 +115,7 @@ def joined(common: dict[str, Any], protocol: str, number: int, stack: ExitStack)
 
 
 def make_members(common: dict[str, Any], stack: ExitStack) -> None:
-    """Makes a classic group and a consumer group of two members, which have read and committed all records."""
+    """Creates a classic group and a consumer group of two members each, which have read and committed all records."""
     for protocol in ("classic", "consumer"):
         members = [joined(common, protocol, number, stack) for number in range(2)]
 
@@ -138,7 +140,7 @@ def commit(common: dict[str, Any], group: str, offset: int) -> None:
 
 
 def send_offsets(common: dict[str, Any], transactional_id: str, group: str, stack: ExitStack) -> Producer:
-    """Begins a transaction that produces a record and sends an offset; returns its producer."""
+    """Begins a transaction that produces a record and sends an offset. Returns the producer."""
     producer = Producer({**common, "transactional.id": transactional_id, "transaction.timeout.ms": 800_000})
     stack.callback(producer.purge)
     producer.init_transactions(60)
@@ -152,7 +154,9 @@ def send_offsets(common: dict[str, Any], transactional_id: str, group: str, stac
 
 @contextmanager
 def traffic(bootstrap: str) -> Iterator[None]:
-    """Leaves groups of three types with members, groups without, and transactions; the last one is open."""
+    """Leaves groups of three types with members, groups without members, and transactions. The last transaction is
+    open.
+    """
     common = {"bootstrap.servers": bootstrap, "log_level": 0}
     with ExitStack() as stack:
         node = stack.enter_context(kcore.connect(bootstrap))
@@ -182,7 +186,7 @@ def traffic(bootstrap: str) -> Iterator[None]:
 def test_jobs_and_kafkas_admin_client_report_the_same_state(cluster: str, tmp_path: Path) -> None:
     """Groups with members, static members, offsets, share states and transactions are equal, field by field.
 
-    A rebuild of a live cluster ends at the last stable offset: a group that has only pending offsets is not in it.
+    A rebuild of a live cluster ends at the last stable offset, so it lacks groups that have only pending offsets.
     """
     jars = packages(KAFKA_SOURCE)
     out = tmp_path / "state"
@@ -213,6 +217,8 @@ def test_jobs_and_kafkas_admin_client_report_the_same_state(cluster: str, tmp_pa
 
 
 def unsettled(facts: Facts) -> bool:
-    """Returns True if a transaction's markers are not all written, or if a group has not its target assignment."""
+    """Returns True if the markers of a transaction are not all written, or if a group has not reached its target
+    assignment.
+    """
     states = [fact[2 if fact[0] == "transaction" else 3] for fact in facts if fact[0] in ("transaction", "group")]
     return any(state.startswith("Prepar") or state in ("Assigning", "Reconciling") for state in states)

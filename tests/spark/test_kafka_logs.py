@@ -22,7 +22,7 @@ UNKNOWN = ("producers", "partitions")
 
 
 def committed(rows: list[EventRow]) -> list[EventRow]:
-    """Returns the rows that a reader of committed records sees; none if a transaction is open."""
+    """Returns the rows that a reader of committed records sees, or no rows if a transaction is open."""
     aborted: set[int] = set()
     opened: dict[int, set[int]] = {}
     for row in rows:
@@ -37,7 +37,7 @@ def committed(rows: list[EventRow]) -> list[EventRow]:
 
 
 def kafka_batch(index: int, rows: list[EventRow]) -> pa.RecordBatch:
-    """Returns rows in the columns that a task gets, after the row that marks the partition."""
+    """Returns rows in the columns that a task receives, after the row that identifies the partition."""
     table = pa.Table.from_batches([to_batch(rows)]).select(KAFKA_COLUMNS)
     first = pa.Table.from_pylist([{"offset": -1}], table.schema)
     table = pa.concat_tables([first, table])
@@ -49,7 +49,9 @@ def rows_of(state: PartitionState) -> list[str]:
 
 
 def test_rows_of_partitions_give_their_states(kafka_logs: Path) -> None:
-    """Gaps of hidden markers are no losses; an empty partition and one that is not read are skipped."""
+    """Gaps in place of hidden markers are no losses. An empty partition and a partition that is not
+    read are skipped.
+    """
     found = {part[:2]: list(read_rows(part)) for part in find_partitions(kafka_logs / "moment-4")}
     names = sorted(place for place, rows in found.items() if committed(rows))[:4]
     parts = [Part(*names[0]), Part("__consumer_offsets", 99), *(Part(*name) for name in names[1:])]

@@ -1,4 +1,4 @@
-"""The rebuild of a real broker's logs equals the broker's API responses at every moment."""
+"""The rebuild of a real broker's logs equals the broker's API responses at every recorded moment."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def tables_of(results: list[Rebuilt]) -> dict[str, list[dict[str, Any]]]:
 
 @pytest.mark.parametrize("moment", oracle.MOMENTS)
 def test_each_moment_equals_the_brokers_responses(kafka_logs: Path, kafka_oracle: Oracle, moment: str) -> None:
-    """Compares every group, member, offset, transaction, producer and share partition field by field."""
+    """Compares all fields of every group, member, offset, transaction, producer and share partition."""
     responses = kafka_oracle[moment]
     tables = tables_of([rebuilt(part) for part in find_partitions(kafka_logs / moment)])
     expected = oracle.expected(responses)
@@ -46,7 +46,9 @@ def test_each_moment_equals_the_brokers_responses(kafka_logs: Path, kafka_oracle
 
 
 def true_completeness(kafka_oracle: Oracle, earlier: str, later: str) -> dict[tuple[str, int], bool]:
-    """Returns, by partition, True if the broker's checkpoint allows an earlier state from a later copy."""
+    """Returns, for each partition, True if the later copy can give the earlier state, according to the broker's
+    checkpoint.
+    """
     cleaned = {(one["topic"], one["partition"]): one for one in kafka_oracle[later]["partition"]}
     return {
         (one["topic"], one["partition"]): cleaned[one["topic"], one["partition"]]["cleaned_to"]
@@ -57,7 +59,9 @@ def true_completeness(kafka_oracle: Oracle, earlier: str, later: str) -> dict[tu
 
 @pytest.mark.parametrize("earlier", oracle.MOMENTS[:3])
 def test_later_log_gives_earlier_state_or_reports_loss(kafka_logs: Path, kafka_oracle: Oracle, earlier: str) -> None:
-    """If a rebuild as of an earlier moment reports a partition as complete, its state is that of the moment."""
+    """If a rebuild as of an earlier moment reports a partition as complete, the partition's state equals that of the
+    moment.
+    """
     responses = kafka_oracle[earlier]
     ends = {(one["topic"], one["partition"]): one["log_end_offset"] for one in responses["partition"]}
     expected = oracle.expected(responses)
@@ -83,7 +87,7 @@ def test_later_log_gives_earlier_state_or_reports_loss(kafka_logs: Path, kafka_o
 
 
 def test_a_cut_by_time_is_the_cut_by_offset(kafka_logs: Path, kafka_oracle: Oracle) -> None:
-    """All records up to a moment lie below its end offset, all later ones above."""
+    """All records up to the moment lie below its end offset, and all later records above it."""
     responses = kafka_oracle["moment-3"]
     ends = {(one["topic"], one["partition"]): one["log_end_offset"] for one in responses["partition"]}
     (moment,) = responses["moment"]
@@ -94,9 +98,8 @@ def test_a_cut_by_time_is_the_cut_by_offset(kafka_logs: Path, kafka_oracle: Orac
 
 
 def test_compaction_is_found_in_the_log_itself(kafka_logs: Path, kafka_oracle: Oracle) -> None:
-    """Compares the progress of compaction that the job infers from a log with the broker's checkpoint.
-
-    The inferred offset is never below the checkpoint, and less than 50 offsets above it in a log with gaps.
+    """Compares the compaction progress that the job infers from a log with the broker's checkpoint. The inferred offset
+    is never below the checkpoint. In a log with gaps, it is less than 50 offsets above the checkpoint.
     """
     for moment in ("moment-1", "moment-4"):
         checkpoints = {(one["topic"], one["partition"]): one for one in kafka_oracle[moment]["partition"]}

@@ -52,7 +52,7 @@ def state_of(bootstrap: str) -> dict[str, list[str]]:
 
 
 def finished_traffic(bootstrap: str) -> None:
-    """Runs clients, and waits until the last member has left: nothing changes the state afterwards."""
+    """Runs clients, and waits until the last member has left, so that nothing changes the state afterwards."""
     real_traffic(bootstrap)
     wait_until(
         lambda: "members" not in without_own_groups(state_of(bootstrap)), "every member leaves or times out", 180
@@ -60,7 +60,7 @@ def finished_traffic(bootstrap: str) -> None:
 
 
 def spark_job(job: str, *arguments: str, jars: list[Path], **settings: Any) -> subprocess.CompletedProcess[str]:
-    """Runs a job in a process of its own, because packages are loaded when the JVM starts."""
+    """Runs a job in a separate process, because packages are loaded when the JVM starts."""
     command = [sys.executable, "-c", RUN, "spark", job, *arguments, "--master", "local[2]"]
     for name, value in {**SPARK, "spark.jars": ",".join(map(str, jars)), **settings}.items():
         command += ["--conf", f"{name}={value}"]
@@ -73,7 +73,9 @@ def causes(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def test_a_rebuild_reads_sparks_kafka_source(cluster: str, tmp_path: Path) -> None:
-    """The state equals the one read by Fetch: aborted offsets are left out, and gaps of markers are no loss."""
+    """The state equals the state that is read by Fetch. Aborted offsets are left out, and gaps in place of markers are
+    no losses.
+    """
     jars = packages(KAFKA_SOURCE)
     finished_traffic(cluster)
     done = spark_job("rebuild", "--kafka", cluster, "--out", str(tmp_path / "state"), jars=jars)
@@ -90,7 +92,7 @@ def test_a_rebuild_reads_sparks_kafka_source(cluster: str, tmp_path: Path) -> No
 
 
 def watched_tables(out: Path) -> dict[str, list[str]]:
-    """Returns the tables of the state that a stream keeps, in the form of `state_of`."""
+    """Returns the tables of the state that a stream maintains, in the form of `state_of`."""
     found: dict[str, list[str]] = {}
     for table in (path.name for path in (out / "state").iterdir()):
         names = [name for name, _, _ in TABLES[table]]
@@ -105,13 +107,13 @@ def watched_tables(out: Path) -> dict[str, list[str]]:
 
 
 def without_own_groups(tables: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Returns the tables that have rows without the groups of streams, which come and go with the runs."""
+    """Returns the non-empty tables, without the groups of the streams, which exist only during the runs."""
     kept = {table: [row for row in rows if f"'group_id': '{OWN_GROUPS}-" not in row] for table, rows in tables.items()}
     return {table: rows for table, rows in kept.items() if rows}
 
 
 def test_a_stream_reads_sparks_kafka_source(cluster: str, tmp_path: Path) -> None:
-    """The stream finds topics that are created later, knows the lag, and publishes new rows to a topic."""
+    """The stream finds topics that are created later, reports the lag, and publishes new rows to a topic."""
     jars = packages(KAFKA_SOURCE)
     common = {"bootstrap.servers": cluster, "log_level": 0}
     admin = AdminClient(common)

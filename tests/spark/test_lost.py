@@ -1,4 +1,4 @@
-"""A rebuild reports incomplete logs wherever that is detectable, and only there."""
+"""A rebuild reports a log as incomplete if and only if the loss can be detected."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Place = tuple[str, int]
 
 
 def incomplete(folder: Path, as_of: AsOf = END) -> set[Place]:
-    """Returns the partitions with an uncertain state, by rows and by columns."""
+    """Returns the partitions whose state is uncertain, by rows and by columns."""
     found: dict[bool, set[Place]] = {True: set(), False: set()}
     with open_source(folder) as source:
         for part in (part for part in source.parts() if part.topic in COORDINATOR_TOPICS):
@@ -39,7 +39,7 @@ def incomplete(folder: Path, as_of: AsOf = END) -> set[Place]:
 
 @pytest.fixture
 def logs(kafka_logs: Path, tmp_path: Path) -> Path:
-    """Copies a log compacted in its older half, and two logs that were never compacted."""
+    """Copies a log whose older half is compacted, and two logs that were never compacted."""
     for name in ("__consumer_offsets-3", "__transaction_state-0", "__share_group_state-0"):
         shutil.copytree(kafka_logs / "moment-4" / name, tmp_path / "logs" / name)
     (tmp_path / "whole").symlink_to(kafka_logs / "moment-4" / "__consumer_offsets-0")
@@ -55,7 +55,7 @@ def segment(logs: Path, place: Place, number: int) -> Path:
 
 
 def damage(path: Path, share: float) -> None:
-    """Flips a bit."""
+    """Flips a bit in a file."""
     data = bytearray(path.read_bytes())
     data[int(len(data) * share)] ^= 1
     path.write_bytes(data)
@@ -72,9 +72,8 @@ def cut_out(path: Path) -> None:
 
 
 def findings(folder: Path, severity: str) -> list[tuple[str, str]]:
-    """Returns kinds and sentences of the findings of partition audits.
-
-    Without those about `orphan-share-N`: a script wrote random delivery states under these names.
+    """Returns the kinds and texts of the findings of partition audits. Leaves out findings about `orphan-share-N`, for
+    which a script wrote random delivery states.
     """
     with open_source(folder) as source:
         results = [one for part in source.parts() for one in results_of_part(source, part)]
@@ -102,7 +101,7 @@ def test_compacted_log_is_complete_at_its_end(logs: Path, tmp_path: Path) -> Non
 
 
 def test_a_log_with_a_missing_front_is_incomplete(logs: Path, tmp_path: Path) -> None:
-    """A share state restarts with each snapshot, so a missing front is legal there."""
+    """A missing front is legal only for a share state, which restarts with each snapshot."""
     segment(logs, OFFSETS, 0).unlink()
     shares = segment(logs, SHARES, 0)
     shares.rename(shares.with_name(f"{3:020d}.log"))
@@ -117,7 +116,7 @@ def test_a_log_with_a_missing_front_is_incomplete(logs: Path, tmp_path: Path) ->
 
 
 def test_an_export_with_a_late_start_is_incomplete(logs: Path, tmp_path: Path) -> None:
-    """The late start remains reported after a resumed run, even for a state that restarts."""
+    """The late start is still reported after a resumed run, even for a state that restarts."""
     for start in (30, 30, 0):
         with open_source(logs) as source:
             report = export(source, tmp_path / "events", start=start)
@@ -133,7 +132,9 @@ def test_an_export_with_a_late_start_is_incomplete(logs: Path, tmp_path: Path) -
 
 
 def test_a_missing_segment_between_others_is_found(logs: Path, tmp_path: Path) -> None:
-    """In the compacted part only an index shows the loss; segments that a broker is deleting do not count."""
+    """In the compacted part, only the index of the missing segment shows the loss. Segments that a broker is deleting
+    do not count.
+    """
     place = ("__consumer_offsets", 0)
     shutil.copytree(logs.parent / "whole", logs / "__consumer_offsets-0")
     missing = segment(logs, place, 1)
@@ -161,9 +162,8 @@ def test_a_missing_segment_between_others_is_found(logs: Path, tmp_path: Path) -
 
 
 def test_leftover_files_are_reported(logs: Path) -> None:
-    """These files are not read.
-
-    Only a cleaner's output in place of a segment counts as missing, because it is the log.
+    """The job does not read these files. Only a cleaner's output counts as missing, because it replaces a segment of
+    the log.
     """
     middle = segment(logs, OFFSETS, 1)
     shutil.copy(middle, middle.with_suffix(".log.swap"))
@@ -193,9 +193,8 @@ def test_a_gap_above_the_compaction_point_is_a_loss(logs: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize("checkpoint", [9_590, *(pytest.param(each, marks=pytest.mark.long) for each in (0, 10**9))])
 def test_a_wrong_compaction_checkpoint_is_not_trusted(logs: Path, tmp_path: Path, checkpoint: int) -> None:
-    """A checkpoint may lag behind a running cleaner or be newer than the files.
-
-    Rebuild and audit infer it from the log.
+    """A checkpoint may be older than the progress of a running cleaner, or newer than the files. Rebuild and audit
+    infer the progress from the log.
     """
     as_of = AsOf(offset=9_000)
     assert incomplete(logs, as_of) == {OFFSETS}
@@ -211,7 +210,9 @@ def test_a_wrong_compaction_checkpoint_is_not_trusted(logs: Path, tmp_path: Path
 
 
 def test_a_missing_batch_of_a_data_folder_is_found(tmp_path: Path) -> None:
-    """A folder's recorded offset is exact: records missing beyond it were not removed by compaction."""
+    """The compaction offset in a data folder is exact: records that are missing above it were not removed by
+    compaction.
+    """
     with kcore.open(tmp_path, config={**kit.QUICK, "offsets.topic.num.partitions": "1"}) as engine:
         kit.make_topic(engine, "orders", 2)
         for group in range(6):
@@ -236,7 +237,7 @@ def test_damage_after_the_requested_moment_is_no_loss(logs: Path) -> None:
 
 
 def test_only_the_newest_segment_may_end_half_written(logs: Path) -> None:
-    """Covers a half-written batch, and trailing zeros."""
+    """Covers a half-written batch and trailing zeros."""
     newest = segment(logs, OFFSETS, -1)
     newest.write_bytes(newest.read_bytes()[:-7])
     reserved = segment(logs, TRANSACTIONS, 0)

@@ -1,4 +1,4 @@
-"""Committed offsets as rows: loaded into a state, they are the offsets that they were made from."""
+"""Committed offsets as rows: loading the rows into a state gives the original offsets."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_damaged_rows_are_refused() -> None:
 
 
 def tables_of(state: PartitionState) -> list[str]:
-    """Returns the rows of a state, without those about the log."""
+    """Returns the rows of a state, without the tables about the log."""
     return sorted(repr(row) for row in table_rows(state) if row[0] != "partitions")
 
 
@@ -88,7 +88,7 @@ def rebuilt_of(rows: list[tuple[bytes, bytes | None]]) -> Rebuilt:
 
 
 def test_a_group_that_was_deleted_before_its_offsets_stays_deleted() -> None:
-    """The tombstone of a group comes after its offset in the log, and before it in the checkpoint."""
+    """In the log, the tombstone of a group comes after its offset; in the checkpoint, it comes before the offset."""
     value = OffsetAndMetadata(-1, 5, -1, "", 1_000, -1, bytes(16)).encode_value(4)
     commits = {name: (CommitKey(name, "t", 0).encode_key(), value) for name in ("deleted", "again", "simple")}
     metadata = GroupMetadataValue(protocol_type="consumer", generation=3)

@@ -18,7 +18,7 @@ from tests import kit
 
 
 def test_a_folder_of_log_folders_names_them(kafka_logs: Path, tmp_path: Path) -> None:
-    """Covers a broker's several log folders, and folders of exports and data folders."""
+    """Covers a broker's folder with several logs, and folders that contain exports and data folders."""
     brokers = tmp_path / "several"
     for name in ("disk-1", "disk-2"):
         (brokers / name).mkdir(parents=True)
@@ -56,7 +56,7 @@ def test_a_folder_of_log_folders_names_them(kafka_logs: Path, tmp_path: Path) ->
     ],
 )
 def test_invalid_options_are_refused(option: str, value: str, message: str) -> None:
-    """Covers options of the reader and of the stream reader."""
+    """Covers options of the reader and of the streaming reader."""
     source: Any = KcoreDataSource({"path": "events", option: value})
     make = source.streamReader if option == "maxOffsetsPerTrigger" else source.reader
     with pytest.raises(ConfigError) as refused:

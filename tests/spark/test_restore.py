@@ -1,4 +1,4 @@
-"""Restores committed offsets as of a moment from real logs to a running server."""
+"""Restores committed offsets as of a moment, from real logs to a running server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def place(one: Any) -> tuple[str, str, int]:
 def test_later_log_gives_earlier_offsets_or_reports_loss(
     spark: Any, kafka_logs: Path, kafka_oracle: Oracle, earlier: str, later: str
 ) -> None:
-    """Offsets found in a real broker's log equal the broker's responses then; missing ones were deleted."""
+    """The offsets from a real broker's log equal the broker's responses at that moment. Missing
+    offsets were deleted.
+    """
     responses = kafka_oracle[earlier]
     ends = {
         (one["topic"], one["partition"]): one["log_end_offset"]
@@ -71,7 +73,9 @@ def test_later_log_gives_earlier_offsets_or_reports_loss(
 
 
 def test_damage_is_not_reported_as_compaction(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
-    """Of five partitions, one is damaged before the moment, one is compacted beyond it, and three are missing."""
+    """Of five partitions, one is damaged before the moment, one is compacted beyond the moment, and three are
+    missing.
+    """
     for number in (0, 1):
         shutil.copytree(
             kafka_logs / "moment-1" / f"{CONSUMER_OFFSETS}-{number}", tmp_path / f"{CONSUMER_OFFSETS}-{number}"
@@ -91,7 +95,7 @@ def test_damage_is_not_reported_as_compaction(spark: Any, kafka_logs: Path, tmp_
 
 
 def test_a_plan_from_a_running_servers_log_is_applied_to_the_server(spark: Any, tmp_path: Path) -> None:
-    """Offsets are committed, exported, overwritten, planned, applied and read back; some groups have no change."""
+    """The test commits, exports, overwrites, plans, applies and reads offsets. Some groups have no change."""
     settings = {"offsets.topic.num.partitions": "3", "group.initial.rebalance.delay.ms": "0"}
     with (
         ServerProcess(tmp_path / "data", settings) as server,

@@ -1,4 +1,4 @@
-"""Plans against a running server with real clients in its groups: all refusals, and the written offsets.
+"""Restore plans on a running server that has real clients in its groups: all refusals, and the written offsets.
 
 `KCORE_TEST_BOOTSTRAP=HOST:PORT` runs the tests against another server instead of `kcore serve`, such as Apache Kafka.
 """
@@ -78,7 +78,7 @@ def name() -> str:
 
 @pytest.fixture
 def topic(bootstrap: str, admin: AdminClient, name: str) -> str:
-    """A topic of two partitions with `RECORDS` records each."""
+    """Returns a topic of two partitions with `RECORDS` records each."""
     admin.create_topics([NewTopic(name, 2, 1)])[name].result(30)
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
     for number in range(RECORDS):
@@ -106,7 +106,7 @@ def brief(plan: Plan) -> list[tuple[Any, ...]]:
 
 
 def test_a_plan_is_applied_once(node: kcore.Node, topic: str, name: str) -> None:
-    """Offsets move back, forward and from none; a consumer of another library then reads from the planned offset."""
+    """Offsets move back or forward, or are new. A consumer of another library then reads from the planned offset."""
     group = f"{name}-g"
     set_offsets(node, group, {(topic, 0): 15})
     then = [CommittedAsOf(group, topic, 0, 4, "then"), CommittedAsOf(group, topic, 1, 7)]
@@ -129,7 +129,7 @@ def test_a_plan_is_applied_once(node: kcore.Node, topic: str, name: str) -> None
 
 
 def test_offsets_are_clipped_to_the_log(node: kcore.Node, admin: AdminClient, topic: str, name: str) -> None:
-    """One offset is below the deleted front, one is above the end."""
+    """One offset is below the deleted records, and one is above the end of the log."""
     group = f"{name}-g"
     admin.delete_records([TopicPartition(topic, 0, 6)])[TopicPartition(topic, 0)].result(30)
     plan = plan_restore([CommittedAsOf(group, topic, 0, 3), CommittedAsOf(group, topic, 1, 99)], node, "here")
@@ -163,14 +163,14 @@ def test_missing_topics_and_partitions_are_refused(node: kcore.Node, topic: str,
 
 
 def classic_member(bootstrap: str, group: str, topic: str) -> Callable[[], Any]:
-    """Starts a member of kafka-python; returns a function that ends it."""
+    """Starts a member of kafka-python. Returns a function that ends the member."""
     consumer = KafkaConsumer(topic, bootstrap_servers=bootstrap, group_id=group, enable_auto_commit=False)
     wait_until(lambda: consumer.poll(timeout_ms=500) or consumer.assignment(), "it has partitions")
     return consumer.close
 
 
 def new_member(bootstrap: str, group: str, topic: str) -> Callable[[], Any]:
-    """Starts a member of confluent-kafka with the new protocol (KIP-848); returns a function that ends it."""
+    """Starts a member of confluent-kafka with the protocol of KIP-848. Returns a function that ends the member."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -189,7 +189,9 @@ def new_member(bootstrap: str, group: str, topic: str) -> Callable[[], Any]:
 def test_groups_with_members_are_not_changed(
     bootstrap: str, node: kcore.Node, topic: str, name: str, join: Callable[..., Callable[[], Any]]
 ) -> None:
-    """The plan refuses them, so does its application, and the coordinator refuses members that join in between."""
+    """Both the plan and its application refuse such groups. The coordinator refuses the change if a member joins in
+    between.
+    """
     group = f"{name}-g"
     then = [CommittedAsOf(group, topic, 0, 4)]
     leave = join(bootstrap, group, topic)
@@ -219,7 +221,7 @@ def test_groups_with_members_are_not_changed(
 
 
 class Meddled(Cluster):
-    """A cluster that runs an action right before offsets are committed for the first time."""
+    """A cluster connection that runs an action before the first commit of offsets."""
 
     def __init__(self, bootstrap: str, meddle: Callable[[], Any]) -> None:
         super().__init__(bootstrap)
@@ -235,7 +237,7 @@ class Meddled(Cluster):
 def test_open_transactions_are_refused_and_their_offsets_kept(
     bootstrap: str, node: kcore.Node, topic: str, name: str
 ) -> None:
-    """The end of a transaction in the target decides its offset, not a plan."""
+    """The end of the open transaction decides its offset, not the plan."""
     group = f"{name}-g"
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{name}-tx", "log_level": 0})
     producer.init_transactions(30)
@@ -255,7 +257,9 @@ def test_open_transactions_are_refused_and_their_offsets_kept(
 
 
 def test_a_target_that_changed_is_refused_as_a_whole_or_in_part(node: kcore.Node, topic: str, name: str) -> None:
-    """If an offset has moved since the plan, nothing is written; with `partial`, all other rows are."""
+    """If an offset has changed since the plan was made, nothing is written. With `partial`, all other rows are
+    written.
+    """
     group = f"{name}-g"
     set_offsets(node, group, {(topic, 0): 15, (topic, 1): 15})
     plan = plan_restore([CommittedAsOf(group, topic, 0, 4), CommittedAsOf(group, topic, 1, 5)], node, "here")
@@ -271,7 +275,9 @@ def test_a_target_that_changed_is_refused_as_a_whole_or_in_part(node: kcore.Node
 def test_a_topic_that_changed_is_refused(
     bootstrap: str, node: kcore.Node, admin: AdminClient, topic: str, name: str
 ) -> None:
-    """The log start moved above the offset; later the topic was deleted and recreated."""
+    """In the first case the log start has moved above the offset. In the second, the topic was deleted and created
+    again.
+    """
     group = f"{name}-g"
     plan = plan_restore([CommittedAsOf(group, topic, 0, 4)], node, "here")
     admin.delete_records([TopicPartition(topic, 0, 6)])[TopicPartition(topic, 0)].result(30)
@@ -296,7 +302,7 @@ def test_a_topic_that_changed_is_refused(
 
 
 def test_a_refusal_of_the_server_fails_only_its_row(node: kcore.Node, topic: str, name: str) -> None:
-    """Metadata that exceeds the server's limit fails only its own row; other rows are set."""
+    """Metadata above the server's limit fails only its own row. The other rows are written."""
     group = f"{name}-g"
     plan = plan_restore(
         [CommittedAsOf(group, topic, 0, 4, "x" * 5_000), CommittedAsOf(group, topic, 1, 5)], node, "here"
@@ -308,7 +314,7 @@ def test_a_refusal_of_the_server_fails_only_its_row(node: kcore.Node, topic: str
 
 
 def test_plans_for_another_cluster_or_for_none_are_refused(node: kcore.Node, topic: str, name: str) -> None:
-    """A plan records its target; a plan without a target cannot be applied."""
+    """A plan records its target cluster. A plan without a target cannot be applied."""
     group = f"{name}-g"
     then = [CommittedAsOf(group, topic, 0, 4)]
     elsewhere = replace(plan_restore(then, node, "here"), target=Checked("there", "another"))
@@ -322,7 +328,7 @@ def test_plans_for_another_cluster_or_for_none_are_refused(node: kcore.Node, top
 def test_the_command_prints_every_row_and_an_exit_status(
     bootstrap: str, node: kcore.Node, topic: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The output contains every row; the exit status reflects the results."""
+    """The output contains every row. The exit status reflects the results."""
     group = f"{name}-g"
     path = tmp_path / "plan.csv"
     plan_restore([CommittedAsOf(group, topic, 0, 4)], node, bootstrap).save(path)
@@ -361,7 +367,7 @@ def test_a_plan_is_applied_to_a_data_folder(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_each_group_of_a_plan_has_its_own_request(node: kcore.Node, topic: str, name: str) -> None:
-    """Twenty groups are each set and read back separately."""
+    """Twenty groups are written and read back separately."""
     then = [CommittedAsOf(f"{name}-{number:02}", topic, part, number) for number in range(20) for part in (0, 1)]
     plan = plan_restore(then, node, "here")
     assert {one.result for one in apply(plan, node)} == {"set"}

@@ -41,7 +41,7 @@ WALL_MS = 1_700_000_000_000
 
 
 def log() -> list[EventRow]:
-    """Yields records of a share group, and of a streams group with a member and committed offsets."""
+    """Returns a log of a share group, and of a streams group with a member and committed offsets."""
     pairs: list[tuple[bytes, bytes]] = [
         (ShareGroupMetadataKey(group_id="queue").encode_key(), ShareGroupMetadataValue(epoch=3).encode_value(0)),
         (StreamsGroupMetadataKey(group_id="app").encode_key(), StreamsGroupMetadataValue(epoch=2).encode_value(0)),
@@ -57,7 +57,7 @@ def log() -> list[EventRow]:
 
 
 class Written(Source):
-    """A source with records in a log."""
+    """A source of records in a log."""
 
     def parts(self) -> list[Part]:
         return [Part(CONSUMER_OFFSETS, 0, 0, len(log()))]
@@ -67,14 +67,14 @@ class Written(Source):
 
 
 class OfAllKinds:
-    """An engine that also reports a share group and a streams group, as an Apache Kafka broker would."""
+    """An engine that also reports a share group and a streams group, as a broker of Apache Kafka would."""
 
     def __init__(self, engine: kit.Target, members: Sequence[str]) -> None:
         self._engine = engine
         self.members = members
 
     def send(self, request: Any, version: int | None = None) -> Any:
-        """Describes the streams group, lists both groups, and passes other requests to the engine."""
+        """Describes the streams group and lists both groups. Passes other requests to the engine."""
         if isinstance(request, StreamsGroupDescribeRequest):
             assert request.group_ids == ["app"]
             members = [Member(member_id=name) for name in self.members]
@@ -106,7 +106,7 @@ def target(tmp_path: Path) -> Iterator[tuple[kcore.Node, OfAllKinds]]:
 def test_share_groups_and_streams_groups_with_members_are_refused(
     spark: Any, tmp_path: Path, target: tuple[kcore.Node, OfAllKinds]
 ) -> None:
-    """Only the streams group has offsets; they are set once it has no members."""
+    """Only the streams group has offsets, which are set once the group has no members."""
     node, kinds = target
     export(Written(), tmp_path / "events")
     then, compacted = committed_as_of(spark, tmp_path / "events")

@@ -1,4 +1,4 @@
-"""The file of a restore plan, and the rows from committed offsets and a target."""
+"""The file of a restore plan, and the rows that result from committed offsets and a target."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ plans = st.builds(
 @settings(max_examples=60)
 @given(plan=plans, form=st.sampled_from(["json", "csv"]))
 def test_a_plan_is_read_back_from_its_file(tmp_path_factory: pytest.TempPathFactory, plan: Plan, form: str) -> None:
-    """Any group name and metadata survive both formats; the same plan gives the same bytes."""
+    """Any group name and metadata survive both file formats. The same plan gives the same bytes."""
     path = tmp_path_factory.mktemp("plan") / f"plan.{form}"
     plan.save(path)
     first = path.read_bytes()
@@ -63,7 +63,7 @@ def test_a_plan_is_read_back_from_its_file(tmp_path_factory: pytest.TempPathFact
 
 
 def test_a_saved_plan_has_one_row_per_line_in_order(tmp_path: Path) -> None:
-    """One row per line, ordered by group, topic and partition, independent of the input order."""
+    """Each row is one line. The order is group, topic and partition, independent of the order of the input."""
     later = PlanRow("h", "t", 1, None, None, "refuse", "the topic was deleted", 4)
     plan = Plan("events", 1_000, (("__consumer_offsets", 3, 70),), (), (4,), Checked("here:9092", "c1"), (later, ROW))
     plan.save(tmp_path / "plan.json")
@@ -128,7 +128,7 @@ def edited(change: Any) -> str:
     ],
 )
 def test_invalid_plan_is_refused_with_a_message(tmp_path: Path, text: str, message: str) -> None:
-    """People may edit a plan; every error has a message that names the fault."""
+    """Users may edit a plan, so every error has a message that names the fault."""
     (tmp_path / "plan.json").write_text(text)
     with pytest.raises(KcoreError, match=message):
         load(tmp_path / "plan.json")
@@ -140,7 +140,7 @@ def test_plans_of_versions_without_damage_are_read(tmp_path: Path) -> None:
 
 
 def test_a_file_in_neither_format_is_refused(tmp_path: Path) -> None:
-    """The file name selects the format; other suffixes and missing files are errors."""
+    """The suffix of the file name selects the format. Other suffixes and missing files are errors."""
     with pytest.raises(KcoreError, match=r"a plan is a \.json or a \.csv file"):
         Plan("events").save(tmp_path / "plan.txt")
     with pytest.raises(KcoreError, match="cannot be read"):
@@ -200,7 +200,7 @@ def as_of(offset: int | None = 10, **changes: Any) -> CommittedAsOf:
 def test_each_case_of_an_offset_has_its_row(
     one: CommittedAsOf, target: TargetState | None, to: int | None, action: str, why: str
 ) -> None:
-    """Each case has the committed offset, the target, and the row's offset, action and reason."""
+    """Compares the committed offset, the target, and the row's offset, action and reason in each case."""
     (row,) = make_rows([one], target)
     assert (row.to_offset, row.action, row.why) == (to, action, why)
     assert (row.as_of, row.history, row.metadata) == (one.offset, one.history, one.metadata)
@@ -210,13 +210,13 @@ def test_each_case_of_an_offset_has_its_row(
 
 
 def test_equal_offsets_are_committed_again_on_request() -> None:
-    """Committing again renews the retention; otherwise the rows are skipped."""
+    """A repeated commit renews the retention. By default, rows with equal offsets are skipped."""
     (row,) = make_rows([as_of(30)], state(), include_same=True)
     assert (row.from_offset, row.to_offset, row.action, row.why) == (30, 30, "set", "the same offset, committed again")
 
 
 def test_an_offset_not_committed_at_the_moment_is_skipped() -> None:
-    """An offset that a group has now but did not have at the moment gets a row of its own."""
+    """An offset that did not exist at the moment, but exists now, has a row of its own."""
     target = state(committed={"g": {("t", 0): Committed(30, "note"), ("s", 7): Committed(3, "")}})
     first, second = make_rows([as_of()], target)
     assert first == PlanRow("g", "s", 7, 3, None, "skip", NOT_COMMITTED)

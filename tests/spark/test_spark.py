@@ -1,4 +1,4 @@
-"""The Spark data source and rebuild, compared with the same without Spark and with a real broker."""
+"""The Spark data source and the rebuild, compared with the same operations without Spark, and with a real broker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def exported(kafka_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 def test_segments_and_exports_are_found_without_registration(spark: Any, kafka_logs: Path, exported: Path) -> None:
-    """All sources give the same rows as the reader without Spark."""
+    """All sources give the same rows as a reader that does not use Spark."""
     expected = [
         (row.key, row.value, row.topic, row.partition, row.offset, row.producer_id, row.control)
         for part in find_partitions(kafka_logs / "moment-1")
@@ -44,7 +44,9 @@ def test_segments_and_exports_are_found_without_registration(spark: Any, kafka_l
 
 
 def test_ranges_are_pushed_down(spark: Any, kafka_logs: Path) -> None:
-    """Pushed filters on topics, partitions and offsets give the same rows as filters applied afterwards."""
+    """Filters on topics, partitions and offsets give the same rows whether they are pushed down or applied
+    afterwards.
+    """
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     frame = spark.read.format("kcore").option("pushFilters", "true").load(str(kafka_logs / "moment-1"))
     some = frame.where("topic = '__transaction_state' and partition in (1, 2) and offset >= 100 and offset < 105")
@@ -59,7 +61,7 @@ def test_empty_range_gives_no_rows(spark: Any, exported: Path) -> None:
 
 
 def test_job_equals_the_brokers_responses(spark: Any, exported: Path, tmp_path: Path) -> None:
-    """Raw logs, exported and rebuilt by Spark to Parquet, equal the broker's own responses."""
+    """Spark exports and rebuilds raw logs to Parquet. The result equals the broker's own responses."""
     responses = oracle.load()["moment-1"]
     counts = rebuild_job.rebuild(spark, exported, tmp_path)
 
@@ -95,7 +97,7 @@ def test_cut_by_offset_applies_per_partition(spark: Any, kafka_logs: Path) -> No
 
 @pytest.mark.long  # Spark gives the workers of a stream ten seconds to start, which a busy machine may exceed
 def test_stream_of_available_rows_reads_all(spark: Any, exported: Path, tmp_path: Path) -> None:
-    """Reads in as many micro-batches as the limit requires, each row once."""
+    """The stream reads in as many micro-batches as the limit requires, each row once."""
     frame = spark.readStream.format("kcore").option("topic", "__transaction_state").option("maxOffsetsPerTrigger", 700)
     query = (
         frame.load(str(exported))
@@ -113,7 +115,7 @@ def test_stream_of_available_rows_reads_all(spark: Any, exported: Path, tmp_path
 
 
 def test_an_offset_of_a_missing_log_is_an_error(exported: Path, tmp_path: Path, spark: Any) -> None:
-    """Otherwise a typing error would give the state at the end and report it as complete."""
+    """If such an offset were ignored, a typing error would give the state at the end and report it as complete."""
     for place in (("__consumer_offsets", 77), ("__consumer_offset", 0)):
         with pytest.raises(KcoreError, match=f"does not contain {place[0]}-{place[1]}, for which an offset was given"):
             rebuild_job.rebuild(spark, exported, tmp_path / "state", offsets={place: 5})

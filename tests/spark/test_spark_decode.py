@@ -1,4 +1,4 @@
-"""Decoding in Spark: of frames of Spark's own Kafka source, of reads with further columns, and with spark-submit."""
+"""Decoding in Spark: DataFrames of Spark's own Kafka source, reads with further columns, and spark-submit."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ KAFKA_DDL = (
 
 @pytest.mark.seeded
 def test_dataframes_of_sparks_kafka_source_are_decoded(spark: Any, kafka_logs: Path) -> None:
-    """Rows of that source, in any order and repeated, are decoded, and the state is rebuilt from them."""
+    """Rows of that source are decoded in any order and with duplicates, and the state is rebuilt from them."""
     (part,) = find_partitions(kafka_logs / "moment-1" / "__share_group_state-3")
     rows = [row for row in read_rows(part) if not row.control]
     noise = [EventRow(b"k", None, "orders", 0, 1, 0), EventRow(None, b"v", "__share_group_state", 9, 0, 0)]
@@ -66,7 +66,7 @@ def test_dataframes_of_sparks_kafka_source_are_decoded(spark: Any, kafka_logs: P
 
 
 def test_headers_and_times_of_an_export_are_decoded(spark: Any, tmp_path: Path) -> None:
-    """Headers survive Spark; timestamps select rows; a row without a timestamp counts as the oldest."""
+    """The headers survive in Spark, timestamps select rows, and a row without a timestamp counts as the oldest."""
     rows = [
         EventRow(b"a", b"1", "orders", 0, 0, -1),
         EventRow(b"b", b"2", "orders", 0, 1, 1_000, 0, (("trace", b"x"), ("none", None))),
@@ -85,7 +85,7 @@ def test_headers_and_times_of_an_export_are_decoded(spark: Any, tmp_path: Path) 
 @pytest.mark.long
 @pytest.mark.timeout(600)  # it starts a Java runtime of its own
 def test_spark_submit_runs_the_jobs(kafka_logs: Path, tmp_path: Path) -> None:
-    """The script runs as on a cluster, with the master set by spark-submit."""
+    """The script runs as on a cluster: spark-submit sets the master."""
     submit = shutil.which("spark-submit", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if submit is None or shutil.which("java") is None:
         pytest.skip("spark-submit or its Java runtime is not here")

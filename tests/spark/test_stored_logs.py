@@ -1,4 +1,4 @@
-"""Logs at URIs: the same results and faults as from a local folder, in any session."""
+"""Logs at URIs give the same results and faults as logs in a local folder, in any session."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def unread(name: str) -> Any:
 
 
 def read_as_rows(folder: Path, rows_per_batch: int) -> Read:
-    """Reads a folder from rows of `FILE_DDL`, as a task of Spark gets them."""
+    """Reads a folder from rows of `FILE_DDL`, as a task in Spark receives them."""
     log = stored_log(LocalStorage(folder))
     parts = log.source(unread).parts()
     rows = []
@@ -56,7 +56,9 @@ def read_as_rows(folder: Path, rows_per_batch: int) -> Read:
 
 @pytest.fixture
 def damaged(kafka_logs: Path, tmp_path: Path) -> Path:
-    """Two partitions with a damaged batch, a file that begins again, an index without a segment, and a cut end."""
+    """Yields two partitions with a damaged batch, a file whose content begins again, an index without a segment, and a
+    truncated end.
+    """
     logs = tmp_path / "logs"
     for name in ("__transaction_state-0", "__share_group_state-1"):
         (logs / name).mkdir(parents=True)
@@ -74,7 +76,7 @@ def damaged(kafka_logs: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("rows_per_batch", [1, 2, 100])
 def test_files_as_rows_are_read_like_a_folder(damaged: Path, tmp_path: Path, rows_per_batch: int) -> None:
-    """Rows and faults are the same for segment files and for exports, in which a file is missing."""
+    """Segment files, and exports in which a file is missing, give the same rows and faults."""
     expected = read_locally(damaged)
     assert {fault.kind for _, faults in expected.values() for fault in faults} == {
         "corrupt",
@@ -127,7 +129,7 @@ def test_uris_and_paths_are_distinguished(tmp_path: Path) -> None:
 
 
 def test_an_export_through_pyarrow_equals_a_local_one(kafka_logs: Path, tmp_path: Path) -> None:
-    """An interrupted export loses the files since the last manifest, and resumes."""
+    """An interrupted export loses the files since its last manifest, and resumes from that manifest."""
     source = SegmentSource(kafka_logs / "moment-1" / "__transaction_state-1")
     export(source, tmp_path / "local", rows_per_file=20)
     stored = ArrowStorage((tmp_path / "stored").as_uri())

@@ -1,4 +1,4 @@
-"""The files of a rebuild's tables: exactly the files that tasks returned."""
+"""The files of a rebuild's tables are exactly those that the tasks returned."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def rows_of(target: Path, table: str) -> list[str]:
 
 
 def test_unnamed_files_are_removed(tmp_path: Path) -> None:
-    """A task that ran twice has left two files. Only the file that is named in the results counts."""
+    """A task that ran twice has left two files. Only the file that the results name counts."""
     staging = staging_folder(tmp_path)
     counted = [*written(staging, "a", "b"), *written(staging, "c")]
     written(staging, "a", "b")
@@ -46,7 +46,7 @@ def test_unnamed_files_are_removed(tmp_path: Path) -> None:
 
 
 def test_checkpoints_are_files_of_their_partitions(kafka_logs: Path, tmp_path: Path) -> None:
-    """The layout is that of Spark's partitioned tables; a later run replaces it, and unnamed files are removed."""
+    """The layout is that of Spark's partitioned tables. A later run replaces the files and removes unnamed ones."""
     parts = [part for part in find_partitions(kafka_logs / "moment-1") if part.topic == "__transaction_state"]
     results = [rebuild_batches(*part[:2], read_batches(part), with_records=True) for part in parts]
     for count in (len(results), 2):
@@ -68,7 +68,7 @@ def test_checkpoints_are_files_of_their_partitions(kafka_logs: Path, tmp_path: P
 
 
 def test_a_run_replaces_the_tables_of_the_one_before(tmp_path: Path) -> None:
-    """Empty tables are replaced too: their file has the columns and no rows."""
+    """Empty tables are replaced, too: their file has the columns and no rows."""
     for groups in (("a", "b"), ()):
         staging = staging_folder(tmp_path)
         put_tables(written(staging, *groups), staging, tmp_path)
@@ -95,7 +95,7 @@ def test_a_file_of_a_task_that_fails_is_not_named(tmp_path: Path) -> None:
 
 
 def test_partitions_of_one_frame_are_separated(kafka_logs: Path) -> None:
-    """Covers adjacent rows of two partitions in one batch, and batches of several partitions."""
+    """Covers adjacent rows of two partitions in one batch, and batches with several partitions."""
     parts = [part for part in find_partitions(kafka_logs / "moment-2") if part.topic != "__share_group_state"]
     batches = [batch for part in parts for batch in read_batches(part)]
 

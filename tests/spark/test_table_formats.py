@@ -1,4 +1,4 @@
-"""Tables of Delta Lake and Iceberg, with their packages from Maven: replaced as a whole, and appended to."""
+"""Tables in Delta Lake and Iceberg, with packages from Maven: a run replaces them as a whole, or appends to them."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ spark.stop()
 
 
 class Interpreter(NamedTuple):
-    """A Python interpreter, and the version of its Spark."""
+    """A Python interpreter, and the version of its Spark package."""
 
     path: str
     spark: str
@@ -146,7 +146,7 @@ class Interpreter(NamedTuple):
 
 @pytest.fixture(scope="module")
 def iceberg_interpreter(tmp_path_factory: pytest.TempPathFactory) -> Interpreter:
-    """An interpreter with a Spark for which Iceberg has a package."""
+    """Returns an interpreter with a version of Spark for which Iceberg has a package."""
     installed = pytest.importorskip("pyspark").__version__
     if installed.startswith("4.1."):
         return Interpreter(sys.executable, installed)
@@ -169,7 +169,7 @@ def interpreter(form: str, request: pytest.FixtureRequest) -> Interpreter:
 
 
 def run(interpreter: Interpreter, script: str, *arguments: str) -> str:
-    """Runs a script in a process of its own; returns its output."""
+    """Runs a script in a separate process. Returns the output."""
     command = [interpreter.path, "-c", script, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1_500, check=False)
     assert done.returncode == 0, done.stderr[-4_000:]
@@ -177,7 +177,7 @@ def run(interpreter: Interpreter, script: str, *arguments: str) -> str:
 
 
 def arguments_of(form: str, interpreter: Interpreter, tmp_path: Path) -> tuple[str, str]:
-    """Returns the place of tables, and the settings of the session as JSON."""
+    """Returns the location of the tables, and the settings of the session as JSON."""
     names, settings = CASES[form]
     given = {**SPARK, **settings, "spark.jars": ",".join(map(str, packages(names, interpreter.spark)))}
     if form == "iceberg":
@@ -215,7 +215,7 @@ def test_the_command_watch_keeps_tables_of_several_topics(
 def test_a_stream_keeps_tables_of_other_formats(
     kafka_logs: Path, tmp_path: Path, form: str, interpreter: Interpreter
 ) -> None:
-    """Two runs of a stream leave the rows that they leave in Parquet."""
+    """Two runs of a stream leave the same rows as in Parquet."""
     place, settings = arguments_of(form, interpreter, tmp_path)
     arguments = [form, str(kafka_logs / "moment-1"), place, str(tmp_path), settings, str(tmp_path / "result")]
     run(interpreter, STREAM, *arguments)

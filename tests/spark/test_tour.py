@@ -1,4 +1,4 @@
-"""The notebook docs/tour.ipynb: ten questions of an on-call engineer, with tables and plots."""
+"""The notebook docs/tour.ipynb: ten questions of an on-call engineer, each with a table and a plot."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUESTIONS = 10
 
 
 def questions(cells: list[Any]) -> dict[str, Any]:
-    """Returns the code cell of each question, by the question's number and text."""
+    """Returns the code cell of each question, by the number and text of the question."""
     found: dict[str, Any] = {}
     for cell, following in pairwise(cells):
         heading = re.match(r"## (\d+\. .*\?)$", "".join(cell["source"]).partition("\n")[0])

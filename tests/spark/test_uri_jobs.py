@@ -27,7 +27,9 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def logs(kafka_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Partitions of every internal topic, one with a damaged batch, and a group's partition number that is missing."""
+    """Yields partitions of every internal topic. One partition is damaged, and one partition of `__consumer_offsets` is
+    missing.
+    """
     folder = tmp_path_factory.mktemp("uri") / "logs"
     for name in ("__consumer_offsets-2", "__transaction_state-3", "__share_group_state-1"):
         (folder / name).mkdir(parents=True)
@@ -77,9 +79,8 @@ def test_every_job_reads_segments_at_a_uri(spark: Any, logs: Path, tmp_path: Pat
 def test_a_run_that_fails_leaves_no_checkpoints(
     spark: Any, kafka_logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run deletes its own checkpoints, and those of an earlier run, which do not fit its tables.
-
-    A run keeps the checkpoints that it reads.
+    """The failed run deletes its own checkpoints, and those of an earlier run, which no longer fit the tables. It keeps
+    the checkpoints that it reads.
     """
     events, state = kafka_logs / "moment-1" / "__transaction_state-3", tmp_path / "state"
     rebuild_with_doubts(spark, events, state, checkpoint=True)
@@ -104,7 +105,9 @@ def test_a_run_that_fails_leaves_no_checkpoints(
 
 
 def check_continued(spark: Any, kafka_logs: Path, tmp_path: Path, as_place: Callable[[Path], str]) -> None:
-    """Rebuilds a part of a log with checkpoints, continues when the log has grown, and compares with a whole run."""
+    """Rebuilds a part of a log with checkpoints, continues after the log has grown, and compares the result with a
+    whole run.
+    """
     folder = tmp_path / "logs"
     for name in ("__transaction_state-3", "__share_group_state-1"):
         (folder / name).mkdir(parents=True)
@@ -130,7 +133,7 @@ def check_continued(spark: Any, kafka_logs: Path, tmp_path: Path, as_place: Call
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_rebuild_continues_from_checkpoints(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
-    """A partition without a checkpoint, which appeared meanwhile, is replayed from its start."""
+    """A new partition, which has no checkpoint, is replayed from its start."""
     check_continued(spark, kafka_logs, tmp_path, str)
 
 
@@ -141,7 +144,7 @@ def test_a_rebuild_continues_from_checkpoints_at_uris(spark: Any, kafka_logs: Pa
 
 
 def test_each_mode_of_an_output_acts_like_sparks_writer(spark: Any, tmp_path: Path) -> None:
-    """Each mode does what Spark's writer does; `error` also looks for the file of a complete run."""
+    """`error` also looks for the file that marks a complete run."""
     uri = tmp_path.as_uri()
 
     def write(mode: str, *numbers: int) -> list[int]:
@@ -191,7 +194,9 @@ def test_settings_of_a_session_are_parsed() -> None:
 
 
 def test_tasks_get_files_in_small_batches_unless_a_setting_is_given() -> None:
-    """A Python worker holds two batches in memory. Spark's default is 64 MB, many files of an export."""
+    """A Python worker has two batches in memory. Spark's default batch of 64 MB would contain many files of an
+    export.
+    """
     name = "spark.sql.execution.arrow.maxBytesPerBatch"
     assert settings_of("audit", []) == {name: "8m"}
     assert settings_of("rebuild", ["a=b"]) == {name: "8m", **JVM_SETTINGS, "a": "b"}

@@ -1,4 +1,4 @@
-"""SQL views over the outputs of jobs and over logs."""
+"""SQL views over the outputs of jobs, and over logs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ pytestmark = pytest.mark.spark
 
 
 def group_log() -> Log:
-    """Returns the log of a classic group whose partition 1 moves from `a` to `b`, has no owner, and returns to `a`."""
+    """Returns the log of a classic group whose partition 1 moves from `a` to `b`, then has no owner, and returns to
+    `a`.
+    """
     log = Log()
     log.passes(1_000).generation(1, {"a": [0, 1]})
     log.passes(500).commits("g", 0, 10).commits("g", 1, 20)
@@ -36,7 +38,7 @@ def group_log() -> Log:
 
 @pytest.fixture(scope="module")
 def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An export of the group's log, and of one partition of its topic."""
+    """Returns an export of the group's log and of one partition of its topic."""
     folder = tmp_path_factory.mktemp("views") / "events"
     produced = [EventRow(None, b"x", "t", 1, offset, 100) for offset in range(40)]
     export(Rows(group_log().rows, produced), folder)
@@ -78,7 +80,9 @@ def frame_of(spark: Any, kind: str) -> Any:
 
 
 def test_owners_have_intervals_for_each_partition(spark: Any) -> None:
-    """An interval ends when the next rebalance moves the partition; in between it may have no owner."""
+    """An interval ends when the next rebalance moves the partition. Between two intervals, the partition may have no
+    owner.
+    """
     found = owners(frame_of(spark, "moves"), frame_of(spark, "rebalances"))
     rows = found.select("topic", "partition", "member_id", "client_id", "from_ms", "to_ms")
     assert [tuple(row) for row in rows.orderBy("partition", "from_ms").collect()] == [

@@ -1,4 +1,4 @@
-"""The streaming job: its tables equal the batch tables, across restarts, crashes and late partitions."""
+"""The streaming job: its tables equal the batch tables, across restarts, crashes and partitions that appear late."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def rows_of(frame: Any, columns: list[str]) -> list[str]:
 
 
 def run_once(spark: Any, events: Path, out: Path, **options: Any) -> Watch:
-    """Runs a stream to the end of the present content."""
+    """Runs a stream to the end of the existing content."""
     watch = Watch(spark, str(events), out, WatchOptions(once=True, **options))
     with WatchRun(watch) as stream:
         assert not stream.wait(None)
@@ -60,7 +60,7 @@ def check_state(
 
 
 def check_growing(tables: WatchTables, logs: Path, names: list[str], growing: Iterable[str] = GROWING) -> None:
-    """Compares the number of rows of growing tables with one pass over the logs: no row is missing or repeated."""
+    """Compares the row counts of growing tables with one pass over the logs: no row is missing or repeated."""
     counts = dict.fromkeys(growing, 0)
     for name in names:
         for topic, partition, rows in logs_of(logs / name):
@@ -72,9 +72,8 @@ def check_growing(tables: WatchTables, logs: Path, names: list[str], growing: It
 
 
 def test_a_stream_of_files_gives_the_state_and_the_history(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
-    """The stateful operator and the tables in one short stream.
-
-    Spark reads the files itself: it waits only ten seconds for the worker of a Python source.
+    """Runs the stateful operator and writes the tables in one short stream. Spark reads the files itself, because it
+    waits only ten seconds for the worker of a Python source.
     """
     folder = kafka_logs / "moment-1" / "__transaction_state-3"
     export(SegmentSource(folder), tmp_path / "events", stop=200)
@@ -100,7 +99,7 @@ def test_a_stream_of_files_gives_the_state_and_the_history(spark: Any, kafka_log
 
 @pytest.mark.long  # Spark gives the workers of a stream ten seconds to start, which a busy machine may exceed
 def test_a_stream_continues_with_more_events_and_late_partitions(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
-    """A second run reads the rest of a partition and a new one; the state equals that of a rebuild."""
+    """A second run reads the rest of a partition, and a new partition. The state equals that of a rebuild."""
     logs = kafka_logs / "moment-1"
     events, out = tmp_path / "events", tmp_path / "out"
     export(SegmentSource(logs / "__transaction_state-3"), events, stop=400)
@@ -137,7 +136,7 @@ def test_a_worker_that_starts_too_late_is_started_again(kafka_logs: Path, tmp_pa
 
 @pytest.mark.long
 def test_all_tables_of_a_stream(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
-    """Groups, decoded events and alerts in several micro-batches, and SQL views over the tables."""
+    """The stream writes groups, decoded events and alerts in several micro-batches. SQL views read the tables."""
     logs = kafka_logs / "moment-4"
     events, out = tmp_path / "events", tmp_path / "out"
     names = ["__consumer_offsets-3", "__transaction_state-3", "__share_group_state-1"]
@@ -176,7 +175,7 @@ def packed_rows(table: str, **columns: Any) -> bytes:
 
 
 def test_a_partition_without_rows_leaves_a_table(spark: Any, tmp_path: Path) -> None:
-    """The rows of a partition are deleted when a later micro-batch has none of them, also after a restart."""
+    """If a later micro-batch has no rows of a partition, its rows are deleted from the table, also after a restart."""
     topic = "__transaction_state"
     first = [
         (f"state/{table}", topic, number, packed_rows(table, coordinator_partition=number, **columns))
@@ -196,7 +195,7 @@ def test_a_partition_without_rows_leaves_a_table(spark: Any, tmp_path: Path) -> 
 
 @pytest.mark.long
 def test_a_killed_stream_continues(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
-    """The job and its JVM are killed in the middle of a micro-batch. The next run loses and repeats no row."""
+    """The job and its JVM are killed in the middle of a micro-batch. The next run neither loses nor repeats a row."""
     logs = kafka_logs / "moment-4"
     events, out = tmp_path / "events", tmp_path / "out"
     names = ["__transaction_state-3", "__share_group_state-1"]

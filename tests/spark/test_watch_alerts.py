@@ -1,4 +1,4 @@
-"""The alerts of the streaming job, and its lag: hanging transactions, rebalance storms, groups without commits."""
+"""The alerts of the streaming job (hanging transactions, rebalance storms, groups without commits), and its lag."""
 
 from __future__ import annotations
 

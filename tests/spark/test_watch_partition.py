@@ -1,4 +1,4 @@
-"""One partition of a stream, without Spark: micro-batches of any size give the result of one pass over the log."""
+"""One partition of a stream, without Spark: micro-batches of any size give the same result as one pass over the log."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Tables = dict[str, list[str]]
 
 
 def one_pass(topic: str, partition: int, rows: list[EventRow], hides_control: bool) -> Tables:
-    """Returns the state at the end, and the history and the findings up to it."""
+    """Returns the state at the end of the rows, and the history and findings up to the end."""
     found: Tables = {}
     rebuilt = rebuild_batches(topic, partition, to_batches(rows), hides_control=hides_control)
     for table, batch in all_tables([rebuilt]):
@@ -51,7 +51,7 @@ def one_pass(topic: str, partition: int, rows: list[EventRow], hides_control: bo
 def in_micro_batches(
     topic: str, partition: int, rows: list[EventRow], hides_control: bool, cuts: list[int]
 ) -> tuple[Tables, Stored | None]:
-    """Returns the tables (the last state, and the rows that all micro-batches added) and the stored state."""
+    """Returns the tables (the last state, and the rows that all micro-batches added), and the stored state."""
     found: Tables = {}
     stored: Stored | None = None
     for start, stop in zip([0, *cuts], [*cuts, len(rows)], strict=True):
@@ -76,7 +76,7 @@ def logs_of(folder: Path) -> Iterator[tuple[str, int, list[EventRow]]]:
 @pytest.mark.parametrize("moment", ["moment-1", pytest.param("moment-4", marks=pytest.mark.long)])
 @pytest.mark.timeout(300)
 def test_micro_batches_give_the_result_of_one_pass(kafka_logs: Path, moment: str) -> None:
-    """State, rebalances, transactions, deliveries and findings, with and without transaction markers."""
+    """Compares state, rebalances, transactions, deliveries and findings, with and without transaction markers."""
     chance = random.Random(SEED)
     seen = set()
     for topic, partition, rows in logs_of(kafka_logs / moment):

@@ -1,4 +1,4 @@
-"""The start of local Spark workers: the installed pyspark comes before Spark's archive of it."""
+"""The start of local Spark workers: the installed pyspark has precedence over Spark's archive of pyspark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOW = "import json, pyspark, sys; print(json.dumps([pyspark.__file__, sys.path]
 
 
 def started(places: list[str]) -> tuple[str, list[str], str]:
-    """Starts a Python process; returns its pyspark, its module path, and what it printed before."""
+    """Starts a Python process. Returns its pyspark, its module path, and its earlier output."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
     done = subprocess.run(
         [sys.executable, "-c", SHOW], env=environment, capture_output=True, text=True, timeout=60, check=True
@@ -34,7 +34,7 @@ def started(places: list[str]) -> tuple[str, list[str], str]:
 
 @pytest.fixture
 def prepared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Returns the entries of PYTHONPATH for workers."""
+    """Returns the PYTHONPATH entries of workers."""
     monkeypatch.setenv("PYTHONPATH", "")
     prepare_local_workers()
     return os.environ["PYTHONPATH"].split(os.pathsep)
@@ -51,7 +51,7 @@ def test_a_worker_uses_the_installed_pyspark_and_keeps_the_archives(prepared: li
 
 
 def test_the_archives_of_another_spark_stay_in_front(prepared: list[str], tmp_path: Path) -> None:
-    """The archives of a SPARK_HOME without an installed package have the version that belongs to its JVM."""
+    """If SPARK_HOME has no installed package, its archives have the version that belongs to its JVM."""
     lib = tmp_path / "pyspark" / "python" / "lib"
     lib.mkdir(parents=True)
     for path in ARCHIVES:

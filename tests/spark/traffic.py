@@ -75,12 +75,12 @@ Rows = list[tuple[str, str]]
 
 
 class Stand(NamedTuple):
-    """A coordinator partition at a moment.
+    """The state of a coordinator partition at one moment.
 
     Attributes:
         end: its end offset.
         rows: the engine's state.
-        unwritten: classic groups during a rebalance: joins are not written, so the log has the previous generation.
+        unwritten: classic groups during a rebalance; joins are not written, so the log has the previous generation.
     """
 
     end: int
@@ -134,7 +134,7 @@ def shown(rows: Any, unwritten: Collection[str] = ()) -> Rows:
 
 
 def live(world: World) -> Moment:
-    """Returns every coordinator partition from the engine's own machines."""
+    """Returns the state of every coordinator partition from the engine's own state machines."""
     engine = world.engine
     ends = {part[:2]: part.end or 0 for part in ServerSource(node_of(Sender(world))).parts()}
     found = {}
@@ -168,7 +168,7 @@ class ConsumerMember:
         self.owned: list[TopicPartitions] = []
 
     def beat(self, sender: Sender, epoch: int | None = None) -> bool:
-        """Sends a heartbeat; returns False if the group does not know the member any more."""
+        """Sends a heartbeat. Returns False if the group no longer knows the member."""
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group,
             member_id=self.member_id,
@@ -194,7 +194,7 @@ class Traffic:
 
     Args:
         world: the node, which must have the topics of `TOPICS`.
-        chance: the source of randomness.
+        chance: the random number generator.
         groups: the number of groups that commit.
         burst: the maximum number of partitions in a commit.
     """
@@ -280,7 +280,7 @@ class Traffic:
         kit.stable_alone(self._sender, self._new("work"), session_ms=session_ms)
 
     def _classic(self) -> None:
-        """Runs two members, of which one leaves; the other may commit."""
+        """Runs two members, one of which leaves. The other one may commit."""
         group = self._new("pair")
         first, generation = kit.stable_alone(self._sender, group, session_ms=600_000)
         second = kit.new_member(self._sender, group, session_ms=600_000)
@@ -333,7 +333,7 @@ class Traffic:
             member.beat(self._sender, -2 if away else -1)
 
     def _move(self) -> None:
-        """Runs a classic group of consumers that a member of the new protocol (KIP-848) joins and leaves."""
+        """Runs a classic group that a member of the protocol of KIP-848 joins and leaves."""
         group = self._new("moved")
         subscription = ConsumerProtocolSubscription(topics=["t"]).encode_versioned(1)
         options = {"protocol_type": PROTOCOL_TYPE, "protocol": "range", "metadata": subscription}
@@ -383,7 +383,7 @@ class Traffic:
             self._share_send(member_id, self._sharing[member_id][0], -1)
 
     def _share_offsets(self) -> None:
-        """Alters or deletes the offsets of a group, which may have members, and then refuses."""
+        """Alters or deletes the offsets of a group. If the group has members, the request is refused."""
         group = f"idle{self._chance.randrange(3)}" if self._chance.random() < 0.7 else self._share_group()
         if self._chance.random() < 0.3:
             deleted = DeleteShareGroupOffsetsRequestTopic(topic_name="t")

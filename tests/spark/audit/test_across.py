@@ -1,4 +1,4 @@
-"""Planted faults between logs: checks of `__transaction_state` against the other partitions."""
+"""Planted faults between logs: the audit compares `__transaction_state` with the other partitions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LONG_MS = 100_000
 
 
 class Node:
-    """A node's logs: one of transactions, one of groups, one of data."""
+    """The logs of a node: one of transactions, one of groups, and one of data."""
 
     def __init__(self) -> None:
         self.ids = transaction_log()
@@ -52,7 +52,7 @@ class Node:
         return self.ids.transaction("x", COMPLETE_COMMIT if commit else COMPLETE_ABORT, producer)
 
     def whole(self, producer: tuple[int, int] = ME, commit: bool = True, epoch_after: int | None = None) -> None:
-        """Writes a complete transaction; `epoch_after` is the marker's epoch (KIP-890)."""
+        """Writes a complete transaction. `epoch_after` is the epoch of its marker (KIP-890)."""
         after = producer if epoch_after is None else (producer[0], epoch_after)
         self.begin(producer)
         self.write(producer)
@@ -61,7 +61,7 @@ class Node:
         self.complete(after, commit)
 
     def go_on(self) -> None:
-        """Advances the time by other events."""
+        """Advances the time by events in other logs."""
         self.ids.wait(LONG_MS)
         self.offsets.commit("other", 1)
         self.data.raw(None, b"v")
@@ -125,8 +125,8 @@ def test_a_decided_transaction_without_completion_is_found(node: Node) -> None:
 
 
 def test_a_decided_transaction_that_lacks_a_marker_is_an_error_only_after_its_timeout(node: Node) -> None:
-    """Within the transaction's timeout, a missing marker is legal, because a partition may have no leader. After the
-    timeout it is an error.
+    """A partition may have no leader, so a missing marker is legal within the transaction's timeout. After the timeout
+    it is an error.
     """
     node.begin(ME, ("elsewhere", 3))
     here = node.decide(ME, True, ("elsewhere", 3))
@@ -143,7 +143,7 @@ def test_a_decided_transaction_that_lacks_a_marker_is_an_error_only_after_its_ti
 
 
 def test_a_missing_marker_is_found_once(node: Node) -> None:
-    """The transaction is also open in the partition; both effects of the fault give one finding."""
+    """The transaction is still open in the partition, too. Both effects of the fault give one finding."""
     node.begin()
     node.write()
     here = node.decide()
@@ -219,7 +219,7 @@ def test_a_marker_that_contradicts_the_decision_is_found(node: Node) -> None:
 
 
 def test_data_written_after_the_end_of_its_transaction_are_found(node: Node) -> None:
-    """A producer continued in an old epoch after the marker, the case that KIP-890 fixes."""
+    """A producer with an old epoch writes after the marker, which is the defect that KIP-890 fixes."""
     late = node.write()
     owner = node.ids.transaction("x", EMPTY, (7, 1))
     node.go_on()
@@ -236,7 +236,7 @@ def test_data_written_after_the_end_of_its_transaction_are_found(node: Node) -> 
 
 
 def test_offsets_that_stay_pending_after_their_transaction_are_found(node: Node) -> None:
-    """Pending offsets without an end name their group."""
+    """The finding about pending offsets without an end names their group."""
     late = node.offsets.commit("g", 5, producer=ME)
     owner = node.ids.transaction("x", EMPTY, (7, 1))
     node.go_on()
@@ -336,7 +336,7 @@ def test_decisions_removed_by_compaction_are_no_findings(node: Node) -> None:
 
 
 def test_decisions_are_known_only_if_every_transaction_log_is_present(node: Node) -> None:
-    """A missing partition may contain any id; the hashes of known ids imply the partition count."""
+    """A missing partition may contain any id. The partition numbers of known ids give the minimum partition count."""
     results = examine("__transaction_state", 0, node.ids.rows)
     (observation,) = [one for one in results if isinstance(one, Observation) and one.kind == "log"]
     assert Logs.of([observation]).decisions_since_ms == -1

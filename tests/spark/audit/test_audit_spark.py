@@ -1,4 +1,4 @@
-"""The job `audit` finds the same through Spark as the audit without Spark, in all kinds of sources."""
+"""The job `audit` has the same findings through Spark as without Spark, for all kinds of sources."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.spark
 
 
 class Rows(Source):
-    """Written logs as a source of an export."""
+    """A source of an export whose logs were written by a test."""
 
     def __init__(self, *logs: Written) -> None:
         self._logs = {(log.topic, log.partition): log for log in logs}
@@ -76,7 +76,7 @@ def planted() -> list[Written]:
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """Returns findings in the order of the job's table."""
+    """Returns findings in the order of the job's table, the most severe ones first."""
     return sorted(findings, key=lambda one: (rank(one.severity), one.kind, one.topic, one.partition, one.offset))
 
 
@@ -87,7 +87,7 @@ def table(spark: Any, out: Path) -> list[Finding]:
 
 @pytest.mark.long
 def test_spark_and_python_have_the_same_findings(spark: Any, tmp_path: Path) -> None:
-    """Covers findings within and across partitions; a second run replaces the output of the first."""
+    """Covers findings within and across partitions. A second run replaces the output of the first one."""
     logs = planted()
     export(Rows(*logs), tmp_path / "events")
     expected = worst_first(found(*logs))
@@ -122,7 +122,7 @@ def test_an_audit_may_be_limited_to_one_topic(spark: Any, tmp_path: Path) -> Non
 
 
 def test_a_dataframe_gives_the_findings_of_its_folder(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
-    """The order of its rows does not matter, including duplicates and damage."""
+    """The order of the rows in the DataFrame does not matter, even with duplicates and damage."""
     name = "__transaction_state-0"
     (tmp_path / name).mkdir()
     for path in (kafka_logs / "moment-1" / name).glob("*.log"):
@@ -155,7 +155,7 @@ def test_a_folder_without_logs_is_an_error(spark: Any, tmp_path: Path) -> None:
 
 
 def test_a_wrong_crc_in_segments_of_a_real_broker_is_found(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
-    """Only the damage and some legal events are found."""
+    """The audit finds only the damage and some legal events."""
     folder = tmp_path / "logs"
     folder.mkdir()
     for name in ("__consumer_offsets-3", "__transaction_state-0"):
@@ -177,7 +177,7 @@ def test_a_wrong_crc_in_segments_of_a_real_broker_is_found(spark: Any, kafka_log
 
 
 def rows_around(folder: Path) -> tuple[list[int], list[tuple[str, int, str]]]:
-    """Returns the offsets read from a data folder, and its faults."""
+    """Returns the offsets that are read from a data folder, and the faults of the folder."""
     with FolderSource(folder) as source:
         source._keys["t", 0] = key()  # no topic's name is in this folder
         faults: list[LogFault] = []
@@ -186,7 +186,7 @@ def rows_around(folder: Path) -> tuple[list[int], list[tuple[str, int, str]]]:
 
 
 def data_folder(folder: Path) -> list[tuple[int, bytes]]:
-    """Writes a folder with five batches of two records; returns its batches."""
+    """Writes a folder with five batches of two records. Returns the batches."""
     engine = LmdbLogEngine(folder, "os")
     log = engine.open(key())
     for number in range(5):
@@ -202,7 +202,7 @@ def data_folder(folder: Path) -> list[tuple[int, bytes]]:
 
 @pytest.mark.parametrize("at", [100, 16])
 def test_a_damaged_batch_of_a_data_folder_is_found(tmp_path: Path, at: int) -> None:
-    """Damage of the CRC and of the header is reported, and the batches after it are read."""
+    """Damage of the CRC and of the header is reported. The batches after the damage are read."""
     stored = data_folder(tmp_path)
     data = (tmp_path / "data.mdb").read_bytes()
     position = data.index(stored[2][1]) + at
@@ -213,7 +213,7 @@ def test_a_damaged_batch_of_a_data_folder_is_found(tmp_path: Path, at: int) -> N
 
 
 def test_a_missing_batch_of_a_data_folder_is_found(tmp_path: Path) -> None:
-    """The gap is reported like any other."""
+    """The audit reports the gap like any other gap."""
     data_folder(tmp_path)
     with lmdb.open(str(tmp_path), max_dbs=8) as env, env.begin(write=True, db=env.open_db(b"log")) as txn:
         assert txn.delete(LOG_KEY.pack(0, 4))
@@ -253,7 +253,7 @@ def test_the_exit_status_reflects_the_severity() -> None:
 
 
 def test_a_finding_is_one_line_for_any_group_name() -> None:
-    """Control characters are shown as codes, and an id of 30,000 letters does not hide other findings."""
+    """Control characters are shown as codes. An id of 30,000 letters does not hide other findings."""
     rough = "Group new\nline\x1b[2J " + "b" * 30_000 + " went back."
     finding = Finding("kind", "error", "__consumer_offsets", 0, 1, -1, "", None, None, None, None, None, (), rough)
     _, line = lines([finding], 1)

@@ -1,4 +1,4 @@
-"""Planted faults in the records of groups: each is found once, with its evidence, and no other finding."""
+"""Planted faults in the records of groups: the audit finds each fault once, with its evidence, and nothing else."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_partition_with_two_owners_in_a_generation_is_found(log: Written) -> N
 
 
 def test_assignments_of_other_protocols_are_ignored(log: Written) -> None:
-    """Opaque bytes are ignored, even if they look like duplicate assignments."""
+    """Bytes of an unknown protocol are ignored, even if they look like duplicate assignments."""
     twice = Assignment(assigned_partitions=[]).encode_versioned(0)
     members = [MemberMetadata(member_id=name, assignment=twice) for name in "ab"]
     log.put(GroupMetadataKey(group="g"), GroupMetadataValue(protocol_type="connect", members=members), 3)
@@ -113,7 +113,7 @@ def consumer(log: Written, *members: str) -> None:
 
 
 def test_a_partition_with_two_owners_in_a_consumer_group_is_found(log: Written) -> None:
-    """One member must revoke the partition, and has not confirmed the revocation when another member gets it."""
+    """One member must revoke the partition. Another member gets it before the revocation is confirmed."""
     consumer(log, "a", "b")
     log.current("g", "a", 4, owned=[0, 1])
     before = log.current("g", "a", 4, owned=[0], revoking=[1])
@@ -211,7 +211,7 @@ def test_epochs_restart_after_the_removal_of_the_group(log: Written) -> None:
 
 
 def test_a_group_removed_before_its_members_is_found(log: Written) -> None:
-    """A record that the engine refuses to replay is a finding of its own."""
+    """A record that the engine would refuse to replay is a separate finding."""
     consumer(log, "a")
     here = log.put(ConsumerGroupMetadataKey(group_id="g"))
     (one,) = found(log)
@@ -224,7 +224,7 @@ def test_a_group_removed_before_its_members_is_found(log: Written) -> None:
 
 
 def test_an_active_task_with_two_owners_is_found(log: Written) -> None:
-    """Standby tasks do not count."""
+    """Owners of standby tasks do not count."""
     tasks = [TaskIds(subtopology_id="0", partitions=[3])]
     value = StreamsGroupCurrentMemberAssignmentValue(member_epoch=1, active_tasks=tasks)
     before = log.put(StreamsGroupCurrentMemberAssignmentKey(group_id="s", member_id="a"), value)
@@ -249,7 +249,7 @@ def streams_member(log: Written, member_id: str, process_id: str) -> None:
 
 
 def test_a_task_that_a_process_has_twice_is_found(log: Written) -> None:
-    """A standby counts as well, also while it must be revoked; another process may have a copy."""
+    """A standby task counts as well, even while it must be revoked. Another process may have a copy of the task."""
     for member_id, process_id in (("a", "p"), ("b", "p"), ("c", "q")):
         streams_member(log, member_id, process_id)
     tasks = [TaskIds(subtopology_id="0", partitions=[3, 4])]
@@ -276,7 +276,7 @@ def test_a_task_that_a_member_has_in_two_roles_is_found(log: Written) -> None:
 
 
 def test_a_topology_without_its_group_is_found(log: Written) -> None:
-    """The tombstone of a topology belongs to that of its group."""
+    """The tombstone of a topology must come with that of its group."""
     kept = log.put(StreamsGroupTopologyKey(group_id="s"), StreamsGroupTopologyValue(epoch=0))
     for group_id in ("s", "t"):
         log.put(StreamsGroupMetadataKey(group_id=group_id), StreamsGroupMetadataValue(epoch=2))
@@ -404,7 +404,7 @@ def test_deliveries_that_move_backwards_are_found(kind: str, value: Any, sentenc
 
 
 def test_deliveries_that_advance_are_no_findings() -> None:
-    """Late writes of lower delivery counts are legal. An initialization may set all counts back."""
+    """Late writes with lower delivery counts are legal. An initialization may reset all counts."""
     log = share_log()
     log.put(ShareSnapshotKey(**PLACE), snapshot())
     log.put(ShareUpdateKey(**PLACE), update([(10, 12, 0, 3), (13, 14, 4, 2), (15, 19, 2, 1)]))
@@ -431,7 +431,7 @@ def listing(**lists: Sequence[str]) -> ShareGroupStatePartitionMetadataValue:
 
 
 def test_a_share_state_that_no_group_lists_is_found(log: Written) -> None:
-    """The state is never deleted. A topic on any list of its group is known."""
+    """Such a state would never be deleted. Topics on any list of the group count as known."""
     states = Written(SHARE_GROUP_STATE, clock=log)
     here = states.put(ShareSnapshotKey(**PLACE), snapshot())
     log.group_epoch("g", 1)
@@ -449,7 +449,7 @@ def test_a_share_state_that_no_group_lists_is_found(log: Written) -> None:
 
 
 def test_an_initialization_that_does_not_complete_is_found(log: Written) -> None:
-    """A minute and the grace period after the record, the partitions are still initializing."""
+    """More than a minute and the grace period after the record, the partitions are still initializing."""
     here = log.put(ShareGroupStatePartitionMetadataKey(group_id="s"), listing(initializing=()))
     late_ms = here.timestamp_ms + 60_000 + GRACE_MS
     assert found(log, now_ms=late_ms) == []
@@ -464,7 +464,7 @@ def test_an_initialization_that_does_not_complete_is_found(log: Written) -> None
 
 
 def test_a_compacted_log_is_judged_by_its_remaining_records(log: Written) -> None:
-    """After compaction, the newest record of each key is valid, even without an earlier record of the key."""
+    """After compaction, the newest record of each key is valid even if earlier records of the key are missing."""
     log.next_offset = 40
     log.current("g", "a", 9, owned=[0])  # its member, and its group's epoch then, were written again after it
     log.next_offset = 50

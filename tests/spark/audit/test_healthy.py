@@ -1,4 +1,4 @@
-"""Healthy logs have no errors: a real broker's and the engine's own, complete, compacted and cut."""
+"""Healthy logs have no errors: logs of a real broker and of the engine, complete, compacted or truncated."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STEPS = 240
 def findings(
     logs: Mapping[Place, Iterable[EventRow]], cleaned_to: Mapping[Place, int] | None = None
 ) -> tuple[list[Finding], dict[str, int]]:
-    """Returns findings above `info`, and the number of each kind of info."""
+    """Returns the findings above `info`, and the number of findings of each kind of `info`."""
     known = cleaned_to or {}
     results = [one for place, rows in logs.items() for one in examine(*place, rows, cleaned_to=known.get(place))]
     observations = [one for one in results if isinstance(one, Observation)]
@@ -46,7 +46,7 @@ def findings(
 
 
 def healthy(found: Iterable[Finding]) -> list[Finding]:
-    """Returns the findings in a real broker's logs without the expected ones.
+    """Returns the findings in the logs of a real broker, without the expected findings.
 
     The groups `orphan-share-N` are no groups: a script wrote random delivery states under these names. A broker before
     4.4 accepts a late write with an earlier start offset.
@@ -64,7 +64,9 @@ def real_logs(folder: Path) -> dict[Place, list[EventRow]]:
 
 @pytest.mark.parametrize("moment", [*oracle.SOME_MOMENTS, "end"])
 def test_logs_of_a_real_broker_are_healthy(kafka_logs: Path, moment: str) -> None:
-    """Some members sought back, and transactions of deleted topics wait, which is legal."""
+    """In these logs, some members moved offsets back, and transactions of deleted topics are
+    waiting. Both are legal.
+    """
     found, infos = findings(real_logs(kafka_logs / moment))
     assert healthy(found) == []
     assert infos.keys() <= {"offset-decreased", "transaction-waits"}
@@ -91,7 +93,7 @@ def test_logs_of_a_real_broker_are_healthy_at_any_time(kafka_logs: Path, seed: i
 
 
 def test_a_copy_made_during_compaction_is_healthy(kafka_logs: Path) -> None:
-    """Compaction had rewritten the first half of each log, but not the second."""
+    """When the copy was made, compaction had rewritten the first half of each log, but not the second."""
     earlier, later = real_logs(kafka_logs / "moment-2"), real_logs(kafka_logs / "moment-4")
     mixed = {}
     for place, rows in earlier.items():
@@ -105,7 +107,7 @@ def test_a_copy_made_during_compaction_is_healthy(kafka_logs: Path) -> None:
 
 
 class Life(Traffic):
-    """Traffic with transactional data, ends by the newest protocol (KIP-890), and restarts."""
+    """Traffic with transactional data, the newest transaction protocol (KIP-890), and restarts."""
 
     def __init__(self, world: World, chance: random.Random) -> None:
         super().__init__(world, chance, groups=10, burst=5)
@@ -132,7 +134,7 @@ class Life(Traffic):
 
 
 def compact(world: World, topic: str, partition: int) -> None:
-    """Runs one compaction pass; it removes the tombstones and markers of the previous pass at once."""
+    """Runs one compaction pass. It removes the tombstones and markers of the previous pass at once."""
     target = world.engine.partitions.get(topic, partition)
     assert target is not None
     for _ in CompactionPass(target, CompactionRules(world.clock.wall_ms(), delete_retention_ms=0)).run():
@@ -141,7 +143,7 @@ def compact(world: World, topic: str, partition: int) -> None:
 
 
 def engine_logs(world: World) -> tuple[dict[Place, list[EventRow]], dict[Place, int]]:
-    """Returns every log of a node, and the progress of compaction in each."""
+    """Returns every log of a node, and the compaction progress of each log."""
     source = ServerSource(node_of(Sender(world)))
     logs = {part[:2]: list(source.rows(part)) for part in source.parts()}
     cleaned = {}

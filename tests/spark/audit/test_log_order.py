@@ -1,4 +1,4 @@
-"""Planted faults in the log itself (gaps, duplicates, damage), and legal gaps of compaction."""
+"""Planted faults in the log itself (gaps, duplicates, damage), and legal gaps that compaction leaves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.spark.audit.written import Written, found
 
 @pytest.fixture
 def log() -> Written:
-    """Returns a log with repeated keys, which cannot have been compacted."""
+    """Returns a log with repeated keys, which is therefore not compacted."""
     made = Written()
     for offset in range(10):
         made.commit("g", offset, partition=offset % 2)
@@ -40,7 +40,7 @@ def test_missing_offsets_are_found(log: Written) -> None:
 
 
 def test_records_after_a_gap_are_not_compared_with_earlier_ones() -> None:
-    """The group may have ended within the gap: one fault is one finding."""
+    """The group may have ended within the gap, so that one fault gives only one finding."""
     log = Written()
     log.generation("g", 7, a=[0])
     before = log.generation("g", 8, a=[0])
@@ -51,7 +51,7 @@ def test_records_after_a_gap_are_not_compared_with_earlier_ones() -> None:
 
 
 def test_gaps_below_the_compaction_point_are_no_findings() -> None:
-    """The bound is the checkpoint, or without one the first repeated key."""
+    """The compaction point is the checkpoint or, without a checkpoint, the first repeated key."""
     log = Written()
     log.next_offset = 5
     log.commit("g", 1, partition=0)
@@ -158,7 +158,7 @@ def findings(folder: Path) -> list[Finding]:
 
 
 def batches(data: bytes) -> list[int]:
-    """Returns the start positions of batches, and the end."""
+    """Returns the start position of each batch, and the end of the data."""
     starts = [0]
     while starts[-1] < len(data):
         starts.append(starts[-1] + 12 + int.from_bytes(data[starts[-1] + 8 : starts[-1] + 12], "big"))
@@ -167,7 +167,7 @@ def batches(data: bytes) -> list[int]:
 
 @pytest.fixture
 def segment(kafka_logs: Path, tmp_path: Path) -> Path:
-    """Copies the newest segment of a partition alone: a log that begins in the middle."""
+    """Copies only the newest segment of a partition, so that the log begins in the middle."""
     source = sorted((kafka_logs / "moment-1" / "__consumer_offsets-0").glob("*.log"))[-1]
     folder = tmp_path / "__consumer_offsets-0"
     folder.mkdir()

@@ -1,4 +1,6 @@
-"""Planted faults in transactions, producers and committed offsets of one log: each is found once, and no other."""
+"""Planted faults in transactions, producers and committed offsets of one log: the audit finds each fault once, and
+nothing else.
+"""
 
 from __future__ import annotations
 
@@ -35,17 +37,17 @@ def log() -> Written:
 
 
 def illegal(transactional_id: str, sentence: str, *evidence: Evidence) -> Finding:
-    """Returns the finding of an illegal transition."""
+    """Returns the expected finding of an illegal transition."""
     return finding("illegal-transition", evidence, sentence, transactional_id=transactional_id)
 
 
 def of_y(kind: str, sentence: str, *evidence: Evidence, producer_id: int = 7, **more: Any) -> Finding:
-    """Returns a finding on the id y and its producer."""
+    """Returns the expected finding about the id y and its producer."""
     return finding(kind, evidence, sentence, transactional_id="y", producer_id=producer_id, **more)
 
 
 def test_every_transition_outside_the_state_table_is_found() -> None:
-    """Covers all pairs of states in a log: legal transitions give no finding, illegal ones do."""
+    """Covers all pairs of states in a log: illegal transitions give a finding, legal transitions none."""
     states = [EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT]
     ways: dict[TransactionStatus, list[TransactionStatus]] = {
         EMPTY: [],
@@ -110,7 +112,7 @@ def test_a_producer_id_replaced_before_its_last_epoch_is_found(log: Written) -> 
 
 
 def test_a_producer_id_may_be_replaced_after_its_last_epoch(log: Written) -> None:
-    """They rotate by InitProducerId, and at the end of a transaction (KIP-890)."""
+    """The producer id changes by InitProducerId, or at the end of a transaction (KIP-890)."""
     log.transaction("y", EMPTY, (7, 32_766))
     log.transaction("y", EMPTY, (9, 0))
     log.transaction("z", EMPTY, (8, 32_766))
@@ -202,7 +204,7 @@ def test_a_new_coordinator_may_repeat_a_marker() -> None:
 
 
 def from_10_to_3(before: Evidence, here: Evidence) -> Finding:
-    """Returns the finding that the committed offset of group g decreased."""
+    """Returns the expected finding that the committed offset of group g decreased from 10 to 3."""
     sentence = "The committed offset of group g in t-0 fell from 10 to 3 while the group had members."
     return finding("offset-decreased", [before, here], sentence, group_id="g", about=("t", 0))
 
@@ -218,7 +220,7 @@ def test_a_decreasing_offset_of_a_group_with_members_is_found() -> None:
 
 
 def test_a_decreasing_offset_committed_by_a_transaction_is_found() -> None:
-    """A committed offset counts from its own position; an aborted one never counts."""
+    """A committed transaction's offset counts at the position of its record. An aborted offset never counts."""
     log = Written()
     log.generation("g", 1, a=[0])
     before = log.commit("g", 10)
@@ -230,7 +232,9 @@ def test_a_decreasing_offset_committed_by_a_transaction_is_found() -> None:
 
 
 def test_a_transactional_offset_older_than_the_last_commit_is_no_finding() -> None:
-    """A transactional offset before a non-transactional one never becomes the group's, whenever its marker comes."""
+    """If a non-transactional commit follows a transactional offset, the latter never takes effect, whenever its marker
+    comes.
+    """
     log = Written()
     log.generation("g", 1, a=[0])
     log.commit("g", 3, producer=ME)

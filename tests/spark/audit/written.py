@@ -1,4 +1,4 @@
-"""Logs written record by record, to plant faults."""
+"""Logs that tests write record by record, to plant faults."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Written:
     """A log. Each record is one millisecond younger than the previous one.
 
     Args:
-        topic: its topic.
-        partition: its number.
-        clock: a log whose clock this one shares; None: a clock of its own.
+        topic: the topic of the log.
+        partition: the partition number.
+        clock: a log whose clock this log shares; None: a separate clock.
     """
 
     def __init__(self, topic: str = CONSUMER_OFFSETS, partition: int = 0, clock: Written | None = None) -> None:
@@ -50,7 +50,7 @@ class Written:
     def put(
         self, key: Any, value: Any = None, version: int = 0, *, producer: tuple[int, int] | None = None
     ) -> Evidence:
-        """Writes a record, in a producer's transaction if given; returns its position."""
+        """Writes a record, in a producer's transaction if one is given. Returns the position of the record."""
         data = None if value is None else value if isinstance(value, bytes) else value.encode_value(version)
         return self.raw(key.encode_key(), data, producer=producer, transactional=producer is not None)
 
@@ -63,7 +63,7 @@ class Written:
         transactional: bool = False,
         control: bool = False,
     ) -> Evidence:
-        """Writes bytes."""
+        """Writes a record whose key and value are given as bytes."""
         writer = (-1, -1) if producer is None else producer
         row = EventRow(
             key, value, self.topic, self.partition, self.next_offset, self._time[0], producer_id=writer[0],
@@ -98,7 +98,7 @@ class Written:
         return self.put(key, value, 4, producer=producer)
 
     def generation(self, group: str, generation: int, **members: Iterable[int]) -> Evidence:
-        """Writes a generation of a classic group: member -> its partitions of topic `t`."""
+        """Writes a generation of a classic group, as a dict of member to its partitions of topic `t`."""
         found = [
             MemberMetadata(
                 member_id=name,
@@ -126,7 +126,7 @@ class Written:
     def current(
         self, group: str, member: str, epoch: int, owned: Iterable[int] = (), revoking: Iterable[int] = ()
     ) -> Evidence:
-        """Writes the current assignment of a consumer group's member, with partitions of one topic."""
+        """Writes the current assignment of a member of a consumer group, with partitions of one topic."""
         value = ConsumerGroupCurrentMemberAssignmentValue(
             member_epoch=epoch,
             previous_member_epoch=epoch,
@@ -167,7 +167,7 @@ class Written:
 
     @property
     def now_ms(self) -> int:
-        """The current time."""
+        """Returns the current time."""
         return self._time[0]
 
 
@@ -180,7 +180,7 @@ def found(*logs: Written, cleaned_to: int | None = None, **at_end: Any) -> list[
 
 
 def transaction_log(clock: Written | None = None) -> Written:
-    """Returns a log of transactions, of one partition."""
+    """Returns a log of transactions, as one partition."""
     return Written(TRANSACTION_STATE, clock=clock)
 
 

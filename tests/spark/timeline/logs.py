@@ -1,4 +1,4 @@
-"""Logs written by hand, and their events in comparable form."""
+"""Logs that tests write by hand, and their events in comparable form."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Log:
         leader: str | None = None,
         opaque: bool = False,
     ) -> Log:
-        """Writes a generation of a classic group: member id -> partitions of topic `t`.
+        """Writes a generation of a classic group.
 
         Args:
             number: the generation.
@@ -129,14 +129,14 @@ def assigned(partitions: Iterable[int], topic: str = "t") -> bytes:
 def history(
     log: Log, wanted: HistoryOptions | None = None, cleaned_to: int | None = None
 ) -> dict[str, list[dict[str, Any]]]:
-    """Returns every event of a log, by kind, as dicts."""
+    """Returns all events of a log, by kind, as dicts."""
     return history_of(log.topic, log.rows, wanted, cleaned_to)
 
 
 def history_of(
     topic: str, rows: Iterable[EventRow], wanted: HistoryOptions | None = None, cleaned_to: int | None = None
 ) -> dict[str, list[dict[str, Any]]]:
-    """Returns every event of rows, by kind, as dicts."""
+    """Returns all events of rows, by kind, as dicts."""
     found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in EVENT_KINDS}
     for kind, row in History(topic, 0, wanted or HistoryOptions(), cleaned_to).events(rows):
         found[kind].append(dict(zip([name for name, _, _ in EVENT_KINDS[kind]], row, strict=True)))
@@ -144,5 +144,5 @@ def history_of(
 
 
 def brief(facts: dict[str, list[dict[str, Any]]], *columns: str) -> list[tuple[Any, ...]]:
-    """Returns some columns of the rebalances."""
+    """Returns the main columns of the rebalances."""
     return [tuple(row[column] for column in columns) for row in facts["rebalances"]]

@@ -1,4 +1,6 @@
-"""Causes of classic groups' rebalances, by the differences of generations and the length of sessions."""
+"""Causes of rebalances of classic groups, which the job infers from the differences of generations and the lengths of
+sessions.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ BOTH = {"a": [0, 1], "b": [2, 3]}
 
 
 def test_a_generation_has_all_its_columns() -> None:
-    """Compares every column of the second of two generations, and the moves."""
+    """Compares every column of the second of two generations, and the moved partitions."""
     log = Log().generation(1, ALONE).passes(5 * SECOND).generation(2, BOTH, sync_ms=40)
     facts = history(log)
     assert facts["rebalances"][1] == {
@@ -116,7 +118,9 @@ def test_the_records_of_a_generation_determine_its_cause(case: str) -> None:
 
 
 def test_unknown_durations_are_null() -> None:
-    """A group's creation and an empty generation have no sync phase; opaque assignments have no moves."""
+    """The creation of a group and an empty generation have no sync phase. Assignments of an unknown protocol have no
+    moves.
+    """
     log = Log().generation(0, {}).generation(1, ALONE, opaque=True).passes(SECOND).generation(2, {})
     columns = ("epoch", "previous_epoch", "duration_ms", "covers", "outcome", "moved", "members")
     assert brief(history(log), *columns) == [
@@ -126,7 +130,7 @@ def test_unknown_durations_are_null() -> None:
 
 
 def test_a_static_member_is_replaced_without_a_rebalance() -> None:
-    """The generation stays and nothing moves, because the partitions belong to the instance."""
+    """The generation stays and no partition moves, because the partitions belong to the instance."""
     log = Log().generation(1, BOTH, instances={"b": "i"})
     log.generation(1, {"a": [0, 1], "b2": [2, 3]}, instances={"b2": "i"}).generation(1, BOTH, instances={"b": "i"})
     columns = ("epoch", "outcome", "cause", "detail", "moved", "gained", "joined", "left")
@@ -135,7 +139,7 @@ def test_a_static_member_is_replaced_without_a_rebalance() -> None:
 
 
 def test_generations_without_a_record_are_counted() -> None:
-    """A join phase that never completed leaves a gap in the generations and no record."""
+    """A join phase that never completed leaves no record, but a gap in the generation numbers."""
     log = Log().generation(1, ALONE).generation(4, BOTH)
     assert brief(history(log), "epoch", "skipped", "cause", "detail")[1:] == [
         (4, 2, causes.JOINED, "2 earlier generations never completed")
@@ -143,7 +147,7 @@ def test_generations_without_a_record_are_counted() -> None:
 
 
 def test_compacted_log_is_marked_incomplete() -> None:
-    """The first members are unknown; from the offset of compaction on the history is complete."""
+    """The first members are unknown. From the compaction offset on, the history is complete."""
     log = Log().loses(7).generation(5, ALONE).passes(SECOND).generation(6, BOTH).passes(SECOND).generation(7, ALONE)
     facts = history(log, cleaned_to=8)
     assert brief(facts, "epoch", "whole", "cause", "detail", "joined") == [
@@ -164,7 +168,7 @@ def test_a_group_that_was_deleted_begins_with_a_new_history() -> None:
 
 
 def test_missing_state_timestamp_excludes_no_cause() -> None:
-    """Values before version 2 do not contain the time of a group's state."""
+    """Record versions before 2 do not contain the time of the group's state."""
     log = Log()
     log.now_ms = -1
     log.generation(1, BOTH)

@@ -1,4 +1,4 @@
-"""Gaps and storms computed in one pass equal those counted one by one."""
+"""Gaps and storms that are computed in one pass equal those that are counted one by one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ END_MS = 2_000
 
 
 def made(chance: random.Random) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-    """Returns rebalances and commits of a few groups, many at the same moment."""
+    """Returns rebalances and commits of some groups, many of them at the same moment."""
     rebalances = [
         (
             f"g{chance.randrange(3)}",

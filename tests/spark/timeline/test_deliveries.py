@@ -1,4 +1,6 @@
-"""Deliveries of share groups in the timeline: counts from two states, events, and windows with the lag."""
+"""Deliveries of share groups in the timeline: counts from the difference of two states, events, and windows with the
+lag.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def by_offset(batches: Batches) -> dict[int, tuple[int, int]]:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_progress_is_the_sum_over_single_records(seed: int) -> None:
-    """The counts over runs of offsets equal those over single offsets."""
+    """The counts over runs of offsets equal the sum over single offsets."""
     chance = random.Random(seed)
     before: Batches = ()
     for _ in range(30):
@@ -75,7 +77,9 @@ def test_progress_is_the_sum_over_single_records(seed: int) -> None:
 
 
 def share_log() -> Log:
-    """Returns a log of ten records: seven acknowledged, one archived at delivery 3, two released; then a repetition."""
+    """Returns a log of ten records: seven acknowledged, one archived at delivery 3, and two released. The last record
+    repeats a state.
+    """
     log = Log(SHARE_GROUP_STATE)
     log.put(ShareSnapshotKey(**PLACE), ShareSnapshotValue(start_offset=0, delivery_complete_count=0))
     log.passes(500).put(ShareUpdateKey(**PLACE), update((0, 6, 2, 1), (7, 9, 0, 1), complete=7))
@@ -95,7 +99,7 @@ def events(log: Log, **options: Any) -> list[tuple[str, dict[str, Any]]]:
 
 
 def test_each_change_of_a_share_partition_is_an_event() -> None:
-    """A record without a change is no event, and `--group` filters the events."""
+    """A record that changes nothing is no event. `--group` filters the events."""
     found = events(share_log())
     assert {kind for kind, _ in found} == {"deliveries"}
     columns = ("timestamp_ms", "start_offset", "complete", "delivered", "redelivered", "acknowledged", "archived")
@@ -110,7 +114,7 @@ def test_each_change_of_a_share_partition_is_an_event() -> None:
 
 
 def test_the_topics_of_share_groups_have_names() -> None:
-    """Each name once, from the list of initialized or initializing topics."""
+    """Each topic name occurs once, from the list of initialized or initializing topics."""
     log = Log()
     topic = TopicPartitionsInfo(topic_id=TOPIC_ID, topic_name="jobs", partitions=[2])
     key = ShareGroupStatePartitionMetadataKey(group_id="s")
@@ -123,7 +127,7 @@ def test_the_topics_of_share_groups_have_names() -> None:
 
 @pytest.mark.spark
 def test_windows_of_share_groups_have_the_lag(spark: Any) -> None:
-    """The end of the log is the newest one up to the window; without it, or without a name, the lag is unknown."""
+    """The end of the log is the newest end up to the window. Without an end or a topic name, the lag is unknown."""
     rows = [row for _, row in events(share_log())]
     deliveries = spark.createDataFrame(rows, kind_ddl("deliveries"))
     names = spark.createDataFrame([(0, "s", TOPIC_ID.hex(), "jobs")], kind_ddl("share_topics"))
@@ -165,7 +169,7 @@ class Rows(Source):
 
 @pytest.fixture(scope="module")
 def shared_export(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An export of the logs of a share group and of its topic, whose last record has no timestamp."""
+    """Yields an export of the logs of a share group and of its topic, whose last record has no timestamp."""
     named = Log()
     topic = TopicPartitionsInfo(topic_id=TOPIC_ID, topic_name="jobs", partitions=[2])
     key = ShareGroupStatePartitionMetadataKey(group_id="s")
@@ -179,7 +183,7 @@ def shared_export(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.spark
 def test_the_ends_of_shared_topics_come_from_their_logs(spark: Any, shared_export: Path) -> None:
-    """The rows of a log have a timestamp, and the table of its ends needs milliseconds."""
+    """The rows of a log have a timestamp, but the table of ends needs milliseconds."""
     ends = log_ends(log_times_of(logs_at(spark, shared_export), ["jobs"], 1_000), ["jobs"], 1_000)
     columns = ("topic", "partition", "window_start_ms", "end_offset")
     found = [tuple(row[name] for name in columns) for row in ends.orderBy("window_start_ms").collect()]
@@ -189,7 +193,7 @@ def test_the_ends_of_shared_topics_come_from_their_logs(spark: Any, shared_expor
 @pytest.mark.long
 @pytest.mark.spark
 def test_the_timeline_of_a_share_group_has_the_lag(spark: Any, shared_export: Path, tmp_path: Path) -> None:
-    """The source has the log of a topic that share groups use."""
+    """The source includes the log of the topic that the share group uses."""
     timeline(spark, shared_export, tmp_path, TimelineOptions(window_ms=1_000))
     rows = spark.read.parquet(f"{tmp_path}/share_windows").orderBy("window_start_ms").collect()
     assert [(row["topic"], row["window_start_ms"], row["end_offset"], row["lag"]) for row in rows] == [

@@ -1,4 +1,6 @@
-"""Consumer groups as the engine logs them, in virtual time: every epoch with its cause, duration and moves."""
+"""Consumer groups as the engine logs them, in virtual time: every epoch with its cause, duration and moved
+partitions.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ COLUMNS = ("epoch", "cause", "outcome", "duration_ms", "joined", "left", "moved"
 
 
 def events(world: World, wanted: HistoryOptions | None = None) -> dict[str, list[dict[str, Any]]]:
-    """Returns the events of a world's log."""
+    """Returns the events of the log of a world."""
     found = [row for _, batch in world.log(0).batches(start=0) for row in rows_of(CONSUMER_OFFSETS, 0, batch)]
     return history_of(CONSUMER_OFFSETS, found, wanted)
 
@@ -75,7 +77,7 @@ def world() -> World:
 
 
 def settled(world: World, *members: Member) -> None:
-    """Sends heartbeats, with a step of time before each round, until all members are stable."""
+    """Sends heartbeats, and advances the time before each round, until all members are stable."""
     while world.group.state_name() != "Stable" or any(m.epoch != world.group.group_epoch for m in members):
         world.advance(STEP_MS)
         for member in members:
@@ -83,7 +85,7 @@ def settled(world: World, *members: Member) -> None:
 
 
 def test_a_rebalance_lasts_until_every_member_has_its_target(world: World) -> None:
-    """The second member waits for partitions of the first and gets them with its own next heartbeat."""
+    """The second member waits for partitions of the first member, and gets them with its own next heartbeat."""
     a, b = Member(world, "a"), Member(world, "b")
     a.join(["t"])
     world.advance(1_000)
@@ -119,7 +121,9 @@ def test_a_change_supersedes_an_incomplete_rebalance(world: World) -> None:
 
 
 def test_a_leave_differs_from_a_timeout_only_if_the_session_timeout_is_known(world: World) -> None:
-    """With the session timeout, a leave soon after a commit or heartbeat differs from an ambiguous departure."""
+    """With the session timeout, the job can distinguish a leave soon after a commit or heartbeat from an expiry.
+    Otherwise the departure is ambiguous.
+    """
     a, b, c = Member(world, "a"), Member(world, "b"), Member(world, "c")
     for member in (a, b, c):
         member.join(["t"])
@@ -141,7 +145,7 @@ TOPIC_ID = bytes(15) + b"t"
 
 
 def one_member() -> Log:
-    """Returns a consumer group of the stable member `m`, which owns partition 0."""
+    """Returns a consumer group with the stable member `m`, which owns partition 0."""
     key = {"group_id": "g", "member_id": "m"}
     parts = [TopicPartition(topic_id=TOPIC_ID, partitions=[0])]
     log = Log().put(ConsumerGroupMemberMetadataKey(**key), ConsumerGroupMemberMetadataValue())
@@ -155,7 +159,7 @@ def one_member() -> Log:
 
 
 def member_goes(log: Log) -> Log:
-    """Removes the member with the records of both a leave and an expired session."""
+    """Removes the member, with the same records for a leave and for an expired session."""
     key = {"group_id": "g", "member_id": "m"}
     for cls in (
         ConsumerGroupCurrentMemberAssignmentKey,
@@ -189,7 +193,7 @@ def test_a_member_counts_as_alive_for_a_session_after_its_last_record(
 
 
 def test_a_member_that_does_not_revoke_times_out(world: World) -> None:
-    """It ignores the revocation: after its rebalance timeout it is removed, and the log shows the cause."""
+    """The member ignores the revocation and is removed after its rebalance timeout. The log shows this cause."""
     a, b = Member(world, "a"), Member(world, "b")
     a.join(["t"])
     b.join(["t"])
@@ -204,7 +208,7 @@ def test_a_member_that_does_not_revoke_times_out(world: World) -> None:
 
 
 def test_a_static_member_is_replaced_or_times_out(world: World) -> None:
-    """A replacement has no new epoch. Without a replacement the log shows that the session timed out."""
+    """A replacement has no new epoch. Without a replacement, the log shows that the session timed out."""
     a, old, new = Member(world, "a"), Member(world, "old", "i"), Member(world, "new", "i")
     a.join(["t"])
     old.join(["t"])
@@ -263,7 +267,9 @@ def test_initialized_share_partitions_are_a_cause() -> None:
 
 
 def test_streams_groups_move_tasks() -> None:
-    """A streams task is stable by its own state number; task types are distinguished."""
+    """The state number of a stable member differs from that of consumer groups, and the job
+    distinguishes task types.
+    """
     member, group = {"group_id": "s", "member_id": "m"}, {"group_id": "s"}
     described = StreamsGroupMemberMetadataValue(client_id="c", client_host="/h")
     log = Log().put(StreamsGroupMemberMetadataKey(**member), described)
@@ -304,7 +310,7 @@ def test_a_changed_number_of_standby_tasks_is_a_cause() -> None:
 
 @pytest.mark.parametrize(("state", "cause"), [(1, causes.GONE), (2, causes.TIMED_OUT), (3, causes.GONE)])
 def test_a_streams_member_that_does_not_revoke_tasks_times_out(state: int, cause: str) -> None:
-    """Only a member that must revoke (state 2) is removed for its rebalance timeout."""
+    """Only a member that must revoke tasks (state 2) is removed after its rebalance timeout."""
     member, group = {"group_id": "s", "member_id": "m"}, {"group_id": "s"}
     described = StreamsGroupMemberMetadataValue(client_id="c", client_host="/h", rebalance_timeout_ms=500)
     log = Log().put(StreamsGroupMemberMetadataKey(**member), described)

@@ -14,7 +14,9 @@ from tests.transaction.world import World
 
 
 def test_commits_follow_their_transactions() -> None:
-    """Offset commits of a transaction follow its end and have its outcome; if it is open, they follow the log's end."""
+    """The offset commits of a transaction are listed after its end, with its outcome. Those of an open transaction are
+    listed after the end of the log.
+    """
     log = Log().commits("g", 0, 1).passes(5)
     log.commits("g", 1, 2, producer_id=9).commits("h", 0, 3, producer_id=8).commits("g", 2, 4, producer_id=7)
     log.ends(9, commit=True).ends(8, commit=False)
@@ -59,7 +61,7 @@ def test_an_empty_log_has_a_row_without_offsets() -> None:
 
 
 def test_all_events_of_an_engines_log_are_found() -> None:
-    """Compares all events of a classic group and a transaction of the real engine, in virtual time."""
+    """Compares all events of a classic group and of a transaction of the real engine, in virtual time."""
     world = World({"offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1}, {"t": 4})
     sender = Sender(world)
     consumer = {"protocol_type": "consumer", "protocol": "range"}

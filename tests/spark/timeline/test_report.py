@@ -1,4 +1,4 @@
-"""The report is well-formed and self-contained, and escapes clients' names."""
+"""The report is well-formed and self-contained, and escapes the names that clients choose."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BOUNDS = {
 
 
 def summary(name: str = "g", *, whole: bool = True) -> dict[str, Any]:
-    """Returns a summary in which every text that a client can choose is `name`."""
+    """Returns a summary in which `name` replaces every text that a client can choose."""
     log = {
         "coordinator_partition": 0,
         "topic": "__consumer_offsets",
@@ -68,7 +68,7 @@ STEP = {"at_ms": AT_MS, "count": 3}
 
 
 def rebalances(name: str, whole: bool) -> dict[str, Any]:
-    """Returns the part of a summary on rebalances."""
+    """Returns the part of a summary about rebalances."""
     return {
         "causes": [{**STEP, "cause": "member joined"}],
         "cause_totals": [{"cause": "member joined", "group_type": "consumer", "count": 3}],
@@ -126,7 +126,7 @@ def rebalances(name: str, whole: bool) -> dict[str, Any]:
 
 
 def commits(name: str, whole: bool) -> dict[str, Any]:
-    """Returns the part of a summary on commits."""
+    """Returns the part of a summary about commits."""
     return {
         "committers": [{"group_id": name, "commits": 5, "aborted": 1, "longest_gap_ms": None}],
         "commit_steps": [{"group_id": name, "at_ms": AT_MS, "commits": 5, "transactional": 2, "aborted": 1}],
@@ -157,7 +157,7 @@ def commits(name: str, whole: bool) -> dict[str, Any]:
 
 
 def deliveries(name: str, whole: bool) -> dict[str, Any]:
-    """Returns the part of a summary on deliveries of share groups."""
+    """Returns the part of a summary about deliveries of share groups."""
     counts = {"acknowledged": 70, "archived": 3, "redelivered": 8}
     return {
         "sharers": [{"group_id": name, **counts, "lag": 17, "whole": whole}],
@@ -178,7 +178,7 @@ def deliveries(name: str, whole: bool) -> dict[str, Any]:
 
 
 def transactions(name: str, whole: bool) -> dict[str, Any]:
-    """Returns the part of a summary on transactions."""
+    """Returns the part of a summary about transactions."""
     return {
         "transaction_steps": [{**STEP, "outcome": "timed out"}],
         "transaction_totals": [
@@ -216,14 +216,14 @@ def empty() -> dict[str, Any]:
 
 
 def parsed(page: str) -> ElementTree.Element:
-    """Parses the page as XML; raises if it is not well-formed."""
+    """Parses the page as XML. Raises an error if the page is not well-formed."""
     doctype, rest = page.split("\n", 1)
     assert doctype == "<!DOCTYPE html>"
     return ElementTree.fromstring(rest)
 
 
 class Tags(HTMLParser):
-    """A parser that collects every tag and attribute of the page, as a browser's parser does."""
+    """A parser that collects every tag and attribute of the page, as a browser does."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -236,7 +236,7 @@ class Tags(HTMLParser):
 
 @pytest.mark.parametrize("made", [summary(), summary(whole=False), summary(HOSTILE), summary(""), empty()])
 def test_page_is_well_formed_and_self_contained(made: dict[str, Any]) -> None:
-    """It has no script, no reference and nothing to fetch; every plot has a description in words."""
+    """The page has no script and no reference, and loads nothing. Every plot has a description in words."""
     page = render(made)
     page.encode()
     root = parsed(page)
@@ -257,7 +257,7 @@ def test_page_is_well_formed_and_self_contained(made: dict[str, Any]) -> None:
 
 
 def test_names_are_escaped() -> None:
-    """Markup is shown as text; invisible characters are shown as codes."""
+    """Markup is shown as text, and invisible characters are shown as codes."""
     page = render(summary(HOSTILE))
     assert "<script" not in page
     assert not set(page) & {"\x00", "\x1b", "\u202e", "\ud800"}
@@ -297,7 +297,7 @@ def test_lists_count_omitted_entries() -> None:
 
 
 def test_bars_lie_within_their_plot() -> None:
-    """Holds for any number of bars and any values."""
+    """This holds for any number of bars and any values."""
     steps = {AT_MS + 1_000 * step: {"a": step**3, "b": step} for step in range(90)}
     plot = ElementTree.fromstring(Plots().bars("p", ("a", "b"), steps, Axis(AT_MS, AT_MS + 89_999, 1_000)))
     _, _, width, height = map(float, (plot.get("viewBox") or "").split())

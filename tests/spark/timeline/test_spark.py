@@ -1,4 +1,6 @@
-"""The timeline in Spark: windows, gaps and storms against pure Python, and the job on a real broker's logs."""
+"""The timeline in Spark: its windows, gaps and storms are compared with pure Python, and the job runs on a real
+broker's logs.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +135,7 @@ def test_windows_are_counted_as_python_counts_them(
 def test_gaps_are_found_as_python_finds_them(
     spark: Any, rebalances: list[dict[str, Any]], commits: list[dict[str, Any]]
 ) -> None:
-    """The last gap of each topic reaches to the end of the log."""
+    """The last gap of each topic ends at the end of the log."""
     end_ms = 25_000
     times: dict[Any, list[int]] = defaultdict(list)
     for row in commits:
@@ -156,7 +158,7 @@ def test_gaps_are_found_as_python_finds_them(
 
 
 def test_storms_are_found_as_python_finds_them(spark: Any, rebalances: list[dict[str, Any]]) -> None:
-    """Storms are runs of rebalances of which any three neighbours begin within 900 ms; overlapping runs are merged."""
+    """In a storm, any three consecutive rebalances begin within 900 ms. Overlapping storms are merged."""
     expected = []
     for group_id in GROUPS:
         own = sorted(
@@ -210,7 +212,7 @@ def test_widths_are_round_and_few_enough(span_ms: int, most: int, least_ms: int,
 
 @pytest.fixture(scope="module")
 def logs(kafka_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A compacted partition of groups, one of transactions, and one of share states."""
+    """Yields a compacted partition of groups, one of transactions, and one of share states."""
     folder = tmp_path_factory.mktemp("logs")
     for name in ("__consumer_offsets-2", "__transaction_state-3", "__share_group_state-1"):
         (folder / name).symlink_to(kafka_logs / "moment-2" / name)
@@ -219,9 +221,8 @@ def logs(kafka_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.long
 def test_the_job_reads_logs_of_a_real_broker(spark: Any, logs: Path, tmp_path: Path) -> None:
-    """Its tables are the events read without Spark, and the page is well-formed.
-
-    A second run, for a part of the time and one group, replaces the first.
+    """The job's tables equal the events that are read without Spark, and the page is well-formed. A second run, for a
+    part of the time and one group, replaces the first.
     """
     facts: Counter[str] = Counter()
     expected = []

@@ -22,7 +22,7 @@ class Ids(Log):
         self.start_ms = -1
 
     def say(self, state: int, epoch: int = 0, *, partitions: int = 2, version: int = 0, tid: str = "t1") -> Ids:
-        """Writes the next record of an id."""
+        """Writes the next record of a transactional id."""
         if state == ONGOING and self.start_ms < 0:
             self.start_ms = self.now_ms
         parts = [PartitionsSchema(topic="out", partition_ids=list(range(partitions)))]
@@ -109,7 +109,7 @@ def test_the_records_of_a_transaction_determine_outcome_and_cause(case: str) -> 
 
 
 def test_an_id_may_have_several_transactions() -> None:
-    """Each begins at its own start, not at the end of the previous one."""
+    """Each transaction begins at its own start, not at the end of the previous one."""
     log = Ids()
     for _ in range(3):
         log.wait(100).say(ONGOING).wait(7).say(PREPARE_COMMIT).say(COMPLETE_COMMIT)
