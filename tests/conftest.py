@@ -32,20 +32,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Moves the tests that need the Spark session to the front.
 
     pytest-xdist gives each worker a piece of the list, and moves tests from the end of a piece to a worker that has
-    nothing to do. So one worker alone starts a Java machine.
+    nothing to do. So only one worker starts a Java virtual machine.
     """
     items.sort(key=lambda item: "spark" not in getattr(item, "fixturenames", ()))
 
 
 def pytest_collection_finish() -> None:
-    """Exempts the collected tests, some million objects, from all later garbage collections."""
+    """Exempts the collected tests, about a million objects, from all later garbage collections."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True)
 def unlimited_lines() -> None:
-    """Forgets the log lines of earlier tests, which count for the limit of lines."""
+    """Clears the counts of earlier log lines, which would count towards the limit of lines."""
     reset_limits()
 
 

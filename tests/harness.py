@@ -1,4 +1,4 @@
-"""A whole node for tests: a real engine, its log in memory, virtual time, and no threads."""
+"""A whole node for tests: a real engine, a log in memory, virtual time, and no threads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WALL_MS = 1_700_000_000_000
 
 
 class FailingLog(MemoryLogEngine):
-    """A log in memory whose next commits can be made to fail.
+    """A log in memory that fails the next commits.
 
     Attributes:
         failures_left: the number of commits that will fail; empty commits do not count.
@@ -40,7 +40,7 @@ class EngineHarness:
         settings: by Kafka's names, beside `SETTINGS`.
         topics: topics to create, name -> partitions.
         log: the log; None: a `FailingLog`.
-        wall_ms: the time at the begin.
+        wall_ms: the time at the start.
 
     Attributes:
         SETTINGS: the settings of all nodes of a class.
@@ -89,21 +89,21 @@ class EngineHarness:
         return b"\x10" + self._uuids.to_bytes(15, "big")
 
     def restart(self) -> None:
-        """Stops the process and starts it again: uncommitted and soft state is lost."""
+        """Stops the process and starts it again. Uncommitted changes and soft state are lost."""
         self.log.rollback()
         self.boot()
         self.engine.turn()
         self.settle()
 
     def settle(self) -> None:
-        """Commits until no write and no load is left."""
+        """Commits until no write and no load is pending."""
         self.engine.slices.finish()
         while self.engine.pipeline.dirty:
             self.engine.commit()
             self.engine.slices.finish()
 
     def advance(self, ms: int) -> None:
-        """Advances the time by `ms`: timers fire at their own times."""
+        """Advances the time by `ms`. Timers fire at their own times."""
         self.engine.advance(ms)
 
     def start(self, request: Any, version: int, **context: Any) -> Any:
@@ -123,7 +123,7 @@ class EngineHarness:
         return self.engine.submit(about, request)
 
     def received(self, response: Any, version: int) -> Any:
-        """Commits; returns the response of `start` as a client decodes it."""
+        """Commits. Returns the response of `start` as a client decodes it."""
         self.settle()
         if isinstance(response, Pending):
             assert response.done, f"{type(response.request).__name__} is parked"
@@ -131,7 +131,10 @@ class EngineHarness:
         return type(response).decode(response.encode(version), version)
 
     def call(self, request: Any, version: int | None = None) -> Any:
-        """Decides a request and commits; returns the response as a client decodes it. None: the newest version."""
+        """Decides a request and commits. Returns the response as a client decodes it.
+
+        The version None selects the newest one.
+        """
         version = self.engine.newest_version(request) if version is None else version
         return self.received(self.start(request, version), version)
 
@@ -166,18 +169,21 @@ class DrivenHarness(EngineHarness):
         self.driver.advance(ms)
 
     def settle(self) -> None:
-        """Commits and runs slices until none is left."""
+        """Commits and runs slices until none is pending."""
         self.driver.run()
         while self.engine.slices:
             self.driver.run()
 
     def begin(self, request: Any, version: int | None = None) -> Any:
-        """Sends a request; returns its response, or a `Pending` if it is parked. None: the newest version."""
+        """Sends a request. Returns its response, or a `Pending` if the request is parked.
+
+        The version None selects the newest one.
+        """
         version = self.engine.newest_version(request) if version is None else version
         return self.driver.start(RequestContext(version, "client"), request)
 
     def send(self, request: Any, version: int | None = None) -> Any:
-        """Sends a request and returns its response; advances the time while it is parked."""
+        """Sends a request and returns its response. Advances the time while the request is parked."""
         response = self.begin(request, version)
         for wait_ms in self.WAITS_MS:
             if not isinstance(response, Pending):

@@ -32,7 +32,7 @@ QUICK = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms"
 
 
 def serve(api: Any, context: Any, request: Any) -> Any:
-    """Serves a request as the engine does: by the API's fast path, or by `handle` if that declines."""
+    """Serves a request as the engine does: by the API's fast path, or by `handle` if the fast path declines."""
     response = None if api.fast is None else api.fast(context, request)
     return api.handle(context, request) if response is None else response
 
@@ -44,7 +44,7 @@ class Target(Protocol):
 
 
 def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = 30.0) -> Any:
-    """Waits for events of other threads and processes; only the time limit depends on the machine."""
+    """Waits for events of other threads and processes. Only the time limit depends on the machine."""
     until = time.monotonic() + timeout_s
     while not (value := condition()):
         assert time.monotonic() < until, f"{what} did not happen within {timeout_s} s"
@@ -220,7 +220,7 @@ def new_member(target: Target, group: str, **options: Any) -> str:
 
 
 def stable_alone(target: Target, group: str, **options: Any) -> tuple[str, int]:
-    """Makes a group of one member; returns its id and the generation."""
+    """Makes a group of one member. Returns the id of the member and the generation."""
     member = new_member(target, group, **options)
     joined = target.send(join(group, member, **options))
     assert joined.error_code == 0, joined

@@ -1,4 +1,6 @@
-"""Nodes of the client API on top of anything that takes requests: engines of simulated worlds, and doctored servers."""
+"""Nodes of the client API on top of any object that handles requests, such as engines in virtual time or modified
+servers.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ R = TypeVar("R")
 
 
 class TargetTransport(EmbeddedTransport):
-    """The transport of a target, which leads and coordinates everything."""
+    """A transport to a target that is the leader of all partitions and the coordinator of all groups."""
 
     clock_ms = None
 

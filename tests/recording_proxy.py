@@ -1,4 +1,4 @@
-"""A TCP proxy that records the requests of one client, decoded, and can change requests and responses."""
+"""A TCP proxy that records and decodes the requests of one client, and can change requests and responses."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Recorded(NamedTuple):
 class RecordingProxy:
     """Passes the connections of a client on to a server with one broker, and records each request.
 
-    The proxy replaces the broker's port in responses by its own: the client knows no other address.
+    The proxy replaces the broker's port in responses by its own port, so that the client knows no other address.
 
     Args:
         bootstrap: HOST:PORT of the broker, with the host 127.0.0.1.
-        on_request: gets each request after it was recorded, and may change it.
-        on_response: gets each response, and may change it.
+        on_request: called with each request after its recording; may change the request.
+        on_response: called with each response; may change the response.
 
     Attributes:
         bootstrap: the address for the client.
@@ -120,7 +120,7 @@ class RecordingProxy:
 
 
 def _frame(source: socket.socket) -> bytes | None:
-    """Reads a frame; None: the connection has ended."""
+    """Reads a frame. Returns None at the end of the connection."""
     size = _exactly(source, 4)
     return None if size is None else _exactly(source, int.from_bytes(size, "big"))
 
@@ -136,7 +136,7 @@ def _exactly(source: socket.socket, size: int) -> bytes | None:
 
 
 def _decode(connection: int, frame: bytes) -> tuple[Recorded, int]:
-    """Decodes a request; returns the position of its body, too."""
+    """Decodes a request. Also returns the position of its body."""
     key, version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big")
     size = int.from_bytes(frame[8:10], "big", signed=True)
     end = 10 + max(size, 0)

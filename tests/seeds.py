@@ -1,4 +1,4 @@
-"""The seed of random tests outside of Hypothesis.
+"""The seed of random tests that do not use Hypothesis.
 
 It is constant, so that runs are reproducible. `make explore` sets KCORE_SEED to other seeds and runs the tests that are
 marked `seeded`.

@@ -1,4 +1,4 @@
-"""A TCP proxy before a Kafka server that can cut connections at chosen moments."""
+"""A TCP proxy in front of a Kafka server that can close connections at chosen moments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 
 
 class Proxy:
-    """Passes connections on to one broker, and rewrites the broker's address in its Metadata responses.
+    """Forwards connections to one broker, and rewrites the broker's address in its Metadata responses.
 
     Args:
         bootstrap: HOST:PORT of the broker; the host must have as many characters as 127.0.0.1.
@@ -34,7 +34,7 @@ class Proxy:
         self._close_all()
 
     def cut_after_next_request(self) -> None:
-        """Closes all connections once the broker has responded to the next request; the response is lost."""
+        """Closes all connections once the broker has responded to the next request. The response is lost."""
         self._cut.set()
 
     def _close_all(self) -> None:

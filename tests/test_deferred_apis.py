@@ -1,4 +1,4 @@
-"""APIs are constructed at their first use; errors that would have occurred at the start are found here."""
+"""APIs are constructed at their first use. These tests find the errors that would otherwise occur at the start."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def engine() -> Any:
 
 
 def test_every_api_can_be_constructed_and_agrees_with_its_table(engine: Engine) -> None:
-    """The versions in ApiVersions, listed before an API is constructed, are those of its class."""
+    """ApiVersions lists the versions before an API is constructed. They must equal those of the API's class."""
     assert [(api.key, api.versions) for api in engine.apis.values()] == [(row.key, row.versions) for row in SERVED_APIS]
 
 
 def test_every_class_is_found_in_its_package_by_its_name() -> None:
-    """A file with one API is reached through its package, under the name of its class; each has a row in the table."""
+    """A file with one API is found through its package, by the name of its class. Each class has a row in the table."""
     found = set()
     for package in PACKAGES:
         assert package.__file__ is not None
@@ -79,7 +79,7 @@ def test_an_api_of_another_class_than_announced_is_a_bug() -> None:
 
 
 def test_an_engine_starts_without_its_apis(tmp_path: Path) -> None:
-    """No import of a start imports the APIs: otherwise deferring them would save nothing."""
+    """The modules that a start imports must not import the APIs. Otherwise deferring them would save nothing."""
     script = f"""
 import sys
 import kcore, kcore.server.server, kcore.cli.serve
@@ -91,7 +91,7 @@ with kcore.open({str(tmp_path / "data")!r}):
 
 
 def test_an_api_with_a_missing_import_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The API's file exists: a missing import inside it must not look like an unknown API."""
+    """The API's file exists, but an import in it fails. The error must not look like that of an unknown API."""
     (tmp_path / "served").mkdir()
     (tmp_path / "served" / "heartbeat.py").write_text("import absent_library\n")
     monkeypatch.syspath_prepend(tmp_path)

@@ -1,6 +1,7 @@
-"""The Dockerfile of examples/docker. There may be no Docker here: these tests run what its steps run.
+"""The Dockerfile of examples/docker.
 
-The long test builds as the build stage does, in a virtual environment, and runs the command and the health check.
+The machine may have no Docker, so the tests run the commands of its steps. The long test builds as the build stage
+does, in a virtual environment, and runs the command and the health check.
 """
 
 from __future__ import annotations
@@ -58,13 +59,13 @@ def of(name: str, stage: int) -> list[str]:
 
 
 def copied() -> list[tuple[list[str], str]]:
-    """Sources and target of each COPY from the checkout."""
+    """Returns the sources and the target of each COPY from the checkout."""
     rows = [text.split() for text in of("COPY", 0)]
     return [(row[:-1], row[-1]) for row in rows]
 
 
 def sent_to_the_builder() -> set[str]:
-    """Returns the files of the checkout that Dockerfile.dockerignore lets pass."""
+    """Returns the files of the checkout that Dockerfile.dockerignore does not exclude."""
     lines = DOCKERFILE.with_name("Dockerfile.dockerignore").read_text().splitlines()
     rules = [line for line in lines if line and not line.startswith("#")]
     assert rules[0] == "*"

@@ -1,4 +1,4 @@
-"""The recipes of docs/python-api.md run as they are printed."""
+"""Runs the recipes of docs/python-api.md as they are printed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SETTINGS = {"group.initial.rebalance.delay.ms": 0, "group.consumer.assignment.in
 
 
 def block(heading: str, containing: str, language: str = "python") -> str:
-    """Returns the one code block of a section that contains a text."""
+    """Returns the only code block of a section that contains a text."""
     section = PAGE.split(f"\n{heading}\n", 1)[1]
     section = re.split(r"\n#{2,3} ", section, maxsplit=1)[0]
     (code,) = [each for each in re.findall(rf"```{language}\n(.*?)```", section, re.DOTALL) if containing in each]
@@ -28,11 +28,11 @@ def block(heading: str, containing: str, language: str = "python") -> str:
 
 
 class _Killed(BaseException):
-    """Stands for the end of the process at the commit of a transaction."""
+    """Raised at the commit of a transaction, in place of killing the process."""
 
 
 class _Interrupted:
-    """A database connection whose first transaction commits, and after which the program ends."""
+    """A database connection whose first transaction commits; then the program ends."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
@@ -48,7 +48,7 @@ class _Interrupted:
 
 
 def run(code: str, done: Callable[[], bool], **names: Any) -> None:
-    """Runs a recipe whose loop is endless until a condition holds."""
+    """Runs a recipe with an endless loop until a condition holds."""
     polls = iter(range(LIMIT_POLLS))
 
     def running() -> bool:
@@ -170,11 +170,11 @@ def test_the_settings_for_a_faster_failover_are_valid() -> None:
 
 
 class _WorkerKilledError(BaseException):
-    """Stands for the end of a worker's process while it handles a job."""
+    """Raised in place of killing a worker's process while the worker handles a job."""
 
 
 def test_the_queue_recipe_keeps_each_job_that_fails_or_kills_its_worker() -> None:
-    """The loop of the recipe is endless: here, it ends when all jobs are done."""
+    """The loop of the recipe is endless. In this test, it ends when all jobs are done."""
     code = block("### Retries and dead letters", "handle(job)")
     step = "while running():\n        job = queue.get(1.0)\n        if job is None:\n            continue"
     assert code.count("for job in queue:") == 1

@@ -1,4 +1,4 @@
-"""The event loop's driver when one of its own steps runs out of memory: no round stays open, no request waits
+"""The event loop's driver runs out of memory in one of its own steps: no round stays open, and no request waits
 forever.
 """
 
@@ -16,7 +16,7 @@ from tests.kit import commit
 
 
 class FailsOnce:
-    """A function whose first calls raise, and which then works as before."""
+    """A function whose first calls raise an exception and whose later calls succeed."""
 
     def __init__(self, function: Any, error: BaseException, times: int = 1) -> None:
         self.function = function
@@ -31,7 +31,7 @@ class FailsOnce:
 
 
 async def codes(node: Node, *groups: str) -> list[int]:
-    """Commits an offset in each group; returns the error codes."""
+    """Commits an offset in each group. Returns the error codes."""
     answers = await asyncio.wait_for(
         asyncio.gather(*(node.send(commit(group, {("t", 0): 5}), 9) for group in groups)), LONG_S
     )
@@ -114,7 +114,7 @@ async def test_a_slice_and_timers_that_raise_are_followed_by_others(monkeypatch:
 
 
 class _ClockFailsOnce:
-    """A clock whose next update raises."""
+    """A clock whose next update raises an exception."""
 
     def __init__(self, now: Any) -> None:
         self._now = now

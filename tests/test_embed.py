@@ -119,7 +119,7 @@ async def test_a_produce_completes_a_poll_on_a_loop() -> None:
 
 
 def test_several_engines_run_in_one_process(tmp_path: Path) -> None:
-    """Engines opened with the same Config have their own folders and settings, too."""
+    """Engines that are opened with the same Config have separate folders and settings."""
     config = kcore.Config.of(SMALL)
     first, second = kcore.open(tmp_path / "a", config=config), kcore.open(tmp_path / "b", config=config)
     with first as a, second as b, kcore.open(config=config) as c:
@@ -322,7 +322,7 @@ def test_a_jump_of_a_week_expires_offsets_at_once() -> None:
     [(-1, ValueError), (float("nan"), ValueError), (float("inf"), ValueError), ("x", TypeError), (None, TypeError)],
 )
 def test_a_wrong_distance_leaves_the_engine_usable(ms: Any, error: type[Exception]) -> None:
-    """An error of the clock in the middle of a call would make the engine refuse every later call."""
+    """An error of the clock in the middle of a call would make the engine refuse all later calls."""
     with kcore.open(clock=kcore.ManualClock()) as engine:
         with pytest.raises(error):
             engine.advance(ms)
@@ -340,7 +340,7 @@ def test_only_a_manual_clock_can_be_advanced() -> None:
 
 
 def test_requests_of_threads_complete_each_other() -> None:
-    """Every join is parked until the last one, every sync until the leader's."""
+    """Every join is parked until the last member joins, and every SyncGroup until the leader's arrives."""
     count, failures, assigned = 8, [], {}
     with kcore.open(config={**SMALL, "group.initial.rebalance.delay.ms": "100"}) as engine:
 

@@ -1,4 +1,4 @@
-"""The exception classes of the error codes, and the errors of requests that fail for some partitions."""
+"""The exception classes of the error codes, and the errors of requests that fail only for some partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each API that ApiVersions lists is served in each of its versions, by the API of that key."""
+"""Each API that ApiVersions lists is served, in each listed version, by the API with that key."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def server() -> Iterator[VirtualServer]:
 
 
 def sent(socket: VirtualSocket, request: Any, version: int) -> Any:
-    """Sends a request; returns the response, which must have the type and the correlation id of the request."""
+    """Sends a request. Returns the response, which must have the type and the correlation id of the request."""
     key = ApiKey(request.API_KEY)
     socket.sendall(encode_request(request, version, 7, "test"))
     length = int.from_bytes(socket.recv(4), "big")
@@ -45,7 +45,7 @@ def sent(socket: VirtualSocket, request: Any, version: int) -> Any:
 
 
 def test_api_versions_lists_the_rows_of_the_table(server: VirtualServer) -> None:
-    """Produce is listed from version 0 on, although kcore serves it from version 3 on."""
+    """ApiVersions lists Produce from version 0 on, although kcore serves it from version 3 on."""
     listed = sent(server.connect(), ApiVersionsRequest(**FIELDS[ApiKey.API_VERSIONS]), 4)
     assert isinstance(listed, ApiVersionsResponse)
     found = [(key.api_key, (key.min_version, key.max_version)) for key in listed.api_keys]
@@ -54,7 +54,9 @@ def test_api_versions_lists_the_rows_of_the_table(server: VirtualServer) -> None
 
 @pytest.mark.parametrize("row", SERVED_APIS, ids=lambda row: row.key.name)
 def test_each_version_of_an_api_is_served(server: VirtualServer, row: ServedApi) -> None:
-    """A request without contents gets a response of its API, encoded in its version. Produce has no versions 0 to 2."""
+    """A request with empty fields gets a response of its API, encoded in its version. Produce has
+    no versions 0 to 2.
+    """
     lowest, highest = row.versions
     of_key = request_class(row.key)
     for version in range(max(lowest, of_key.MIN_VERSION), highest + 1):

@@ -37,7 +37,9 @@ NOT_DELETED = {("LegacyOffsetCommitKey", "tombstone"), ("ShareUpdateKey", "tombs
 
 
 def without_rebalances(moment: Moment, rebalancing: Moment) -> dict[Place, Rows]:
-    """Returns the rows of each partition without the groups that were rebalancing: the log lacks their last joins."""
+    """Returns the rows of each partition without the groups that were rebalancing, because the log lacks their last
+    joins.
+    """
     found: dict[Place, Rows] = {}
     for place, stand in moment.items():
         groups = tuple(f"('group_id', '{group}')" for group in rebalancing[place].unwritten)
@@ -46,7 +48,9 @@ def without_rebalances(moment: Moment, rebalancing: Moment) -> dict[Place, Rows]
 
 
 def written(world: World) -> set[tuple[str, str]]:
-    """Returns the record types in the logs of the coordinators: the name of the key's class, value or tombstone."""
+    """Returns the record types in the logs of the coordinators: the class name of the key, and whether it is a value or
+    a tombstone.
+    """
     source = ServerSource(node_of(Sender(world)))
     return {
         (type(decode_key(part.topic, row.key)).__name__, "tombstone" if row.value is None else "value")
@@ -58,7 +62,9 @@ def written(world: World) -> set[tuple[str, str]]:
 
 
 def test_a_restart_replays_every_record_type_of_the_coordinators() -> None:
-    """The logs have a value and a tombstone of each type. Groups, offsets, transactions and share states are equal."""
+    """The logs have a value and a tombstone of each type. Groups, offsets, transactions and share states are the same
+    after the restart.
+    """
     settings = {"offsets.topic.num.partitions": 2, "group.initial.rebalance.delay.ms": 0, **HISTORY, **QUICK_ENDS}
     world = World(settings, Traffic.TOPICS)
     traffic = Traffic(world, random.Random(5))
@@ -77,13 +83,13 @@ def test_a_restart_replays_every_record_type_of_the_coordinators() -> None:
 
 
 def contents(image: MetadataImage) -> dict[str, Any]:
-    """Returns everything in an image of the metadata."""
+    """Returns the whole content of an image of the metadata."""
     found = {name: getattr(image, name) for name in MetadataImage.__slots__}
     return found | {"acls": (image.acls.by_id, image.acls.ids)}
 
 
 def changes() -> list[Any]:
-    """Returns requests that create and remove each kind of object of the metadata, besides topics and nodes."""
+    """Returns requests that create and remove each kind of metadata object, except topics and nodes."""
     entries = [
         ca.AclCreation(
             resource_type=2, resource_name="kept", principal=principal, host="*", operation=3, permission_type=3
@@ -119,7 +125,7 @@ def changes() -> list[Any]:
 def test_a_new_node_replays_every_record_type_of_the_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node that starts after all changes has the metadata of the node that decided them.
 
-    kcore replays UnregisterBrokerRecord, but writes none: a node that has stopped stays registered.
+    kcore replays UnregisterBrokerRecord, but never writes it, because a stopped node stays registered.
     """
     world = ClusterWorld(
         nodes=3, settings={"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS;User:node"}
@@ -152,7 +158,7 @@ def test_a_new_node_replays_every_record_type_of_the_metadata(monkeypatch: pytes
 
 
 def test_the_removal_of_a_node_is_replayed() -> None:
-    """The record of a node that another controller has removed deletes its registration, as in Kafka in any epoch."""
+    """The record deletes the registration of a node that another controller has removed, as in Kafka in any epoch."""
     machine = BrokerContext().shard.machine
     registered = RegisterBrokerRecord(broker_id=3, broker_epoch=7)
     for offset, (record, nodes) in enumerate(((registered, [3]), (UnregisterBrokerRecord(broker_id=3), [])), 5):

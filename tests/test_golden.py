@@ -1,4 +1,4 @@
-"""A real `kcore serve` sends and writes the same as Apache Kafka 4.3.1, request by request.
+"""A real `kcore serve` sends the same responses and writes the same records as Apache Kafka 4.3.1.
 
 `test_virtual_golden.py` runs the scripts of all areas in virtual time.
 """
@@ -63,7 +63,7 @@ RETRIES = 2
 def check(
     bootstrap: str, settings: str, jobs: int, *scenarios: str
 ) -> tuple[subprocess.CompletedProcess[str], set[str], set[str]]:
-    """Runs areas or single scenarios; returns the process, and the names of the passed and failed ones."""
+    """Runs areas or single scenarios. Returns the process, and the names of the passed and the failed scenarios."""
     command = [sys.executable, str(GOLDEN / "golden.py"), "check", "--bootstrap", bootstrap, "--settings", settings]
     run = subprocess.run([*command, "--jobs", str(jobs), *scenarios], capture_output=True, text=True, check=False)
     lines = [line.split() for line in run.stdout.splitlines() if line.startswith(("ok ", "FAIL "))]
@@ -79,7 +79,7 @@ OVER_SOCKETS = {"admin_edge", "classic", "wire"}
 )
 @pytest.mark.timeout(600)
 def test_responses_of_an_area_equal_kafkas(area: str, tmp_path: Path) -> None:
-    """Runs every scenario of the area, several concurrently (most of them only wait)."""
+    """Runs all scenarios of the area, several of them concurrently, because most of them only wait."""
     settings = AREAS[area]
     properties = GOLDEN / f"server{'-' if settings else ''}{settings}.properties"
     with ServerProcess(

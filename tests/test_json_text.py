@@ -1,4 +1,6 @@
-"""Deeply nested JSON is an error of the component that reads it, and no RecursionError, wherever kcore reads JSON."""
+"""Wherever kcore reads JSON, deeply nested JSON is an error of the component that reads it, and never a
+RecursionError.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,7 @@ def test_tokens_and_keys_of_oauthbearer_are_refused(caplog: pytest.LogCaptureFix
 
 
 def test_a_signed_token_that_is_nested_too_deeply_is_refused() -> None:
-    """The issuer's key signs it, so that its claims are parsed."""
+    """The token has a valid signature of the issuer's key, so its claims are parsed."""
     settings = Config.of({"sasl.oauthbearer.jwks.endpoint.url": "https://issuer.test/keys"}).for_listener("X")
     key = rsa.generate_private_key(65537, 2048)
     row = json.loads(RSAAlgorithm.to_jwk(key.public_key())) | {"kid": "r", "use": "sig"}
@@ -107,7 +109,7 @@ def test_a_signed_token_that_is_nested_too_deeply_is_refused() -> None:
 
 
 def test_only_this_module_parses_json() -> None:
-    """Demonstrations are exempt: they read the lines of their own processes."""
+    """Demonstrations are exempt, because they read only output of their own processes."""
     users = set()
     for path in (ROOT / "kcore").rglob("*.py"):
         text = path.read_text(encoding="utf-8")

@@ -1,6 +1,7 @@
 """The contents of the sdist and the wheel, and the metadata that pip shows.
 
-`make dist` builds both, and `make dist-test` installs the wheel; these tests only ask setuptools which files they get.
+`make dist` builds both, and `make dist-test` installs the wheel. These tests only compute the lists of files with
+setuptools.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ CODE = (".py", ".pyx", ".pyi")
 
 @cache
 def compiled() -> frozenset[str]:
-    """Returns the sources of compiled modules."""
+    """Returns the source files of compiled modules."""
     return frozenset(name for name in tracked() if name.startswith("kcore_ext/") and name.endswith(".pyx"))
 
 
@@ -36,7 +37,7 @@ def project() -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def egg_info(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The metadata that setuptools makes for the sdist, without compiling anything."""
+    """Returns the metadata that setuptools makes for the sdist, without compiling anything."""
     folder = tmp_path_factory.mktemp("metadata")
     command = [sys.executable, "setup.py", "-q", "egg_info", "--egg-base", folder]
     subprocess.run(command, cwd=ROOT, env={**os.environ, "CC": "false"}, check=True, capture_output=True, timeout=120)
@@ -45,7 +46,7 @@ def egg_info(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def sdist(egg_info: Path) -> set[str]:
-    """The files of the sdist, as paths below the checkout."""
+    """Returns the files of the sdist, as paths relative to the checkout."""
     names = (egg_info / "SOURCES.txt").read_text().splitlines()
     return {name for name in names if not Path(name).is_absolute()}
 
@@ -78,7 +79,7 @@ def test_every_package_of_the_checkout_is_installed() -> None:
 
 
 def test_the_wheel_has_all_files_of_its_packages_but_the_sources_of_compiled_modules(egg_info: Path) -> None:
-    """`bdist_wheel` installs what `build_py` copies; compiled modules come from `build_ext`."""
+    """`bdist_wheel` installs the files that `build_py` copies. Compiled modules come from `build_ext`."""
     folder = egg_info.parent / "library"
     program = (
         "import sys; from setuptools import Distribution; d = Distribution(); d.parse_config_files(['pyproject.toml']);"
@@ -111,7 +112,7 @@ def test_the_package_has_its_metadata(egg_info: Path) -> None:
 
 
 def test_the_change_log_has_this_version() -> None:
-    """The version has its own section; before the release, the section of unreleased changes names its number."""
+    """The version has its own section. Before the release, the section of unreleased changes has its number."""
     text = (ROOT / "CHANGELOG.md").read_text()
     unreleased, *released = [section.partition("]") for section in text.split("\n## [")[1:]]
     assert unreleased[0] == "Unreleased"

@@ -1,4 +1,6 @@
-"""The pages of the documentation site. `make site` builds it; these tests check what needs no mkdocs."""
+"""The pages of the documentation site, which `make site` builds. These tests check the parts that
+do not need mkdocs.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ def pages() -> dict[str, str]:
 
 
 def anchors_of(text: str) -> set[str]:
-    """Returns the fragments that GitHub and the site give the headings of a page."""
+    """Returns the URL fragments that GitHub and the site generate for the headings of a page."""
     outside = "".join(site.FENCE.split(text)[::2])
     headings = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading) for heading in HEADING.findall(outside))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}

@@ -1,8 +1,8 @@
-"""A server in virtual time sends and writes the same as Apache Kafka 4.3.1, request by request.
+"""A server in virtual time sends the same responses and writes the same records as Apache Kafka 4.3.1.
 
-`tests/golden` holds scripts of raw requests with Kafka's recorded responses, and a codec of their own (`kwire`). Here
-their sockets end in a `VirtualServer`, and their sleeps and timeouts move its clock. `test_golden.py` runs the same
-scripts against `kcore serve`.
+`tests/golden` has scripts of raw requests, Kafka's recorded responses, and a separate codec (`kwire`). In these tests,
+the sockets of the scripts end in a `VirtualServer`, and their sleeps and timeouts advance its clock. `test_golden.py`
+runs the same scripts against `kcore serve`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SCENARIOS = dict(script.scenarios(GOLDEN, [], "*"))
 
 
 def settings_of(area: str) -> dict[str, str]:
-    """Returns the settings of the recorded server of an area."""
+    """Returns the settings of the server from which an area was recorded."""
     name = AREAS[area]
     lines = (GOLDEN / f"server{'-' if name else ''}{name}.properties").read_text().splitlines()
     pairs = (line.strip().partition("=") for line in lines)
@@ -42,7 +42,7 @@ def settings_of(area: str) -> dict[str, str]:
 
 @contextmanager
 def connected(server: VirtualServer, function: Any) -> Iterator[None]:
-    """Connects the scripts' sockets and clocks to a server."""
+    """Connects the sockets and clocks of the scripts to a server."""
     sockets = types.SimpleNamespace(
         create_connection=lambda address, timeout: server.connect(),
         IPPROTO_TCP=0,
@@ -65,7 +65,7 @@ def test_responses_and_records_equal_kafkas(name: str, caplog: pytest.LogCapture
 
 
 def differences(name: str, server: VirtualServer) -> list[Any]:
-    """Runs a scenario against a server, and returns how its responses and records differ from the recorded ones."""
+    """Runs a scenario against a server. Returns the differences of its responses and records from the recorded ones."""
     try:
         for _ in SCRIPTED_PRODUCER_IDS:
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
@@ -79,6 +79,6 @@ def differences(name: str, server: VirtualServer) -> list[Any]:
 
 
 def test_every_recording_has_its_scenario() -> None:
-    """No recording is left out."""
+    """Each recording belongs to an existing scenario."""
     files = (GOLDEN / "recorded").glob("*/*.json")
     assert {f"{file.parent.name}/{file.stem}" for file in files} == set(SCENARIOS)

@@ -1,7 +1,7 @@
 """A server and its clients in virtual time, in one thread and without sockets.
 
-The server is that of `kcore serve`, on an engine in memory. A `VirtualSocket` has the methods of a blocking socket, so
-clients written for sockets use it unchanged. While one waits, the event loop runs and its time jumps ahead.
+The server is that of `kcore serve`, with an engine in memory. A `VirtualSocket` has the methods of a blocking socket,
+so clients for sockets can use it unchanged. While a client waits, the event loop runs and its time advances.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class VirtualServer:
 
 
 class VirtualSocket(asyncio.Transport):
-    """A connection: to the client a blocking socket, to the server an asyncio transport.
+    """A connection, which is a blocking socket for the client and an asyncio transport for the server.
 
     Args:
         loop: the server's event loop.
@@ -96,10 +96,10 @@ class VirtualSocket(asyncio.Transport):
         self._timeout_s = timeout_s
 
     def setsockopt(self, *_: int) -> None:
-        """Has no effect: nothing delays bytes here."""
+        """Does nothing: a virtual connection has no delays."""
 
     def sendall(self, data: bytes) -> None:
-        """Sends bytes; the server handles them as soon as the loop runs, and it runs until it has nothing to do."""
+        """Sends bytes. Runs the loop until the server has nothing more to do."""
         if self._closing:
             raise ConnectionResetError("the server has closed the connection")
         self._unsent.append(bytes(data))
@@ -107,10 +107,10 @@ class VirtualSocket(asyncio.Transport):
         self._loop.run_until_complete(asyncio.sleep(0))
 
     def recv(self, max_bytes: int) -> bytes:
-        """Returns received bytes; b"" once the server has closed the connection.
+        """Returns received bytes, or b"" once the server has closed the connection.
 
         Raises:
-            TimeoutError: none came within the timeout.
+            TimeoutError: no bytes arrived within the timeout.
         """
         if not self._unread and not self._closing:
             self._loop.run_until_complete(self._wait())
@@ -125,7 +125,7 @@ class VirtualSocket(asyncio.Transport):
                 await self._changed.wait()
 
     def close(self) -> None:
-        """Closes the connection; called by both ends."""
+        """Closes the connection. Both ends call this method."""
         if not self._closing:
             self._closing = True
             self._changed.set()
@@ -138,7 +138,7 @@ class VirtualSocket(asyncio.Transport):
             self._connection.data_received(self._unsent.pop(0))
 
     def write(self, data: Any) -> None:
-        """Sends bytes to the client, which is considered to read them at once."""
+        """Sends bytes to the client, which reads them at once."""
         if not self._closing:
             self._unread += data
             self._changed.set()
@@ -152,7 +152,7 @@ class VirtualSocket(asyncio.Transport):
         return self._closing
 
     def pause_reading(self) -> None:
-        """Keeps bytes of the client back until `resume_reading`."""
+        """Holds bytes of the client back until `resume_reading`."""
         self._paused = True
 
     def resume_reading(self) -> None:
@@ -166,10 +166,10 @@ class VirtualSocket(asyncio.Transport):
         return not self._paused
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Has no effect: the client reads at once."""
+        """Does nothing, because the client reads at once."""
 
     def get_write_buffer_size(self) -> int:
-        """Returns 0: the client reads at once."""
+        """Returns 0, because the client reads at once."""
         return 0
 
 

@@ -1,4 +1,4 @@
-"""Fixtures that run the command in this process, on a folder and on a server."""
+"""Fixtures that run the `kcore` command in this process, on a folder and on a server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SETTINGS = {**QUICK, "offsets.topic.num.partitions": "3"}
 
 
 class Ran(NamedTuple):
-    """The result of a run of the command."""
+    """The result of one run of the command."""
 
     status: int
     out: str
@@ -33,7 +33,7 @@ class Ran(NamedTuple):
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
-    """Returns a function that runs the command: `run("groups", "list", folder)`."""
+    """Returns a function that runs the command, such as `run("groups", "list", folder)`."""
 
     def run(*arguments: Any) -> Ran:
         try:
@@ -47,7 +47,9 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
 
 
 def populate(target: Target) -> str:
-    """Creates a topic with records, a group with offsets and one with a member; returns the member's id."""
+    """Creates a topic with records, a group with committed offsets and a group with a member. Returns the id of the
+    member.
+    """
     make_topic(target, "lines", 2)
     target.send(produce("lines", batch([b"one", b"two", b"three"])), 9)
     target.send(commit("simple", {("lines", 0): 2, ("lines", 1): 0}, metadata="note"), 9)
@@ -55,7 +57,7 @@ def populate(target: Target) -> str:
 
 
 class Place(NamedTuple):
-    """The target of a verb, as arguments of the command."""
+    """The target of a command, as command-line arguments."""
 
     arguments: list[str]
     member: str
@@ -63,7 +65,7 @@ class Place(NamedTuple):
 
 @pytest.fixture(scope="session", params=["folder", "server"])
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """Yields the same state in a closed folder and in a running server."""
+    """Yields a closed folder, and a running server with the same state."""
     folder = tmp_path_factory.mktemp("cli") / "data"
     if request.param == "folder":
         with kcore.open(folder, config=SETTINGS) as engine:

@@ -24,7 +24,7 @@ def collector() -> Iterator[SteppedCollector]:
 
 
 def test_a_full_collection_visits_only_new_objects(collector: SteppedCollector) -> None:
-    """Otherwise each growth of the objects by a quarter would cause a full collection of 0.5 to 0.9 s."""
+    """Otherwise a full collection of 0.5 to 0.9 s would occur each time the number of objects grows by a quarter."""
     visited = []
 
     def count(phase: str, info: dict[str, int]) -> None:

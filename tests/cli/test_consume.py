@@ -65,8 +65,8 @@ def test_json_contains_all_fields_of_a_record(kcore: Terminal) -> None:
 
 
 def test_a_group_resumes_at_its_committed_offsets(kcore: Terminal) -> None:
-    """Each printed record is committed. The member leaves, so that the next member need not wait for the end of its
-    session.
+    """The command commits each printed record. The member leaves the group, so that the next member need not wait for
+    the end of its session.
     """
     first = kcore("consume", "--topic", "t", "--group", "g", "--max", "2").lines
     second = kcore("consume", "--topic", "t", "--group", "g").lines
@@ -90,7 +90,7 @@ def test_records_that_were_not_printed_are_not_committed(kcore: Terminal) -> Non
 
 
 def test_two_processes_share_the_partitions(kcore: Terminal) -> None:
-    """Each of two members has its own partition; when one leaves, the other has both."""
+    """Each of two members owns one partition. When one member leaves, the other one owns both partitions."""
     import kcore as library
 
     with library.connect(f"127.0.0.1:{kcore.live.port}") as node:
@@ -128,7 +128,7 @@ def following(kcore: Terminal, *arguments: str) -> subprocess.Popen[str]:
 
 
 def test_following_prints_new_records(kcore: Terminal) -> None:
-    """The process prints new records at once, until it is stopped."""
+    """The process prints new records at once, until the test stops the process."""
     with following(kcore, "--partition", "1") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "d\n"
@@ -143,7 +143,7 @@ def test_following_prints_new_records(kcore: Terminal) -> None:
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_member_that_is_stopped_commits_and_leaves(kcore: Terminal, number: signal.Signals, status: int) -> None:
-    """The signal interrupts a fetch on the connection that the member uses for leaving."""
+    """The signal interrupts a fetch on the same connection that the member uses for leaving."""
     with following(kcore, "--group", "g") as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -166,7 +166,7 @@ def test_refusals_state_the_cause(kcore: Terminal) -> None:
 
 
 def test_aborted_records_are_not_printed(kcore: Terminal) -> None:
-    """The command prints committed records, and ends although the log ends with the marker of an abort."""
+    """The command prints committed records, and ends although the last entry of the log is an abort marker."""
     import kcore as library
 
     with library.connect(f"127.0.0.1:{kcore.live.port}") as node:
@@ -194,7 +194,7 @@ def test_reading_ends_before_an_open_transaction(kcore: Terminal) -> None:
 
 
 def test_aborted_records_of_a_response_are_left_out() -> None:
-    """Committed records and those without a transaction are returned."""
+    """Committed records, and records outside of transactions, are returned."""
     from kcore.node.requests import read_batches
     from kcore.node.types import TopicPartition
     from kcore.protocol.messages.fetch import AbortedTransaction, PartitionData

@@ -1,4 +1,4 @@
-"""`kcore groups describe` of consumer groups: epochs, targets, present assignments, and the causes of delays."""
+"""`kcore groups describe` of consumer groups: epochs, target and current assignments, and the causes of delays."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ def join(engine: Any, member_id: str, **more: Any) -> Any:
 
 
 def test_a_group_in_the_middle_of_a_rebalance_shows_who_waits_for_whom(run: Callable[..., Ran], tmp_path: Path) -> None:
-    """The output lists the partitions that a member must revoke, and those for which a member waits, with their
-    owner."""
+    """The output lists the partitions that a member must revoke. It also lists the partitions that a member waits for,
+    with their present owner.
+    """
     folder = tmp_path / "data"
     with kcore.open(folder, config=NO_INTERVAL) as engine:
         make_topic(engine, "lines", 2)
@@ -47,7 +48,7 @@ def test_a_group_in_the_middle_of_a_rebalance_shows_who_waits_for_whom(run: Call
 
 
 def test_a_group_without_its_newest_target_shows_that(run: Callable[..., Ran], tmp_path: Path) -> None:
-    """Within the assignment interval (KIP-1263) members have the last target, and wait for the next target."""
+    """Within the assignment interval (KIP-1263), members still have the last target and wait for the next one."""
     folder = tmp_path / "data"
     with kcore.open(folder, config={**SETTINGS, "group.consumer.assignment.interval.ms": "15000"}) as engine:
         make_topic(engine, "lines", 2)

@@ -1,4 +1,4 @@
-"""`kcore demo --spark`: its script and its errors; `make demo-spark` runs the whole demonstration."""
+"""`kcore demo --spark`: its script of events and its errors. `make demo-spark` runs the whole demonstration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from kcore.spark.jobs.session import check_java
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_same_seed_gives_the_same_script(seed: int) -> None:
-    """Events are in order of time, within the duration, in existing groups; each script has a crash and a storm."""
+    """The events are ordered by time, lie within the duration, and name existing groups. Each script has a crash and a
+    rebalance storm.
+    """
     acts = script(seed, 20.0)
     assert acts == script(seed, 20.0)
     assert [act.at_s for act in acts] == sorted(act.at_s for act in acts)
@@ -89,7 +91,9 @@ def test_a_duration_of_zero_is_refused(capsys: pytest.CaptureFixture[str]) -> No
 def test_maven_downloads_the_packages_for_s3_in_matching_versions(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A program in place of Maven writes the files that its arguments name. A second run finds the files."""
+    """A program in place of Maven writes the files that its arguments name. In a second run, the
+    files exist already.
+    """
     pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))

@@ -1,4 +1,4 @@
-"""`kcore export` of a folder and of a running server, once or continuously, and `verify` of the result."""
+"""`kcore export` of a folder and of a running server, once or continuously, and `kcore export verify` of the result."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def exported(folder: Path) -> dict[tuple[str, int], list[EventRow]]:
 
 
 def test_a_running_server_and_its_folder_give_the_same(run: Run, tmp_path: Path) -> None:
-    """Exports over TCP while the server runs, and from the folder afterwards; internal topics and others."""
+    """Exports internal and other topics over TCP while the server runs, and from the folder afterwards."""
     with ServerProcess(tmp_path / "data", SETTINGS) as server:
         with Connection.to(server.bootstrap) as connection:
             populate(connection)
@@ -108,7 +108,9 @@ def test_verify_reports_damage(run: Run, place: Place, tmp_path: Path) -> None:
 
 
 def test_damage_is_reported_and_the_rest_is_exported(run: Run, tmp_path: Path) -> None:
-    """A folder with a half-written batch gives status 1, a line for each loss, and an export of all other batches."""
+    """For a folder with a half-written batch, the command ends with status 1, prints a line for each loss, and exports
+    all other batches.
+    """
     from tests.spark.test_batches import batch_of
 
     folder = tmp_path / "logs" / "orders-0"
@@ -127,7 +129,9 @@ def test_damage_is_reported_and_the_rest_is_exported(run: Run, tmp_path: Path) -
 
 
 def test_a_server_is_followed_until_the_export_is_stopped(tmp_path: Path) -> None:
-    """The server is killed and restarted during the export. Every row is exported once, in whole files."""
+    """The server is killed and restarted during the export. Every row is exported once, and only whole files are
+    left.
+    """
     command = [
         sys.executable,
         "-m",

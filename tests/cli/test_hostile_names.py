@@ -1,4 +1,4 @@
-"""Names chosen by clients cannot control the terminal of a user of any verb."""
+"""Names that clients choose cannot control the terminal of an operator, in the output of any command."""
 
 from __future__ import annotations
 
@@ -101,7 +101,9 @@ class Screen(io.StringIO):
 
 @pytest.mark.parametrize(("stream", "shown"), [(Screen, clean(NASTY + "\t", keep="\n\t")), (io.StringIO, NASTY + "\t")])
 def test_records_are_escaped_on_a_terminal_only(stream: type[io.StringIO], shown: str) -> None:
-    """Line ends and tabs stay: they are part of many texts and harmless. A pipe gets the unchanged records."""
+    """On a terminal, line ends and tabs stay, because they are harmless and many texts have them. A pipe gets the
+    unchanged records.
+    """
     with LiveServer() as live:
         with live.connect() as client:
             make_topic(client, "t")

@@ -1,4 +1,4 @@
-"""`kcore log copy`: a copy of a folder while a server writes to it, and of one without a server."""
+"""`kcore log copy`: a copy of a folder while a server writes to it, and a copy without a server."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_only_an_empty_destination_is_accepted(run: Run, folder: Path, tmp_path:
 
 @pytest.mark.parametrize("place", ["data/copy", "data/more/copy", "link/copy", "data"])
 def test_a_destination_inside_the_folder_is_refused(run: Run, folder: Path, tmp_path: Path, place: str) -> None:
-    """A later copy of the folder, or its removal, would include the copy."""
+    """If the copy were inside, a later copy or removal of the folder would include it."""
     (tmp_path / "link").symlink_to(folder)
     before = sorted(os.listdir(folder))
     ran = run("log", "copy", folder, tmp_path / place)

@@ -1,4 +1,4 @@
-"""`kcore log repair`: each kind of damage, the reported losses, and a working folder afterwards."""
+"""`kcore log repair`: each kind of damage, the reported losses, and the folder, which works afterwards."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def repair(run: Run, folder: Path, *options: str) -> list[dict[str, Any]]:
-    """Runs a repair, which must leave a folder without findings and keep the damaged file; returns the losses."""
+    """Repairs the folder, checks that it has no findings and that the damaged file is kept, and returns the losses."""
     damaged = (folder / "data.mdb").read_bytes()
     journal = (folder / "journal").read_bytes() if (folder / "journal").exists() else None
     ran = run("log", "repair", folder, "--yes", "--format", "json", *options)
@@ -79,7 +79,9 @@ def served(folder: Path) -> tuple[list[tuple[int, str]], dict[tuple[str, int], i
 
 
 def test_a_file_that_lmdb_cannot_open_is_rebuilt(run: Run, folder: Path) -> None:
-    """The repair reads the trees itself, without the flags of the main database in the meta pages; LMDB needs them."""
+    """LMDB finds the trees with the flags of the main database in the meta pages. The repair does not need these
+    flags.
+    """
     with (folder / "data.mdb").open("r+b") as file:
         for page in (0, 1):
             file.seek(page * 4096 + 92)
@@ -102,7 +104,7 @@ def edit(folder: Path, database: bytes, *changes: tuple[bytes, bytes | None]) ->
 
 
 def flip(folder: Path, number: int, *bases: int) -> None:
-    """Flips a bit of stored batches and of their copies on older pages."""
+    """Flips a bit in stored batches, and in their copies on older pages."""
     data = bytearray((folder / "data.mdb").read_bytes())
     with lmdb.open(str(folder), max_dbs=8, readonly=True) as env, env.begin() as txn:
         db = env.open_db(LOG_DB, txn=txn, create=False)
@@ -290,7 +292,7 @@ def test_a_missing_database_is_made_again(run: Run, folder: Path, database: byte
 
 
 def appended(folder: Path, count: int) -> list[tuple[int, int, bytes]]:
-    """Returns batches that continue the log of a topic, with the number of its partition."""
+    """Returns batches that continue the log of a topic, with the number of the topic's partition."""
     engine = LmdbLogEngine(folder)
     log = engine.get(PartitionKey(topic_id(engine, "lines"), 0))
     assert log is not None
@@ -573,7 +575,7 @@ def test_a_crash_leaves_the_old_state_or_the_repaired_one(run: Run, folder: Path
 def test_a_failed_repair_leaves_a_copy_only_if_it_replaced_the_file(
     run: Run, folder: Path, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A partial copy could be taken for a whole one. After the rename, only the copy has the damaged file."""
+    """A partial copy could be mistaken for a complete one. After the rename, only the copy has the damaged file."""
     number = change(folder, "lines", append_ten)
     raw(folder, number, 6, None)
     before = (folder / "data.mdb").read_bytes()

@@ -21,7 +21,7 @@ PAGE = 4096
 
 
 def make_unreadable(file: Path, page: int, patched: pytest.MonkeyPatch) -> None:
-    """Makes every read of a page of the file fail. As in a kernel, a longer read ends before the page."""
+    """Makes every read of a page of the file fail. As with a real device, a longer read ends before that page."""
     inode = file.stat().st_ino
     read = os.pread
 
@@ -37,7 +37,7 @@ def make_unreadable(file: Path, page: int, patched: pytest.MonkeyPatch) -> None:
 
 
 def page_of(folder: Path, number: int, base: int) -> int:
-    """Returns the page that has a batch of a partition."""
+    """Returns the number of the page that has a certain batch of a partition."""
     salvage = Salvage(str(folder))
     try:
         batches = salvage.log[number]
@@ -49,7 +49,7 @@ def page_of(folder: Path, number: int, base: int) -> int:
 def test_a_page_that_the_device_cannot_read_does_not_stop_the_repair(
     run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The copy of the damaged file has zeros in place of the page, and everything else."""
+    """The copy of the damaged file has zeros in place of this page, and all other pages."""
     folder = tmp_path / "data"
     with kcore.open(folder, config=SETTINGS) as engine:
         populate(engine)

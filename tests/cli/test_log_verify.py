@@ -44,7 +44,9 @@ def topic_id(engine: LmdbLogEngine, name: str) -> bytes:
 
 
 def change(folder: Path, topic: str, write: Callable[[PartitionLog], None]) -> int:
-    """Lets `write` change the log of a topic's partition 0; returns the partition's number in LMDB."""
+    """Calls `write` on the log of partition 0 of a topic, and commits the change. Returns the number of the partition
+    in LMDB.
+    """
     engine = LmdbLogEngine(folder)
     log = engine.get(PartitionKey(topic_id(engine, topic), 0))
     assert log is not None

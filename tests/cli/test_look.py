@@ -39,7 +39,7 @@ def test_groups_are_listed_by_state(run: Run, place: Place) -> None:
 
 
 def test_an_unknown_state_is_invalid_usage(run: Run, place: Place) -> None:
-    """Case does not matter, as in Kafka. The error for an unknown name lists the valid names."""
+    """The case of state names does not matter, as in Kafka. The error for an unknown state lists the valid ones."""
     rows = run("groups", "list", *place.arguments, "--state", "empty", "--format", "json").rows
     assert [row["group"] for row in rows] == ["simple"]
     ran = run("groups", "list", *place.arguments, "--state", "Foo")
@@ -137,7 +137,9 @@ def test_the_whole_log_of_a_folder_is_dumped_with_its_metadata(run: Run, place: 
 
 @pytest.mark.parametrize("verb", [("log", "dump"), ("groups", "list"), ("groups", "describe"), ("offsets", "list")])
 def test_exactly_one_target_must_be_given(verb: tuple[str, str], run: Run) -> None:
-    """An argument that was meant as a group's or topic's name is read as a folder; the message mentions that."""
+    """An argument that was meant as the name of a group or topic is read as a folder. The error message mentions
+    that.
+    """
     ran = run(*verb)
     assert (ran.status, ran.err) == (1, "kcore: name a data folder, or --bootstrap HOST:PORT of a running server\n")
     ran = run(*verb, "workers", "--bootstrap", "localhost:1")

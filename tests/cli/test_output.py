@@ -1,4 +1,6 @@
-"""Output of verbs: names chosen by clients cannot break a table, and machine-readable output has them unchanged."""
+"""Output of the commands: names chosen by clients cannot break a table, and machine-readable output has the unchanged
+names.
+"""
 
 from __future__ import annotations
 

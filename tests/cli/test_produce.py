@@ -1,4 +1,4 @@
-"""`kcore produce`: lines become records."""
+"""`kcore produce`: each input line becomes a record."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def values(kcore: Terminal, topic: str, partition: int = 0) -> list[bytes | None
 
 
 def test_lines_become_records_in_their_order(kcore: Terminal) -> None:
-    """Lines may contain any text; the last one needs no line end, and CRLF is a line end."""
+    """A line may contain any text. The last line needs no line end, and CRLF counts as a line end."""
     said = kcore("produce", "--topic", "t", "--partition", "1", stdin=b"one\ntwo words\r\n\n\xff\xfe\nlast")
     assert said == (0, "", "kcore: 5 records\n")
     assert values(kcore, "t", 1) == [b"one", b"two words", b"", b"\xff\xfe", b"last"]
@@ -78,7 +78,7 @@ def test_refusals_state_the_cause_and_the_last_written_line(kcore: Terminal) -> 
 
 
 def test_produce_waits_for_a_full_disk() -> None:
-    """Refused records were not stored and are sent again: no line is lost or duplicated."""
+    """The broker did not store the refused records, and the command sends them again: no line is lost or duplicated."""
     log = FaultInjectingEngine(MemoryLogEngine())
     with LiveServer(log=log) as live:
         kcore = Terminal(live)

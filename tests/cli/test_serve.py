@@ -1,4 +1,4 @@
-"""`kcore serve` and the command as a whole: settings, listeners, refused starts, clean ends."""
+"""`kcore serve` and the command as a whole: settings, listeners, failed starts, clean shutdowns."""
 
 from __future__ import annotations
 
@@ -136,7 +136,9 @@ def test_bad_arguments_are_refused_with_their_position(arguments: list[str], sai
 
 
 def started(*arguments: str) -> subprocess.Popen[str]:
-    """Starts a server in which SIGHUP is not ignored: tests may run under `nohup`, which the server would respect."""
+    """Starts a server with SIGHUP at its default: under `nohup` the signal is ignored, and the server would ignore it,
+    too.
+    """
     command = [sys.executable, "-m", "kcore", "serve", *arguments]
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
@@ -146,8 +148,8 @@ def started(*arguments: str) -> subprocess.Popen[str]:
 
 
 def test_without_a_data_folder_a_warning_is_logged(run: Run, tmp_path: Path) -> None:
-    """The warning is logged once at the start, unless the setting was explicit; the effective configuration shows
-    it, too.
+    """The server logs the warning once at the start, unless the setting was explicit. The effective configuration shows
+    the missing folder, too.
     """
 
     def log_of(*arguments: str) -> str:
@@ -171,7 +173,7 @@ def test_without_a_data_folder_a_warning_is_logged(run: Run, tmp_path: Path) -> 
 
 
 def test_each_listener_advertises_its_own_address() -> None:
-    """Metadata has the address of the client's listener, or its advertised one."""
+    """Metadata has the address of the listener that the client uses, or the advertised address of that listener."""
     process = started(
         *("-c", "offsets.topic.num.partitions=1", "-c", "kcore.durability=memory"),
         *("--listen", "127.0.0.1:0", "--listen", "INSIDE://127.0.0.1:0", "--listen", "127.0.0.1:0"),
@@ -256,7 +258,7 @@ def test_a_folder_in_use_by_another_server_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("to_file", [False, True])
 def test_the_error_of_a_failed_start_states_the_cause(tmp_path: Path, to_file: bool) -> None:
-    """The error contains the log of this start, whether or not the log also goes to a file."""
+    """The error contains the log output of this start, whether or not the log also goes to a file."""
     log = tmp_path / "log"
     log.write_text("kcore: from before\n")
     server = ServerProcess(settings={"bad": "x"}, stderr=log if to_file else None)
@@ -282,7 +284,7 @@ def test_a_server_can_be_started_again_after_a_failed_start(tmp_path: Path) -> N
 
 
 def test_metrics_are_served_at_the_address_of_the_setting() -> None:
-    """kcore.http.listen: the first line of the output names the port."""
+    """The setting is kcore.http.listen. The first line of the output names the port."""
     command = [sys.executable, "-m", "kcore", "serve", "--listen", "127.0.0.1:0", "-c", "kcore.http.listen=127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
         try:

@@ -36,7 +36,9 @@ def beat(engine: Any, member_id: str, epoch: int = 0) -> Any:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a share group of two members, whose second has not seen the newest epoch, and an empty one."""
+    """A folder with two share groups: one has two members, of which the second is in an older epoch, and the other
+    group is empty.
+    """
     with kcore.open(tmp_path / "data", config=NO_INTERVAL, clock=kcore.ManualClock()) as engine:
         make_topic(engine, "jobs", 2)
         engine.send(produce("jobs", batch([b"x"] * 10)), 9)
@@ -53,7 +55,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_members_are_described_with_their_partitions(run: Callable[..., Ran], folder: Path) -> None:
-    """A member in an older epoch gets its new partitions with its next heartbeat."""
+    """The output says that a member in an older epoch gets its new partitions with its next heartbeat."""
     ran = run("groups", "describe", folder, "--group", "workers", "--format", "json")
     of_group = {"group": "workers", "type": "share", "state": "Stable", "protocol": "simple"}
     of_group |= {"epoch": 4, "assignment_epoch": 4}
@@ -68,7 +70,7 @@ def test_members_are_described_with_their_partitions(run: Callable[..., Ran], fo
 
 
 def test_groups_of_all_types_are_listed_and_described(run: Callable[..., Ran], folder: Path) -> None:
-    """An empty share group has a row."""
+    """An empty share group has a row of its own."""
     rows = run("groups", "list", folder, "--format", "json").rows
     assert [(row["group"], row["type"], row["state"]) for row in rows] == [
         ("classic", "classic", "Empty"),
@@ -85,7 +87,9 @@ def test_groups_of_all_types_are_listed_and_described(run: Callable[..., Ran], f
 
 
 def test_start_offsets_are_listed_with_the_lag(run: Callable[..., Ran], folder: Path) -> None:
-    """Share partitions without a start offset have neither offset nor lag; other groups have committed offsets."""
+    """Share partitions without a start offset show neither offset nor lag. Groups of other types show committed
+    offsets.
+    """
     rows = run("offsets", "list", folder, "--format", "json").rows
     columns = ("group", "topic", "partition", "current_offset", "log_end_offset", "lag")
     assert [tuple(row[column] for column in columns) for row in rows] == [

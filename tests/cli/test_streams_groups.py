@@ -1,4 +1,6 @@
-"""`kcore groups` with streams groups: tasks against targets, topics that do not fit, stale members, filters."""
+"""`kcore groups` with streams groups: tasks beside their targets, topics that do not fit the topology, stale members,
+filters.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def rows(run: Callable[..., Ran], folder: Path, group_id: str) -> list[list[Any]
 
 
 def test_tasks_are_shown_by_role_beside_their_target(run: Callable[..., Ran], tmp_path: Path) -> None:
-    """A member whose target lies ahead waits for its heartbeat, one that lacks tasks for their release."""
+    """A member whose target has a newer epoch waits for its heartbeat. A member that lacks tasks waits until they are
+    released.
+    """
     folder = tmp_path / "data"
     with kcore.open(folder, config=AT_ONCE) as engine:
         make_topic(engine, "lines", 2)
@@ -91,7 +95,7 @@ def test_members_of_an_assigning_group_wait_for_its_target(run: Callable[..., Ra
 
 
 def test_topics_that_do_not_fit_are_named(run: Callable[..., Ran], tmp_path: Path) -> None:
-    """Missing source topics, missing internal topics, wrong partition counts."""
+    """Covers missing source topics, missing internal topics, and wrong partition counts."""
     folder = tmp_path / "data"
     with kcore.open(folder, config={**AT_ONCE, "default.replication.factor": "1"}) as engine:
         make_topic(engine, "lines", 2)

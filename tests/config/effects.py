@@ -1,8 +1,8 @@
-"""Settings and the tests that depend on them: without its effect, the test of a setting fails.
+"""Settings and the tests that verify their effect: a test fails if kcore ignores its setting.
 
-`NAMED` tests set the setting themselves or in a helper of their module. `INDIRECT` tests depend on its default value,
-or set it by an option; the second text is a value with which they fail, "" for the default. test_ignored_settings.py
-proves both.
+`NAMED` lists tests that set the setting themselves or in a helper of their module. `INDIRECT` lists tests that depend
+on the setting's default, or that set it by a command-line option; the second text is a value with which the test fails,
+"" for the default. test_ignored_settings.py checks that these tests fail.
 """
 
 from __future__ import annotations

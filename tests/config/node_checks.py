@@ -1,4 +1,4 @@
-"""Checks of settings by nodes, most of them in virtual time: each fails if kcore ignores the setting."""
+"""Checks of the effects of a node's settings, mostly in virtual time. Each check fails if kcore ignores its setting."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.server.live import LiveServer, Raw
 
 @contextmanager
 def opened(**settings: Any) -> Iterator[kcore.EmbeddedNode]:
-    """Opens a node in memory whose clock only the check moves."""
+    """Opens a node in memory. Only the check advances its clock."""
     named = {name.replace("_", "."): str(value) for name, value in settings.items()}
     clock = kcore.ManualClock(wall_ms=time.time_ns() // 1_000_000)  # clients stamp records with the real time
     with kcore.open(config=named, clock=clock) as node:
@@ -54,8 +54,8 @@ def cluster_id(setting: str) -> None:
 
 
 def offsets_retention(setting: str) -> None:
-    """Offsets of a group without members are removed at the first check after their retention: by default after seven
-    days, with a check every ten minutes.
+    """The first check after the retention removes the offsets of a group without members. By default the retention is
+    seven days, and a check runs every ten minutes.
     """
     chosen = {"offsets.retention.minutes": 1, "offsets.retention.check.interval.ms": 1_000}
     assert setting in chosen
@@ -69,8 +69,8 @@ def offsets_retention(setting: str) -> None:
 
 
 def producer_expiration(setting: str) -> None:
-    """An idle producer is removed at the first check after its expiration: by default after a day, with a check every
-    ten minutes.
+    """The first check after the expiration removes an idle producer. By default a producer expires after a day, and a
+    check runs every ten minutes.
     """
     chosen = {"producer.id.expiration.ms": 5_000, "producer.id.expiration.check.interval.ms": 1_000}
     assert setting in chosen
@@ -86,7 +86,7 @@ def producer_expiration(setting: str) -> None:
 
 
 def initial_delay(setting: str) -> None:
-    """The first member of a group waits for further members, by default for three seconds."""
+    """The first member of a group waits for other members, by default for three seconds."""
     with opened(**{setting: 500}) as node:
         first = node.start(join_request())
         assert not isinstance(first, Pending)
@@ -106,7 +106,7 @@ def least_session_timeout(setting: str) -> None:
 
 
 def created_by_metadata(setting: str) -> None:
-    """A request for a missing topic creates it, unless the setting is false."""
+    """A Metadata request for a missing topic creates the topic, unless the setting is false."""
     with opened(**{setting: "false"}) as node:
         request = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=True)
         assert [topic.error_code for topic in node.send(request).topics] == [3]
@@ -114,7 +114,7 @@ def created_by_metadata(setting: str) -> None:
 
 
 def largest_fetch(setting: str) -> None:
-    """A response has records up to the limit, and at least one batch."""
+    """A response has records up to the limit, but at least one batch."""
     with opened(**{setting: 5_000}) as node:
         topic = node.topics.create("t", partitions=3)
         for partition in range(3):
@@ -126,7 +126,9 @@ def largest_fetch(setting: str) -> None:
 
 
 def delay_of_refused_logins(setting: str) -> None:
-    """The response to a wrong password waits; the check lets the loop run this timer, and only this one, at once."""
+    """The response to a wrong password is delayed. The check makes the loop run the timer of this delay at once, and no
+    other timer.
+    """
     jaas = f'{PLAIN_MODULE} required user_ann="secret";'
     settings = {
         "listeners": "PLAINTEXT://127.0.0.1:0,LOGIN://127.0.0.1:0",
@@ -150,21 +152,21 @@ def delay_of_refused_logins(setting: str) -> None:
 
 
 def controllers(setting: str) -> None:
-    """The server does not listen for a controller."""
+    """The server does not listen on the controller's listener."""
     listeners = {"listeners": "PLAINTEXT://127.0.0.1:9092,QUORUM://127.0.0.1:9093"}
     assert [listener.name for listener in parse_listeners(Config.of(listeners | {setting: "QUORUM"}))] == ["PLAINTEXT"]
 
 
 def described_without_warning(setting: str) -> None:
-    """A single node needs no such name. Nevertheless no warning names the setting as one without effect, and
-    DescribeConfigs shows it.
+    """A single node does not need the setting. Nevertheless no warning says that it has no effect, and DescribeConfigs
+    shows it.
     """
     config = Config.of({setting: "INTERNAL"})
     assert (config.get(setting), config.without_effect()) == ("INTERNAL", [])
 
 
 def other_name(setting: str) -> None:
-    """Kafka's name sets the setting of kcore."""
+    """Kafka's name of the setting sets kcore's own setting."""
     config = Config.of({setting: "77"})
     assert str(config.get(SAME_AS[setting])) == "77"
 

@@ -1,6 +1,6 @@
-"""Every setting that kcore lists as having an effect has a proof of it: a check here, or a test that depends on it.
-
-A new setting without a row fails. Rows that name a test are checked: the test exists and contains the setting's name.
+"""Checks that every setting has the effect that kcore documents: by a check in this file, or by a test that depends on
+the setting. A new setting without either fails the test. If a row names a test, the test must exist and contain the
+setting's name.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def engine(**settings: Any) -> Engine:
 
 
 def error_of(response: Any) -> int | None:
-    """Returns the error code of a response; None if it is not complete."""
+    """Returns the error code of a response, or None if the response is not complete."""
     if isinstance(response, Pending):
         return None if response.response is None else int(response.response.error_code)
     return int(response.error_code)
@@ -73,7 +73,9 @@ GROUPS = {
 
 @pytest.mark.parametrize("name", sorted(GROUPS))
 def test_settings_of_groups_have_an_effect(name: str) -> None:
-    """The broker's value applies to groups without their own value, and its bounds limit groups' own values."""
+    """The broker's value applies to groups without a value of their own. The broker's bounds limit groups' own
+    values.
+    """
     row, role = GROUPS[name]
     assert row.broker is not None
     default = Config.of()
@@ -119,7 +121,7 @@ def other_value(setting: Setting) -> Any:
 
 @pytest.mark.parametrize("name", sorted(DEFAULTS))
 def test_defaults_of_topics_have_an_effect(name: str) -> None:
-    """The broker's value applies to topics without their own value."""
+    """The broker's value applies to topics without a value of their own."""
     key = DEFAULTS[name].setting.name
     before = BrokerContext().control.topic_configs.defaults()[key]
     setting = Config.of().setting(name)
@@ -132,7 +134,9 @@ def test_defaults_of_topics_have_an_effect(name: str) -> None:
 
 
 def internal_topic(setting: str) -> None:
-    """The setting is one of an internal topic; a number of replicas that the node lacks prevents the topic."""
+    """The internal topic is created with the setting's value. A replication factor above the number of nodes prevents
+    the creation.
+    """
     prefix, _, key = setting.replace("transaction.state.log.", "transaction.state.topic.").rpartition(".topic.")
     topic = {
         "offsets": "__consumer_offsets",
@@ -154,7 +158,7 @@ def internal_topic(setting: str) -> None:
 
 
 def of_the_cluster(setting: str) -> None:
-    """The first start of a cluster stores the value for all brokers, as in Kafka."""
+    """As in Kafka, the first start of a cluster stores the value for all brokers."""
     assert engine(**{setting: "2"}).control.topic_configs.defaults()[setting] == 2
     assert engine().control.topic_configs.defaults()[setting] == 1
 
@@ -168,7 +172,7 @@ def rack(setting: str) -> None:
 
 
 def key_location(setting: str) -> None:
-    """A certificate without its key is refused, unless this setting names the key."""
+    """A certificate without its key is refused, unless this setting names the file of the key."""
     with tempfile.TemporaryDirectory() as folder:
         text = Authority(Path(folder)).issue("both.pem", (NameOID.COMMON_NAME, "x")).read_text()
         key, _, chain = text.partition("-----BEGIN CERTIFICATE-----")
@@ -198,7 +202,9 @@ def partitions_of_topics(setting: str) -> None:
 
 
 def transaction_timeout(setting: str) -> None:
-    """A producer's timeout above the maximum is refused; another one has to find its coordinator first."""
+    """A transaction timeout above the maximum is refused. With another timeout, the producer would first look up its
+    coordinator.
+    """
     node = engine(**{setting: "1000"})
     for timeout_ms, code in ((1_001, ErrorCode.INVALID_TRANSACTION_TIMEOUT), (1_000, ErrorCode.NOT_COORDINATOR)):
         request = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=timeout_ms)
@@ -265,7 +271,7 @@ def validator(setting: str) -> None:
 
 
 def session_of_a_login(setting: str) -> None:
-    """A login ends after this time, and clients authenticate again before."""
+    """A login is valid for this time, and the client must authenticate again before its end."""
     users = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_ann="secret";'
     values = {"sasl.enabled.mechanisms": "PLAIN", "plain.sasl.jaas.config": users, setting: "5000"}
     login = exchange_maker(Config.of(values).for_listener("X"), engine())()
@@ -341,7 +347,7 @@ IN_PROCESS: dict[str, Callable[[str], None]] = {
 
 @pytest.mark.parametrize("name", sorted(IN_PROCESS))
 def test_a_check_fails_if_its_setting_has_no_effect(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests of `NAMED` and `INDIRECT` are proved in the same manner by test_ignored_settings.py."""
+    """test_ignored_settings.py does the same for the tests of `NAMED` and `INDIRECT`."""
     monkeypatch.setattr(*fixed(name), raising=False)
     assert failure_of(IN_PROCESS[name], name) is not None
 
@@ -350,7 +356,7 @@ def test_a_check_fails_if_its_setting_has_no_effect(name: str, monkeypatch: pyte
 
 
 def test_every_setting_has_a_proof() -> None:
-    """A setting needs a check in this file, or effects.py names the test that depends on it."""
+    """The proof of a setting is a check in this file, or a test that effects.py names."""
     proved = {*GROUPS, *DEFAULTS, *CHECKS, *NAMED, *INDIRECT, *VALIDATED}
     assert {*Config.SETTINGS, *UNDERSTOOD, *SAME_AS} <= proved
 
@@ -364,7 +370,7 @@ def functions(path: str) -> tuple[str, frozenset[str]]:
 
 
 def test_the_named_tests_exist() -> None:
-    """A test in `NAMED` contains the setting's name, in Kafka's form or as an attribute."""
+    """A test in `NAMED` contains the setting's name, either Kafka's name or the name of the attribute."""
     for name in sorted({**NAMED, **INDIRECT}):
         path, _, test = (NAMED[name] if name in NAMED else INDIRECT[name][0]).partition("::")
         text, names = functions(path)

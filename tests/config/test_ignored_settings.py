@@ -1,4 +1,6 @@
-"""The tests that effects.py names fail while kcore ignores their setting, in the server processes of a test, too."""
+"""The tests that effects.py names fail while kcore ignores their setting, also in the server processes that a test
+starts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""JAAS configurations of listeners: the users of PLAIN, and refused texts, whose content is in no error message."""
+"""JAAS configurations of listeners: the users of PLAIN, and refused texts. No error message has the content of a
+refused text.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from kcore.errors import ConfigError
     ],
 )
 def test_users_are_read_from_a_login_module(text: str, users: dict[str, str]) -> None:
-    """Options that do not begin with `user_` are those of the broker as a client."""
+    """Options that do not begin with `user_` are ignored: they are the broker's own login as a client."""
     assert plain_users(text) == users
 
 
@@ -43,7 +45,7 @@ def test_users_are_read_from_a_login_module(text: str, users: dict[str, str]) ->
     ],
 )
 def test_invalid_login_modules_are_refused(text: str, reason: str) -> None:
-    """A node with such a setting does not start, and the message has no password."""
+    """A node with such a setting does not start. The error message contains no password."""
     for name in ("plain.sasl.jaas.config", "sasl.jaas.config", "listener.name.x.plain.sasl.jaas.config"):
         with pytest.raises(ConfigError) as raised:
             Config({name: text})
@@ -75,7 +77,9 @@ SCRAM = 'org.apache.kafka.common.security.scram.ScramLoginModule required userna
     ],
 )
 def test_login_modules_of_other_mechanisms_have_no_effect(name: str) -> None:
-    """Kafka's brokers use them to connect to each other: the server starts, and names them as without effect."""
+    """Kafka's brokers use these login modules to connect to each other. The server starts, and warns that they have no
+    effect.
+    """
     config = Config.of({name: SCRAM})
     assert config.without_effect() == [name]
     assert config.for_listener("X").plain_sasl_jaas_config is None

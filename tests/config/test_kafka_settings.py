@@ -65,8 +65,8 @@ IGNORED = [
 
 
 def test_kafkas_own_file_starts_a_server(tmp_path: Path) -> None:
-    """The data folder is log.dirs, the controller's listener is left out, and one warning names the settings without
-    effect.
+    """The data folder is log.dirs, the server has no listener for the controller, and one warning names the settings
+    without effect.
     """
     folder = tmp_path / "logs"
     file = tmp_path / "server.properties"
@@ -89,7 +89,9 @@ def test_kafkas_own_file_starts_a_server(tmp_path: Path) -> None:
 
 
 def test_the_warning_names_every_documented_setting_without_effect() -> None:
-    """Both are made from the table of settings. Settings of a missing listener have no effect either."""
+    """The warning and the documentation are made from the same table. Settings of a missing listener have no effect
+    either.
+    """
     documented = re.findall(
         r"^\| `([a-z.]+)` .*\| Without effect: ",
         (Path(__file__).parents[2] / "docs" / "settings.md").read_text(),
@@ -118,7 +120,7 @@ def test_kafkas_names_for_settings_of_kcore_are_accepted(tmp_path: Path) -> None
 
 
 def test_unequal_values_of_node_id_and_broker_id_are_refused(tmp_path: Path) -> None:
-    """As in Kafka; the option --node-id replaces both."""
+    """As in Kafka, different values are refused. The option --node-id replaces both."""
     file = tmp_path / "server.properties"
     file.write_text("broker.id=2\n")
     for assignments in (["broker.id=2", "node.id=1"], ["node.id=1", "broker.id=2"]):
@@ -155,7 +157,7 @@ def test_mistakes_stay_fatal(setting: str, value: str, text: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(UNSUPPORTED))
 def test_settings_that_would_break_a_promise_are_refused(name: str) -> None:
-    """Such settings are refused in a file and at run time, with a remedy; their defaults are accepted."""
+    """These values are refused in a file and at run time, with advice; the default values are accepted."""
     setting = kafka_settings()[name]
     value = "true" if isinstance(setting.default, bool) else "x"
     with pytest.raises(ConfigError, match="is not supported by kcore: "):
@@ -233,7 +235,7 @@ def test_an_address_is_shown_as_clients_write_it(host: str, text: str) -> None:
 
 
 def test_changes_at_run_time_have_an_effect() -> None:
-    """Intervals between assignments, the verification of transactions and the expiry of producers follow a change."""
+    """A change takes effect for assignment intervals, the verification of transactions, and the expiry of producers."""
     node = BrokerContext()
     for kind in ("consumer", "share", "streams"):
         key = f"{kind}.assignment.interval.ms"
@@ -255,7 +257,9 @@ def test_changes_at_run_time_have_an_effect() -> None:
 )
 @pytest.mark.parametrize("broker", [str(NODE_ID), ""])
 def test_settings_of_listeners_are_refused_at_run_time(name: str, reason: str, broker: str) -> None:
-    """The settings would be stored without effect. The message does not have the value, which may be a password."""
+    """If accepted, the settings would be stored without effect. The error message does not have the value, which may be
+    a password.
+    """
     node = BrokerContext()
     before = dict(node.topics.settings_of(ConfigType.BROKER, broker))
     response = node.alter(ConfigType.BROKER, broker, (name, 0, "hush"))
@@ -274,7 +278,9 @@ def test_settings_that_are_kept_for_kafkas_tools_are_named_if_they_are_given() -
 
 
 def test_every_setting_is_changed_refused_or_named_as_without_effect() -> None:
-    """A change at run time is refused and leaves the value, or the node has the new value; others are named."""
+    """For every setting, a change at run time is refused without effect, or the node has the new value, or a warning
+    says that the setting has no effect.
+    """
     for name in sorted({*kafka_settings(), *Config.SETTINGS}):
         node = BrokerContext()
         setting = node.config.setting(name)

@@ -25,7 +25,7 @@ def test_names_are_kafkas_with_dots_and_attributes_with_underscores() -> None:
 
 
 def test_each_default_is_valid_and_round_trips_as_text() -> None:
-    """The text in a properties file or in DescribeConfigs gives the same value when read."""
+    """The default's text in a properties file or in DescribeConfigs, when read, gives the default again."""
     defaults = {name: entry.default for name, entry in Config.SETTINGS.items()}
     texts = {name: entry.format(entry.default) for name, entry in Config.SETTINGS.items()}
     assert {name: text is None for name, text in texts.items()} == {name: v is None for name, v in defaults.items()}
@@ -88,7 +88,7 @@ def test_ratios_are_between_0_and_1(given: object) -> None:
 
 @pytest.mark.parametrize(("given", "read"), [(None, None), ("", ""), (" ", ""), ("hush", "hush")])
 def test_a_set_password_is_hidden_even_if_it_is_empty(given: str | None, read: str | None) -> None:
-    """As in Kafka, an absent password is null and any other one is [hidden]."""
+    """As in Kafka, a password that is not set is null, and any other password is shown as [hidden]."""
     config = Config.of({"ssl.key.password": given})
     assert config.ssl_key_password == read
     (row,) = [entry for entry in config.effective() if entry.setting.name == "ssl.key.password"]
@@ -103,7 +103,7 @@ def test_lists_are_read() -> None:
 
 
 def test_the_migration_policy_may_be_written_in_any_case() -> None:
-    """Kafka accepts any case, too."""
+    """Kafka accepts upper and lower case, too."""
     assert Config.of({"group.consumer.migration.policy": "UpGrade"}).group_consumer_migration_policy == "UpGrade"
     with pytest.raises(
         ConfigError, match=r"has 'up'; valid: one of 'disabled', .*'bidirectional', in upper or lower case$"
@@ -162,7 +162,7 @@ def test_a_setting_may_check_more() -> None:
 
 @given(st.sampled_from(NAMES), st.one_of(st.text(max_size=20), st.integers(), st.floats(), st.booleans(), st.none()))
 def test_any_value_is_accepted_or_refused_with_a_reason(name: str, value: object) -> None:
-    """Only ConfigError is raised, and an accepted value round-trips as text."""
+    """An invalid value raises only ConfigError, and an accepted value round-trips as text."""
     entry = Config.SETTINGS[name]
     try:
         parsed = entry.parse(value)

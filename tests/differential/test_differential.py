@@ -1,4 +1,6 @@
-"""The comparison of two servers: equal servers give no difference, and a planted one is found and its program cut."""
+"""The comparison of two servers: equal servers show no difference; a planted difference is found, and the program that
+shows it is shortened.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ SEEDS: Final = (4, 5)
 
 @pytest.fixture(scope="module")
 def sides() -> Iterator[list[Side]]:
-    """Three servers; the last one has other limits."""
+    """Starts three servers. The last one has different limits."""
     limits = {"offset.metadata.max.bytes": "3", "transaction.max.timeout.ms": "5000"}
     with (
         ServerProcess(settings=KCORE_SETTINGS | SETTINGS) as one,
@@ -94,7 +96,9 @@ def test_a_record_that_only_one_log_has_is_a_difference(sides: list[Side]) -> No
 
 
 def test_documented_differences_are_told_from_others(sides: list[Side]) -> None:
-    """Equal lines may be a documented difference after one call, and an unknown one after another call."""
+    """The same differing lines may be a documented difference after one call, and an unknown difference after another
+    call.
+    """
     rows = [("t", 0, -3, -1)]
     arguments: dict[str, Any] = {"rows": rows, "version": 7, "isolation": 0}
     lines = [
@@ -117,7 +121,7 @@ def test_the_page_of_differences_describes_the_known_ones() -> None:
 
 
 def test_the_order_of_records_counts_only_within_a_share_partition() -> None:
-    """Kafka's persister writes each share partition in its own time."""
+    """Kafka's persister writes share partitions independently of each other."""
     rows = [
         {"type": "ShareUpdateKey", "key": "b", "value": 1},
         {"type": "ShareSnapshotKey", "key": "a", "value": 2},
@@ -131,8 +135,8 @@ def test_the_order_of_records_counts_only_within_a_share_partition() -> None:
 
 @pytest.mark.parametrize(("second", "expected"), [("two", "equal"), ("other", "different")])
 def test_a_seed_has_a_result(sides: list[Side], second: str, expected: str) -> None:
-    """Without a difference, the result of a program is equal. It is different if one server refuses a request that the
-    other accepts.
+    """The result of a program is equal without a difference. It is different if only one of the servers refuses a
+    request.
     """
     servers = {side.name: side.bootstrap for side in sides if side.name in ("one", second)}
     options = argparse.Namespace(texts=False, trace=False, attempts=1, logs=False)

@@ -1,4 +1,6 @@
-"""A short run of the fuzzer over every target, all of its earlier findings, and a check that it finds planted bugs."""
+"""A short run of the fuzzer over every target, a check of all its earlier findings, and a check that it finds planted
+defects.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def test_the_corpus_is_not_empty() -> None:
 
 
 class Planted(Target):
-    """A reader with bugs at the bytes b"BUG?"."""
+    """A parser with defects at the bytes b"BUG?"."""
 
     name = "planted"
     bug = staticmethod(lambda: None)

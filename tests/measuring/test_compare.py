@@ -13,7 +13,7 @@ from bench.flush import FlushTimes, measure_flush
 
 
 def arguments_of(name: str) -> str:
-    """Returns the arguments of the case that has a figure."""
+    """Returns the arguments of a benchmark case that has a value in the table."""
     (found,) = (case.arguments for case in CASES for figure in case.figures if figure.name == name)
     return found
 
@@ -30,7 +30,7 @@ def test_the_flush_of_the_device_stands_beside_each_case(tmp_path: Path) -> None
 
 
 def test_servers_are_compared_by_their_medians() -> None:
-    """More requests per CPU-second and fewer milliseconds are better; failed or missing runs have no figure."""
+    """More requests per CPU-second and fewer milliseconds are better. Failed or missing runs have no value."""
     measured = {
         arguments_of("Heartbeat v4"): {
             "kcore": [{"req_per_server_cpu_s": one} for one in (200_000, 300_000, 310_000)],
@@ -82,7 +82,7 @@ def test_the_median_of_no_values_is_none() -> None:
 
 
 def test_every_pair_names_a_row_that_exists() -> None:
-    """Kafka's rows are in the stored results, and kcore's among the benchmarks."""
+    """Kafka's rows are in the stored results, and kcore's rows among the benchmarks."""
     stored = [json.loads(line) for line in (compare.JAVA / "results.json").read_text().splitlines()]
     assert [pair.name for pair in PAIRS if compare.java_line(stored, pair) is None] == []
     files = sorted({f"bench/{pair.test.partition('::')[0]}" for pair in PAIRS})

@@ -30,7 +30,9 @@ BASELINE = {"machine": "x", "calibration_s": 0.010, "median_s": {"test_timer.py:
 
 
 def test_the_table_has_medians_per_operation_spreads_and_ratios() -> None:
-    """This machine takes twice as long for the calibration, so an equal median is half of the baseline's."""
+    """In this test the machine takes twice as long for the calibration, so an equal median counts as half of the
+    baseline's.
+    """
     assert report.table(report.read_rows(RESULTS), 0.020, BASELINE) == (
         "## test_timer.py\n"
         "\n"

@@ -1,4 +1,4 @@
-"""Two codecs that share no code with kcore's: kwire (driven by field tables) and kio (generated classes)."""
+"""Two codecs that share no code with kcore's codec: kwire (driven by field tables) and kio (generated classes)."""
 
 import io
 from datetime import datetime, timedelta
@@ -14,8 +14,8 @@ from tests.protocol.strategies import KIND_NAMES, within
 
 
 def to_kwire(value: Struct, version: int) -> dict[str, Any]:
-    """Returns the dict that kwire writes and reads: every field of the version, {} for a tagged struct that is not
-    written.
+    """Returns the dict that kwire encodes and decodes: every field of the version, with {} for a tagged struct that is
+    not written.
     """
     out: dict[str, Any] = {}
     for spec in value.FIELDS:
@@ -39,12 +39,12 @@ def _one(kind: str, value: Any, version: int) -> Any:
 
 
 def kwire_name(cls: type[Message]) -> str | None:
-    """Returns the class's name in kwire's tables; None if they lack it."""
+    """Returns the name of the class in kwire's tables, or None if the tables lack it."""
     return cls.__name__ if cls.__name__ in kwire.SCHEMAS else None
 
 
 def kio_class(cls: type[Message], version: int) -> Any:
-    """Returns kio's class for a request or response; None if kio has none."""
+    """Returns kio's class for a request or response, or None if kio has none."""
     load = load_request_schema if cls.__name__.endswith("Request") else load_response_schema
     try:
         return load(cls.API_KEY, version)
@@ -65,7 +65,9 @@ def kio_read(cls: Any, data: bytes) -> Any:
 
 
 def same_as_kio(value: Struct, entity: Any, version: int) -> bool:
-    """Returns True if kio's entity has kcore's values under kcore's names (times lose their `_ms` there)."""
+    """Returns True if kio's entity has kcore's values under kcore's names. kio's names of times lack the suffix
+    `_ms`.
+    """
     for spec in value.FIELDS:
         if not within(spec.versions, version):
             continue

@@ -33,8 +33,8 @@ BOUNDS = {
 
 
 def examples(few: int, many: int) -> settings:
-    """Returns settings for a property: `few` examples, `many` in the thorough profile; a failure prints a
-    reproduction.
+    """Returns settings for a property test: `few` examples, or `many` in the thorough profile. A failure prints how to
+    reproduce it.
     """
     return settings(
         max_examples=many if THOROUGH else few,
@@ -88,7 +88,7 @@ def _scalar(kind: str, name: str, tame: bool) -> st.SearchStrategy[Any]:
 
 @cache
 def field_strategy(spec: FieldSpec, tame: bool = False) -> st.SearchStrategy[Any]:
-    """Draws values of one field in any version; `tame` restricts them to those that kio can express."""
+    """Draws values of one field in any version. `tame` restricts the values to those that kio can represent."""
     kind = KIND_NAMES[spec.kind]
     if kind == "array":
         item = KIND_NAMES[spec.item]
@@ -115,8 +115,9 @@ def within(span: tuple[int, int], version: int) -> bool:
 
 
 def at_version(value: Struct, version: int) -> Any:
-    """Returns a copy that a version can encode. Fields that the version lacks, and nulls that it forbids, have the
-    default."""
+    """Returns a copy that a version can encode. Fields that do not exist in the version, and nulls that it forbids,
+    have the default.
+    """
     kept = {}
     for spec in value.FIELDS:
         if not within(spec.versions, version):

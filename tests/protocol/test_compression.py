@@ -1,4 +1,6 @@
-"""The codecs read batches of Kafka's clients, write batches that these can read, and bound the size of any input."""
+"""The compression codecs read batches of Kafka's clients, write batches that these clients can read, and bound the
+decompressed size.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +114,7 @@ def test_gzip_of_members_of_all_sizes_is_read_as_one(parts: list[bytes]) -> None
 
 
 class CountingZlib:
-    """The module `zlib`, which counts the decompressors and their input bytes."""
+    """A replacement of the module `zlib` that counts the decompressors and their input bytes."""
 
     error = zlib.error
 
@@ -155,7 +157,7 @@ class CountingMember:
     ids=["empty", "one byte", "zeros", "noise", "long noise"],
 )
 def test_gzip_members_are_read_once(member: bytes, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes after a member are not passed to its decompressor, which would copy all of them for each member."""
+    """Bytes after a gzip member are not passed to its decompressor, which would copy all of them for each member."""
     counts = CountingZlib()
     monkeypatch.setattr(compression, "zlib", counts)
     packed = gzip.compress(member) * times
@@ -175,7 +177,7 @@ def test_a_megabyte_of_empty_gzip_members_is_refused_early(monkeypatch: pytest.M
 
 
 def drained(steps: Generator[int, None, bytes]) -> tuple[list[int], bytes]:
-    """Runs steps to their end; returns their costs and their result."""
+    """Runs the steps to their end. Returns their costs and their result."""
     costs = []
     while True:
         try:
@@ -202,7 +204,7 @@ def test_a_step_decompresses_about_a_megabyte(codec: CompressionType) -> None:
 
 
 def test_members_without_output_count_in_a_step() -> None:
-    """Each member takes some microseconds, however small it is."""
+    """Each member takes some microseconds, even if it is empty."""
     packed = gzip.compress(bytes(64)) * 10_000
     costs = [*decompress_in_steps(CompressionType.GZIP, packed, LIMIT)]
     assert sum(costs) > 10_000 * PIECE_COST_BYTES * 9 // 10

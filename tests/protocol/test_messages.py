@@ -1,4 +1,6 @@
-"""Every message in every version, in both directions, compared with two codecs that share no code with kcore's."""
+"""Compares every message in every version, in both directions, with two codecs that share no code
+with kcore's codec.
+"""
 
 import pytest
 from hypothesis import given
@@ -23,7 +25,9 @@ def _versions(cls: type[Message]) -> range:
 
 @pytest.mark.parametrize("cls", all_messages(), ids=lambda cls: cls.__name__)
 def test_encoded_messages_equal_kwires_and_round_trip(cls: type[Message]) -> None:
-    """In every version, kcore's bytes equal kwire's, both decode the values, and trailing bytes are left alone."""
+    """In every version, kcore's bytes equal kwire's bytes, both codecs decode the values, and trailing bytes are not
+    consumed.
+    """
 
     @examples(6, 300)
     @given(struct_strategy(cls))
@@ -49,7 +53,7 @@ KIO_MESSAGES = [
 
 @pytest.mark.parametrize("cls", KIO_MESSAGES, ids=lambda cls: cls.__name__)
 def test_kio_reads_and_writes_the_same_bytes(cls: type[Message]) -> None:
-    """In every version that kio has, it decodes kcore's values under kcore's names and writes kcore's bytes."""
+    """In every version that kio has, kio decodes kcore's values under kcore's names and writes the same bytes."""
     found = {version: oracles.kio_class(cls, version) for version in _versions(cls)}
     classes = {version: theirs for version, theirs in found.items() if theirs is not None}
     assert cls.MAX_VERSION in classes

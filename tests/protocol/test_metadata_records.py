@@ -63,7 +63,7 @@ def test_records_round_trip_in_every_version(cls: type[MetadataRecord]) -> None:
     ids=lambda x: type(x).__name__,
 )
 def test_the_layout_of_a_record(record: MetadataRecord, version: int, data: bytes) -> None:
-    """Frame version, API key, record version, then the flexible body (KIP-631)."""
+    """A record has the frame version, the API key, the record version, and then the flexible body (KIP-631)."""
     assert encode_metadata_record(record, version) == data
     assert decode_metadata_record(data) == record
     assert decode_metadata_record(b"\x81\x80\x00" + data[1:]) == record, "a varint may be longer than needed"

@@ -51,7 +51,7 @@ def test_names_without_messages_are_not_attributes(name: str) -> None:
 
 
 def test_header_versions_follow_flexible_versions() -> None:
-    """Flexible versions have tags in both headers, except in ApiVersions responses (KIP-511)."""
+    """In flexible versions both headers have tagged fields, except in responses to ApiVersions (KIP-511)."""
     assert flexible_since(ApiKey.HEARTBEAT) == 4
     assert [request_header_version(12, v) for v in (3, 4, 99)] == [1, 2, 2]
     assert [response_header_version(12, v) for v in (3, 4)] == [0, 1]

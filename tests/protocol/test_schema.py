@@ -1,4 +1,4 @@
-"""Declarations agree with Kafka's field tables and make well-behaved classes."""
+"""The declared messages agree with Kafka's field tables, and their classes behave correctly."""
 
 import copy
 import pickle
@@ -85,7 +85,7 @@ def _expected(fields: list[dict[str, Any]], version: int) -> list[Any]:
 
 
 def test_every_public_message_of_the_field_tables_is_declared() -> None:
-    """The other messages are between brokers and controllers, or inside of KRaft snapshots."""
+    """All other messages in the tables are between brokers and controllers, or belong to KRaft snapshots."""
     declared = {cls.__name__ for cls in NAMED}
     between_nodes = [
         "AssignReplicasToDirs",
@@ -157,7 +157,7 @@ def test_repr_names_error_codes(code: int) -> None:
 
 
 def test_default_structs_are_not_shared() -> None:
-    """A struct that is a field's default belongs to one object, in constructed and in decoded messages."""
+    """The default struct of a field belongs to one object, in constructed and in decoded messages."""
     first, second = PartitionData(), PartitionData()
     first.current_leader.leader_id = 7
     assert second.current_leader.leader_id == -1

@@ -1,4 +1,4 @@
-"""The combination of state batches, against a dictionary of offsets."""
+"""Compares the combination of state batches with a dictionary of offsets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BATCH = st.tuples(OFFSETS, st.integers(0, 8), st.sampled_from([0, 2, 4]), st.int
 
 
 def by_offset(batches: list[Batch], start_offset: int) -> dict[int, tuple[int, int]]:
-    """Returns (count, state) of each offset: the highest of all batches that have it."""
+    """Returns (count, state) of each offset: the highest pair of all batches that contain the offset."""
     found: dict[int, tuple[int, int]] = {}
     for first, last, state, count in batches:
         for offset in range(max(first, start_offset), last + 1):
@@ -23,7 +23,7 @@ def by_offset(batches: list[Batch], start_offset: int) -> dict[int, tuple[int, i
 
 
 def expand(batches: Batches) -> dict[int, tuple[int, int]]:
-    """Returns (count, state) of each offset. Fails if the batches are not ascending, or overlap."""
+    """Returns (count, state) of each offset. Fails if the batches overlap or are not ascending."""
     found: dict[int, tuple[int, int]] = {}
     behind = -1
     for first, last, state, count in batches:
@@ -35,7 +35,7 @@ def expand(batches: Batches) -> dict[int, tuple[int, int]]:
 
 @given(st.lists(st.lists(BATCH, max_size=6), max_size=6), st.lists(st.integers(-1, 45), min_size=6, max_size=6))
 def test_each_offset_gets_the_highest_count_and_state(writes: list[list[Batch]], starts: list[int]) -> None:
-    """Each write adds batches in any order, and may move the start."""
+    """Each write adds batches in any order, and may move the start offset."""
     current: Batches = ()
     written: list[Batch] = []
     start_offset = -1
@@ -57,7 +57,7 @@ def test_the_order_of_writes_does_not_matter(batches: list[Batch]) -> None:
 
 
 def test_each_relation_of_two_batches_has_its_combination() -> None:
-    """One case for each relation of two batches; each comment names it."""
+    """The test has one case for each possible relation of two batches; a comment names the relation."""
     cases: list[tuple[Batches, Batch, Batches]] = [
         (((0, 4, 0, 1),), (5, 9, 0, 1), ((0, 9, 0, 1),)),  # adjacent and equal
         (((0, 4, 0, 1),), (5, 9, 0, 2), ((0, 4, 0, 1), (5, 9, 0, 2))),  # adjacent, not equal
@@ -83,7 +83,7 @@ def test_the_start_offset_cuts_batches() -> None:
 
 
 def test_single_offsets_leave_equal_neighbours_apart_as_in_kafka() -> None:
-    """Kafka does not look again at a batch that it has passed."""
+    """Like Kafka, the combination does not reconsider a batch that it has passed."""
     current: Batches = ((0, 2, 0, 1), (3, 3, 2, 1))
     for offset in range(3):
         current = combine(current, [(offset, offset, 4, 2)], 0)

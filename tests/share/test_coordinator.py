@@ -26,7 +26,7 @@ from tests.broker.share.world import World
 
 
 def write(world: World, *batches: tuple[int, int, int, int], start_offset: int = -1, partition: int = 0) -> int:
-    """Sends WriteShareGroupState; returns the error code."""
+    """Sends WriteShareGroupState. Returns the error code."""
     data = WritePartition(
         partition=partition,
         state_epoch=1,
@@ -45,7 +45,7 @@ def write(world: World, *batches: tuple[int, int, int, int], start_offset: int =
 
 
 def read(world: World, leader_epoch: int = -1) -> tuple[int, int, list[tuple[int, int, int, int]]]:
-    """Sends ReadShareGroupState; returns error code, start offset and batches."""
+    """Sends ReadShareGroupState. Returns the error code, the start offset and the batches."""
     data = ReadPartition(partition=0, leader_epoch=leader_epoch)
     request = ReadShareGroupStateRequest(
         group_id="g", topics=[ReadStateData(topic_id=world.topic_id(), partitions=[data])]
@@ -59,7 +59,7 @@ def read(world: World, leader_epoch: int = -1) -> tuple[int, int, list[tuple[int
 
 
 def states(world: World) -> dict[Any, tuple[Any, ...]]:
-    """Returns the state of every share partition, without the count of updates, which pruning makes smaller."""
+    """Returns the state of every share partition, without the count of updates, which pruning reduces."""
     return {
         key_of(state): state.dump()[:-1]
         for shard in world.engine.share.shards or ()
@@ -68,7 +68,7 @@ def states(world: World) -> dict[Any, tuple[Any, ...]]:
 
 
 def kinds(world: World) -> list[tuple[str, int]]:
-    """Returns the type and the snapshot epoch of each record; a tombstone has -1."""
+    """Returns the type and the snapshot epoch of each record. A tombstone has -1."""
     return [
         (type(key).__name__.removesuffix("Key"), -1 if value is None else value.snapshot_epoch)
         for key, value in world.records()
@@ -110,7 +110,9 @@ def test_a_restart_rebuilds_the_same_state() -> None:
 
 
 def test_idle_share_partitions_get_a_cold_snapshot_and_the_log_is_pruned() -> None:
-    """After five minutes; a second run writes nothing, because every share partition has a cold snapshot."""
+    """The snapshots are written after five minutes. A second run writes nothing, because every share partition has a
+    cold snapshot.
+    """
     world = World()
     for offset in range(4):
         write(world, (offset, offset, 2, 1), start_offset=0)
@@ -141,7 +143,7 @@ def test_a_deleted_topic_takes_its_state_with_it() -> None:
 
 
 def test_a_load_deletes_the_state_of_a_topic_deleted_before_a_crash() -> None:
-    """The deletion of the topic is durable and the deletion of its state is not; the next load deletes the state."""
+    """The deletion of the topic is durable, but the deletion of its state is not. The next load deletes the state."""
     world = World()
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000)
     world.start(request, 6)
@@ -163,7 +165,7 @@ def test_deleted_state_is_gone_and_may_be_deleted_again() -> None:
 
 
 def test_many_partitions_of_a_request_are_one_response() -> None:
-    """The number exceeds that of one decision, so they are decided in slices."""
+    """One decision cannot contain so many partitions, so they are decided in slices."""
     world = World(partitions=120)
     assert len(states(world)) == 120
     data = [WritePartition(partition=index, state_epoch=1, leader_epoch=-1, start_offset=index) for index in range(130)]
@@ -177,7 +179,7 @@ def test_many_partitions_of_a_request_are_one_response() -> None:
 
 @pytest.mark.parametrize("updates", [100, 1], ids=["update", "snapshot"])
 def test_a_late_write_does_not_move_the_start_offset_back(updates: int) -> None:
-    """The leader repeats a failed write after a later write has moved the start offset."""
+    """The leader of the partition repeats a failed write after a later write has moved the start offset."""
     world = World({"share.coordinator.snapshot.update.records.per.snapshot": str(updates)})
     assert write(world, (0, 3, 2, 1), (6, 6, 2, 1), start_offset=4) == 0
     assert write(world, (4, 5, 2, 1), start_offset=0) == 0
@@ -189,7 +191,7 @@ def test_a_late_write_does_not_move_the_start_offset_back(updates: int) -> None:
 
 
 def test_the_count_of_completed_deliveries_is_bounded_by_its_field() -> None:
-    """A request may name any offsets, and a share partition that reads them counts their records."""
+    """A request may name any offsets, and reading the share partition counts their records."""
     world = World()
     assert write(world, start_offset=4) == 0
     assert write(world, (4, 10**12, 2, 1), start_offset=0) == 0
@@ -224,7 +226,7 @@ def test_the_persister_creates_the_topic_and_repeats_operations_of_a_loading_sha
 
 
 def test_the_persister_repeats_only_the_partitions_that_failed() -> None:
-    """The persister stops its retries for the shard of the failed partitions; the other shard has responded."""
+    """The persister repeats the request for the shard of the failed partitions only; the other shard has responded."""
     world = World(partitions=8)
     shards = world.engine.share.shards
     assert shards is not None
@@ -260,7 +262,7 @@ def test_the_persister_gives_up_after_its_retries() -> None:
 
 
 def test_an_operation_whose_retry_raises_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise the caller, perhaps a client's request, would get no response."""
+    """Otherwise the caller, such as a client's request, would get no response."""
     world = World()
     world.log.failures_left = 1
     data = WritePartition(partition=0, state_epoch=1, leader_epoch=-1, start_offset=3)
@@ -281,7 +283,9 @@ def test_an_operation_whose_retry_raises_fails(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_share_partition_has_a_bounded_number_of_state_batches() -> None:
-    """Requests of any number cannot make the state larger than one snapshot; smaller writes are still accepted."""
+    """However many writes arrive, the state never exceeds the size of one snapshot. Smaller writes are still
+    accepted.
+    """
     world = World({"share.coordinator.snapshot.update.records.per.snapshot": "3"})
     accepted = 0
     for first in range(0, 100_000, 8_000):

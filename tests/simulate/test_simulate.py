@@ -1,4 +1,6 @@
-"""The simulator: fixed seeds are clean, planted defects are found, a seed has one trace, and scripts shrink."""
+"""The simulator: fixed seeds find no violation, planted defects are found, a seed gives one trace, and scripts are
+shortened.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,9 @@ def test_a_fixed_seed_of_a_cluster_is_clean_and_checks_something(seed: int) -> N
     [pytest.param(name, marks=() if found.steps <= QUICK_STEPS else pytest.mark.long) for name, found in FOUND.items()],
 )
 def test_a_planted_defect_is_found_within_its_steps(name: str) -> None:
-    """A change of kcore's behaviour moves the steps of a seed, so twice the recorded number is allowed."""
+    """A change of kcore moves the events of a seed to other steps, so the test allows twice the recorded number of
+    steps.
+    """
     found = FOUND[name]
     with MUTANTS[name].planted():
         result = run_plan(MUTANTS[name].plan(found.seed))
@@ -120,7 +124,7 @@ def test_every_planted_defect_replaces_something_and_takes_it_back() -> None:
 
 
 def test_a_seed_has_the_same_trace_in_every_process() -> None:
-    """Hashes of strings differ between these processes."""
+    """The processes have different hashes of strings."""
     program = (
         "from tools.simulate.cluster.plan import draw_cluster_plan; from tools.simulate.plan import draw_plan; "
         "from tools.simulate.run import run_plan; "
@@ -181,7 +185,7 @@ def test_the_record_of_the_campaign_is_complete() -> None:
 
 
 def test_an_interrupt_comes_at_its_event() -> None:
-    """The events are calls of kcore's functions, and calls of compiled ones from them."""
+    """The events are calls of kcore's functions, and their calls of compiled functions."""
     lines: list[str] = []
     for place in range(40):
         log = MemoryLogEngine()

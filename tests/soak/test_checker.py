@@ -1,4 +1,4 @@
-"""The soak test's checker finds each kind of violation, and accepts correct behaviour."""
+"""The checker of the soak test finds each kind of violation, and accepts correct behaviour."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ledger() -> Ledger:
 
 
 def answered(client: Client, *responses: Any) -> None:
-    """Sets the responses to the client's next requests; exceptions are raised."""
+    """Sets the responses to the client's next requests. An exception among them is raised."""
     following = list(responses)
 
     def call(api: str, version: int, body: dict[str, Any]) -> dict[str, Any]:
@@ -332,7 +332,7 @@ def test_a_damaged_folder_is_found(tmp_path: Path, ledger: Ledger) -> None:
 
 @pytest.mark.crash
 def test_a_short_soak_finds_no_violation(tmp_path: Path) -> None:
-    """Every client has a first success before the first kill, and all records are read at the end."""
+    """Every client succeeds once before the first kill, and all records are read at the end."""
     ledger = soak(tmp_path, 3.0, 1, ["kill"])
     assert ledger.violations == []
     assert ledger.counts["rounds"] == ledger.counts["faults: kill"] > 0

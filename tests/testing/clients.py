@@ -42,7 +42,7 @@ def fill(broker: Broker, topic: str, count: int, partition: int = 0) -> None:
 
 
 def poll_until(consumer: confluent_kafka.Consumer, condition: Callable[[], Any]) -> list[confluent_kafka.Message]:
-    """Polls until the condition is true; returns the records that arrived meanwhile."""
+    """Polls until the condition is true. Returns the records that arrived meanwhile."""
     records = []
     for _ in range(LIMIT):
         if condition():

@@ -1,4 +1,4 @@
-"""Brokers in this process: start, restart, waiting, and the fixtures."""
+"""Brokers in the process of the test: start, restart, waiting, and the fixtures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each buggy program fails its test by its bug, and the fixed one passes the same test."""
+"""Each buggy program fails its test because of its bug, and the fixed program passes the same test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The controls of a test broker over HTTP: `kcore serve --control`."""
+"""The HTTP controls of a test broker: `kcore serve --control`."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _check_described(method: str, path: str, status: int, found: Any) -> None:
 
 
 def raw(server: ControlServer, data: bytes) -> tuple[int, bytes]:
-    """Sends bytes and returns the status and the body of the response."""
+    """Sends bytes. Returns the status and the body of the response."""
     host, port = server.server_address[:2]
     with socket.create_connection((str(host), int(port)), timeout=30) as connection:
         connection.sendall(data)
@@ -370,7 +370,7 @@ def test_a_data_folder_is_refused() -> None:
 
 
 def test_all_listeners_keep_their_addresses() -> None:
-    """Neither a restart nor a time without listeners changes the ports that the system selected."""
+    """Neither a restart nor a time without listeners changes the ports that the operating system selected."""
     config = Config.of({"listeners": "A://127.0.0.2:0,B://127.0.0.1:0", "group.max.size": "7"})
     config.set("listener.security.protocol.map", "A:PLAINTEXT,B:PLAINTEXT", "-c")
     with broker_for(config) as broker:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture
 def addresses() -> Iterator[dict[str, str]]:
-    """Runs a controlled broker; yields the environment variables that the examples read."""
+    """Runs a controlled broker. Yields the environment variables that the examples read."""
     command = [sys.executable, "-m", "kcore", "serve", "--listen", "127.0.0.1:0", "--control", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -32,7 +32,7 @@ def addresses() -> Iterator[dict[str, str]]:
 
 
 def run(name: str, folder: Path, addresses: dict[str, str], *commands: list[str]) -> str:
-    """Runs commands in a copy of an example, and returns their output; skips the test if a tool is missing."""
+    """Runs commands in a copy of an example, and returns their output. Skips the test if a tool is missing."""
     missing = [command[0] for command in commands if shutil.which(command[0]) is None]
     if missing:
         pytest.skip(f"no {', '.join(missing)} on this machine")

@@ -1,4 +1,6 @@
-"""The control server and hostile clients: random requests, many connections, slow ones, failures inside."""
+"""The control server with hostile clients: random requests, many connections, slow connections, and internal
+failures.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,7 @@ ANYTHING: st.SearchStrategy[Any] = st.recursive(
 
 
 def _value(field: Field) -> st.SearchStrategy[Any]:
-    """Returns valid values of a field, at the limits of its range too."""
+    """Returns a strategy for valid values of a field, including the limits of its range."""
     low = -1 if field.minimum is None else field.minimum
     high = 3 if field.maximum is None else field.maximum
     if field.name in LIMITED:
@@ -101,7 +103,9 @@ def _object(fields: tuple[Field, ...]) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def _body(operation: Operation) -> st.SearchStrategy[Any]:
-    """Returns valid bodies of an operation, ones with a single wrong value, and anything else."""
+    """Returns a strategy for bodies of an operation: valid bodies, bodies with a single wrong value, and arbitrary
+    ones.
+    """
     if not operation.body:
         return st.just({}) | ANYTHING
     valid = _object(operation.body)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.kcore(topics={"t": 2})
 
 @pytest.fixture(params=["classic", "consumer"])
 def member(request: pytest.FixtureRequest, kcore_broker: Broker) -> Iterator[confluent_kafka.Consumer]:
-    """A consumer in the stable group `g`, of either protocol."""
+    """Yields a consumer in the stable group `g`, with either protocol."""
     options = {"group_protocol": request.param} if request.param == "consumer" else {}
     consumer = _consumer(kcore_broker, **options)
     yield consumer
@@ -116,7 +116,9 @@ def test_an_unloaded_coordinator_refuses_until_it_is_loaded(kcore_broker: Broker
 
 
 def test_the_clock_ends_sessions(kcore_broker: Broker) -> None:
-    """Moves the broker by the session timeout: the client could not send heartbeats, so its session expires."""
+    """The test advances the broker's clock by the session timeout. The client could not send heartbeats meanwhile, so
+    its session expires.
+    """
     consumer = _consumer(kcore_broker, session_timeout_ms=30_000)
     group = kcore_broker.groups["g"]
     kcore_broker.clock.advance(29)

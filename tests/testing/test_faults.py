@@ -435,7 +435,7 @@ def test_faults_may_be_set_from_many_threads(kcore_broker: Broker) -> None:
 
 
 def test_a_rebalance_waits_while_its_requests_are_held(kcore_broker: Broker) -> None:
-    """Holds a SyncGroup: the group waits in its sync phase, until the release."""
+    """The test holds a SyncGroup back, so the group waits in its sync phase until the release."""
     kcore_broker.hold("SyncGroup", group="g")
     consumer = confluent_consumer(kcore_broker)
     consumer.subscribe(["t"])

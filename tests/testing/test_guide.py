@@ -1,4 +1,4 @@
-"""The examples of docs/testing-kafka-code.md run, and its requests and names are valid."""
+"""The examples of docs/testing-kafka-code.md run, and the requests and names in that document are valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Histories and assertions."""
+"""Histories of groups, and assertions about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers with the groups and offsets of a data folder at a moment."""
+"""Brokers that start with the groups and offsets of a data folder at a moment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ START = datetime.fromtimestamp(1_700_000_000, UTC)
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with six records, of which a group committed two after ten seconds and five after an hour."""
+    """Returns a folder with six records. A group committed two of them after ten seconds and five after an hour."""
     clock = kcore.ManualClock()
     path = tmp_path / "data"
     with kcore.open(path, clock=clock, config={"log.message.timestamp.after.max.ms": 2**63 - 1}) as node:

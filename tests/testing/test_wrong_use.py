@@ -1,4 +1,4 @@
-"""Wrong use of the testing kit: wrong values, wrong order, threads, failures; each gets an error at once."""
+"""Wrong use of the testing kit (wrong values, wrong order, threads, failures) gets an error at once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytest_plugins = ["pytester"]
 
 @pytest.fixture(scope="module", autouse=True)
 def short_collections() -> Iterator[None]:
-    """Leaves the objects of earlier tests out of garbage collection, which takes half a second with them."""
+    """Exempts the objects of earlier tests from garbage collection, which would take half a second with them."""
     gc.collect()
     gc.freeze()
     yield
@@ -42,7 +42,7 @@ def short_collections() -> Iterator[None]:
 
 
 def clients_of_other_tests() -> bool:
-    """Returns True if threads of other tests' clients run: they may open a connection at any time."""
+    """Returns True if threads of other tests' clients run, which may open connections at any time."""
     native = [task / "comm" for task in Path("/proc/self/task").glob("*")]
     names = [thread.name for thread in threading.enumerate()]
     for path in native:
@@ -53,7 +53,7 @@ def clients_of_other_tests() -> bool:
 
 @pytest.fixture(autouse=True)
 def nothing_leaks(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every thread, every descriptor and every temporary folder of a test is gone after it."""
+    """Checks that every thread, descriptor and temporary folder of a test is gone after the test."""
     gc.collect()
     threads = set(threading.enumerate())
     descriptors = 1 << 20 if clients_of_other_tests() else len(os.listdir("/dev/fd"))
@@ -74,7 +74,7 @@ def nothing_leaks(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
 
 
 def ask(broker: Broker) -> int:
-    """Sends a Metadata request, and returns the number of brokers in the response."""
+    """Sends a Metadata request. Returns the number of brokers in the response."""
     with Connection.to(broker.bootstrap) as client:
         return len(client.send(MetadataRequest(topics=[])).brokers)
 

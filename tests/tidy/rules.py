@@ -1,4 +1,4 @@
-"""The writing rules that a program can check, and the files they apply to."""
+"""The writing rules that a program can check, and the files to which they apply."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ RULES = ("question", "indefinite", "vocabulary", "retired")
 
 @cache
 def tracked_files(*suffixes: str) -> list[Path]:
-    """Lists the files with one of these suffixes that git tracks, without the recorded scenarios and their helpers."""
+    """Lists the files that git tracks and that have one of these suffixes, without the recorded scenarios and their
+    helpers.
+    """
     names = subprocess.run(
         ["git", "-C", str(ROOT), "ls-files", "-co", "--exclude-standard"], capture_output=True, text=True, check=True
     ).stdout.splitlines()
@@ -56,7 +58,7 @@ def tracked_files(*suffixes: str) -> list[Path]:
 
 @cache
 def text_of(path: Path) -> str:
-    """Reads a file, once."""
+    """Reads a file. Caches the text."""
     return path.read_text()
 
 
@@ -102,7 +104,7 @@ def _breaks(rule: str, text: str) -> Iterator[str]:
 
 
 def violations(rule: str) -> dict[str, list[tuple[int, str]]]:
-    """Finds what breaks a rule.
+    """Finds the violations of a rule.
 
     Args:
         rule: one of `RULES`.
@@ -120,9 +122,9 @@ def violations(rule: str) -> dict[str, list[tuple[int, str]]]:
 
 
 def functions_without_verb() -> list[str]:
-    """Lists the functions whose docstring does not begin with a verb in the third person, without tests and properties.
+    """Lists the functions whose docstring does not begin with a verb in the third person.
 
-    The docstring of a test describes its situation, and that of a property names its value.
+    Leaves out tests, whose docstrings describe a situation, and properties, whose docstrings name a value.
     """
     return [
         f"{path}: {name}: {first}"
@@ -186,7 +188,7 @@ def compiled_docstrings() -> Iterator[tuple[str, str]]:
 
 
 def comments() -> Iterator[tuple[str, str]]:
-    """Yields place and text of each line of a comment in Python files, stubs and compiled modules."""
+    """Yields location and text of each comment line in Python files, stubs and compiled modules."""
     for path in tracked_files(".py", ".pyi", ".pyx", ".pxd"):
         for number, line in enumerate(text_of(path).splitlines(), 1):
             match = re.search(r"(?:^|\s)#:? (.*)$", line)
@@ -195,7 +197,7 @@ def comments() -> Iterator[tuple[str, str]]:
 
 
 def is_retired(name: str) -> bool:
-    """Returns True for a name that the glossary's words have replaced."""
+    """Returns True for a name that a word of the glossary has replaced."""
     return RETIRED_NAMES.fullmatch(name) is not None
 
 

@@ -1,4 +1,4 @@
-"""A compiled base class calls methods of its subclass only through the abstract methods in its `.pyi` file."""
+"""A compiled base class calls methods of its subclass only if they are abstract methods in its `.pyi` file."""
 
 from __future__ import annotations
 

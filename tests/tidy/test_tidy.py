@@ -1,7 +1,7 @@
 """Checks of the source text itself: docstrings, vocabulary, sizes, commit subjects, private paths.
 
-`allowed.json` holds the number of violations that each file of an older style still has. A file may have fewer than its
-number, never more, and a file without a number must have none. `python -m tests.tidy.update` lowers the numbers.
+`allowed.json` has the number of violations that each old file may have. A file may have fewer violations than its
+number but not more. A file without a number must have none. `python -m tests.tidy.update` lowers the numbers.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def test_no_retired_name_returns() -> None:
 
 
 def test_the_top_level_has_only_known_entries() -> None:
-    """Programs that run in the root folder may leave files there, which a commit of all files would add."""
+    """Programs that run in the root folder may leave files there, which `git add` of all files would add."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     assert {path.partition("/")[0] for path in listed.splitlines()} == TOP_LEVEL
 
@@ -142,7 +142,7 @@ def returns_in_handlers(text: str) -> list[int]:
 
 
 def test_compiled_handlers_do_not_return() -> None:
-    """Cython releases the traceback at such a `return`, and it is NULL if memory ran out when it was made."""
+    """At such a `return`, Cython releases the traceback. The traceback is NULL if memory ran out when it was made."""
     assert returns_in_handlers("try:\n    x()\nexcept A:\n    if y:\n        return 1\n") == [5]
     found = {
         str(path): rows for path in SOURCES if path.suffix == ".pyx" and (rows := returns_in_handlers(text_of(path)))
@@ -164,7 +164,7 @@ def test_functions_are_at_most_70_lines() -> None:
 
 
 def compiled_functions(text: str) -> list[tuple[str, int]]:
-    """Returns the functions of a compiled module with their numbers of lines."""
+    """Returns the functions of a compiled module with their line counts."""
     lines = text.split("\n")
     found = []
     for start, line in enumerate(lines):
@@ -193,7 +193,7 @@ def test_compiled_functions_are_at_most_70_lines() -> None:
 
 
 def test_newest_versions_with_names_are_not_repeated_as_private_constants() -> None:
-    """`kcore.client.versions` has the newest versions that name topics."""
+    """`kcore.client.versions` has the newest versions in which requests name topics."""
     assert VERSION_CONSTANT.search("_COMMIT_VERSION = 9")
     product = ("kcore/", "kcore_ext/", "examples/")
     assert not [
@@ -212,7 +212,7 @@ def test_contributing_names_files_that_exist() -> None:
 
 
 def test_the_functions_of_an_offset_commit_exist() -> None:
-    """The table of docs/architecture.md names functions of its files."""
+    """The table in docs/architecture.md names functions that exist in the named files."""
     text = (ROOT / "docs" / "architecture.md").read_text().partition("**The functions of an OffsetCommit.**")[2]
     rows = re.findall(r"^\| [^|]*\| `([^`]+)` \| (.+) \|$", text.partition("**Generic path.**")[0], re.MULTILINE)
     named = [(file, name) for file, names in rows for name in re.findall(r"`(?:\w+\.)?(\w+)`", names)]
@@ -225,7 +225,7 @@ def test_the_functions_of_an_offset_commit_exist() -> None:
 
 
 def test_the_model_commits_of_the_guide_exist() -> None:
-    """The checklists of CONTRIBUTING.md name commits of this repository."""
+    """The checklists of CONTRIBUTING.md name commits that exist in this repository."""
     named = re.findall(r"`git show ([0-9a-f]{8})", (ROOT / "CONTRIBUTING.md").read_text())
     assert len(named) >= 5
     shallow = subprocess.run(

@@ -1,4 +1,4 @@
-"""Lowers the numbers of violations in allowed.json to the present ones: `python -m tests.tidy.update`."""
+"""Lowers the numbers of violations in allowed.json to the present numbers: `python -m tests.tidy.update`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.tidy.rules import ALLOWED, RULES, violations
 
 
 def main() -> None:
-    """Writes allowed.json; a number never rises and a new file never gets one, except in the first run."""
+    """Writes allowed.json. Except in the first run, a number never rises and a new file gets no number."""
     before = json.loads(ALLOWED.read_text()) if ALLOWED.exists() else None
     after = {}
     for rule in RULES:

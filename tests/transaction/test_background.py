@@ -1,4 +1,4 @@
-"""Transactions in background commits: responses while a decision of the coordinator is being written."""
+"""Transactions and background commits: the responses while a decision of the coordinator is being written."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def write_of(case: str, who: Identity) -> Any:
 
 
 def code_of(response: Any) -> ErrorCode:
-    """Returns the code of the only partition in a response to Produce or TxnOffsetCommit."""
+    """Returns the error code of the only partition in a response to Produce or TxnOffsetCommit."""
     if isinstance(response, Pending):
         assert response.done
         response = response.response
@@ -51,7 +51,7 @@ def code_of(response: Any) -> ErrorCode:
 
 
 def begin_write(world: World) -> BackgroundCommit:
-    """Closes the round, which the test then writes in place of a thread."""
+    """Seals the round. The test then writes the round in place of a thread."""
     background = world.engine.pipeline.start_background(threading.Lock())
     assert background is not None, "the round must be committed inline"
     return background
@@ -79,7 +79,7 @@ AWAY = {
 @pytest.mark.parametrize("case", list(VERSIONS))
 @pytest.mark.parametrize("when", ["open round", "background commit"])
 def test_no_write_is_refused_because_of_an_epoch_that_is_not_durable(case: str, when: str) -> None:
-    """A new instance of a producer initialises itself; the old one writes before that is durable."""
+    """A new instance of a producer initialises itself. The old instance writes before the new epoch is durable."""
     world = World()
     old = world.begin("id")
     fencing = world.start(INIT, 5)
@@ -96,7 +96,7 @@ def test_no_write_is_refused_because_of_an_epoch_that_is_not_durable(case: str, 
 @pytest.mark.parametrize("case", list(VERSIONS))
 @pytest.mark.parametrize("when", ["open round", "background commit"])
 def test_a_producer_continues_after_the_commit_of_its_successor_has_failed(case: str, when: str) -> None:
-    """The refusal becomes a retriable error, and the old epoch is still the valid one."""
+    """The refusal becomes a retriable error, and the old epoch stays valid."""
     world = World()
     old = world.begin("id")
     assert world.add("id", old, [("t", 0)]) == [NONE]
@@ -119,7 +119,7 @@ def test_a_producer_continues_after_the_commit_of_its_successor_has_failed(case:
 
 
 class Rounds:
-    """A driver that commits rounds in the background where that is allowed; the round with a given number fails.
+    """A driver that commits rounds in the background if that is allowed. The round with a given number fails.
 
     Attributes:
         count: the number of rounds in the background.
@@ -140,7 +140,7 @@ class Rounds:
         self._world.settle()
 
     def until_done(self, request: Any, version: int, code: Callable[[Any], int]) -> Any:
-        """Sends a request until it succeeds; each time is a round."""
+        """Repeats a request until it succeeds. Each attempt is a separate round."""
         for _ in range(10):
             response = self._world.start(request, version)
             self.commit()
@@ -158,7 +158,7 @@ def error_of(response: Any) -> int:
 
 @pytest.mark.parametrize("failing", range(-1, 4))
 def test_every_write_of_a_transaction_in_the_background_may_fail_once(failing: int) -> None:
-    """Each failed round is repeated; the result is that of a transaction without failures."""
+    """The client repeats each failed request. The result is that of a transaction without failures."""
     world = World()
     world.begin("other")  # takes a block of producer ids, which is written inline
     rounds = Rounds(world, failing)
@@ -177,7 +177,7 @@ def test_every_write_of_a_transaction_in_the_background_may_fail_once(failing: i
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_end_of_a_transaction_is_shown_after_its_background_commit(fails: bool) -> None:
-    """Covers requests for records, offsets and states during the write of the end."""
+    """Covers requests for records, offsets and states while the end of the transaction is written."""
     world = World()
     who = world.begin("id")
     assert world.produce("id", who, 0, b"value", version=12) == (NONE, 0)
@@ -205,7 +205,7 @@ def test_the_end_of_a_transaction_is_shown_after_its_background_commit(fails: bo
 
 
 class RaisesAtLine:
-    """A trace function that raises an exception at the n-th line event, in the files of the transaction coordinator."""
+    """A trace function that raises an exception at the n-th line event in the files of the transaction coordinator."""
 
     def __init__(self, number: int, error: BaseException) -> None:
         self.left = number

@@ -38,13 +38,13 @@ def now_ms() -> int:
 
 
 def run(capsys: pytest.CaptureFixture[str], server: ServerProcess, *words: str) -> tuple[int, list[dict[str, Any]]]:
-    """Runs a verb; returns its status and rows."""
+    """Runs a command. Returns its status and rows."""
     status = main([*words, "--bootstrap", server.bootstrap, "--format", "json"])
     return status, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
 def open_transaction(connection: Connection, tid: str, topic: str) -> Identity:
-    """Writes a transaction of two records at offset 1 of partition 0, between two other records."""
+    """Writes two records of a transaction at offset 1 of partition 0, between two other records."""
     made = CreatableTopic(name=topic, num_partitions=1, replication_factor=1)
     connection.send(CreateTopicsRequest(topics=[made], timeout_ms=1000))
     connection.send(FindCoordinatorRequest(key_type=1, coordinator_keys=[tid]))
@@ -114,7 +114,7 @@ def test_open_transactions_and_their_offsets_are_shown(
 def test_a_hanging_transaction_is_found_and_aborted(
     server: ServerProcess, connection: Connection, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An unverified batch, as before KIP-890, has opened a transaction that is unknown to the coordinator."""
+    """As before KIP-890, an unverified batch has opened a transaction that is unknown to the coordinator."""
     made = CreatableTopic(name="stuck", num_partitions=1, replication_factor=1)
     connection.send(CreateTopicsRequest(topics=[made], timeout_ms=1000))
     request = produce_request("whoever", Identity(9_999, 3), 0, b"a", b"b", topic="stuck", wall_ms=now_ms())
@@ -150,7 +150,7 @@ def test_a_hanging_transaction_is_found_and_aborted(
 def test_a_transaction_of_the_coordinator_is_terminated_and_not_aborted(
     server: ServerProcess, connection: Connection, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A marker alone would leave it half aborted. As in Kafka, its termination fences the producer."""
+    """A single marker would leave the transaction half aborted. As in Kafka, its termination fences the producer."""
     who = open_transaction(connection, "alive", "lively")
     abort = ("transactions", "abort", "--topic", "lively", "--partition", "0", "--start-offset", "1")
     before = run(capsys, server, "producers", "describe", "--topic", "lively")

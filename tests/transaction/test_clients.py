@@ -1,4 +1,6 @@
-"""Real clients: commit, abort, offsets in transactions, fencing, and crashes of producers and server."""
+"""Transactions of real clients: commit, abort, offsets in transactions, fencing, and crashes of
+producers and server.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,7 @@ def test_confluent_kafka_commits_and_aborts(server: ServerProcess) -> None:
 
 
 def test_a_new_instance_fences_the_old_one(server: ServerProcess) -> None:
-    """A zombie's transaction is aborted, and its commit refused."""
+    """The transaction of the old instance is aborted, and its commit is refused."""
     topic = make_topic(server, "zombies")
     old = producer(server, "zombie")
     old.begin_transaction()
@@ -124,7 +126,7 @@ def test_a_new_instance_fences_the_old_one(server: ServerProcess) -> None:
 
 
 def test_offsets_are_committed_with_the_transaction(server: ServerProcess) -> None:
-    """Tests send_offsets_to_transaction: an abort leaves the group's offset, a commit moves it."""
+    """With send_offsets_to_transaction, an abort leaves the group's offset unchanged, and a commit moves it."""
     source, sink = make_topic(server, "source"), make_topic(server, "sink")
     sender = producer(server, "source")
     sender.begin_transaction()

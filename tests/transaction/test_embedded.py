@@ -1,4 +1,4 @@
-"""Transactions without a socket: an embedded engine, and a manual clock."""
+"""Transactions without a socket, on an embedded engine with a manual clock."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def begin(engine: Any, tid: str) -> Identity:
 
 
 def test_transactions_of_an_embedded_engine_in_virtual_time(tmp_path: Path) -> None:
-    """One transaction is committed, another one times out in virtual time; a reopened folder has both results."""
+    """One transaction commits, and another one times out in virtual time. A reopened folder has both results."""
     clock = ManualClock(wall_ms=WALL_MS)
     with kcore.open(tmp_path / "data", config=SETTINGS, clock=clock) as engine:
         topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)

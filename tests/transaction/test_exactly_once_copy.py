@@ -1,4 +1,4 @@
-"""The example with fewer kills: the copy is exact, for any killed process at any time."""
+"""The exactly-once example with fewer kills. The copy is exact, although processes are killed at random times."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "exactly_once_copy.
 @pytest.mark.crash
 @pytest.mark.seeded
 def test_each_record_is_copied_once_while_server_and_copier_are_killed(tmp_path: Path) -> None:
-    """10,000 records, four kills: a read_committed reader finds each once, in order."""
+    """Copies 10,000 records with four kills. A read_committed reader finds each record once, in order."""
     spec = importlib.util.spec_from_file_location("exactly_once_copy", EXAMPLE)
     assert spec is not None
     assert spec.loader is not None

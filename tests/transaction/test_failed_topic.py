@@ -1,4 +1,4 @@
-"""The topic of the transaction coordinator is created at its first use, and that commit may fail."""
+"""The topic of the transaction coordinator is created at its first use, and the commit of its creation may fail."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.kit import QUICK
 
 
 def test_decisions_of_shards_whose_topic_was_not_created_fail() -> None:
-    """Otherwise shards with decided requests could not be unloaded when the metadata is read again."""
+    """Otherwise shards with decided requests could not be unloaded when the metadata log is read again."""
     settings = Config.of({**QUICK, "transaction.state.log.num.partitions": "1"})
     engine = Engine(MemoryLogEngine(), settings, ManualClock(), partial(random.Random(1).randbytes, 16))
 

@@ -1,4 +1,4 @@
-"""The fast path of a transaction's requests equals the generic path: same responses, same logs."""
+"""The fast paths of a transaction's requests equal the generic path: same responses and same logs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_METADATA = 4
 
 
 class GenericCoordinator(TransactionCoordinator):
-    """A coordinator whose requests all take the generic path."""
+    """A coordinator that serves every request on the generic path."""
 
     __slots__ = ()
     add = TransactionCoordinator.add_generic
@@ -58,7 +58,7 @@ class GenericEnds(EndTxnApi):
 
 
 class Compared(World):
-    """A node that records all responses, and commits only when the script does."""
+    """A node that records all responses and commits only when the script says so."""
 
     def __init__(self, plain: bool) -> None:
         kind = GenericCoordinator if plain else TransactionCoordinator
@@ -113,7 +113,7 @@ class Compared(World):
 
 
 def play(world: Compared, script: list[tuple[Any, ...]]) -> dict[str, Any]:
-    """Runs a script; its producer ids and epochs are relative to the present ones."""
+    """Runs a script. Its producer ids and epochs are relative to the present ones."""
     for what, tid, *more in script:
         known = world.engine.transactions.get(tid)
         who = Identity(known.producer_id, known.producer_epoch) if known is not None else world.who["a"]
@@ -147,7 +147,7 @@ def beside(who: Identity, off: tuple[int, int]) -> Identity:
 
 
 def copy_of(request: TxnOffsetCommitRequest, tid: str, who: Identity, off: tuple[int, int]) -> TxnOffsetCommitRequest:
-    """Makes a request of a producer in its present epoch."""
+    """Makes a request of a producer, with the producer's present epoch."""
     producer = beside(who, off)
     return TxnOffsetCommitRequest(
         transactional_id=tid,
@@ -215,7 +215,7 @@ def test_both_paths_give_equal_responses_and_records(script: list[tuple[Any, ...
 
 
 def exhausted(world: Compared, tid: str, **more: Any) -> Transaction:
-    """Creates an id whose producer is in an open transaction, in its last epoch."""
+    """Creates an id whose producer is in an open transaction and has its last epoch."""
     machine = world.engine.transactions.of(tid).machine
     known = machine.transactions[tid]
     names = (
@@ -245,7 +245,7 @@ def commit_of(world: Compared, tid: str, group: str = "g") -> Any:
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_after_the_last_epoch_another_producer_id_follows(commit):
-    """Compares both paths; for a full id, only the generic one ends a transaction."""
+    """Compares both paths. At the last epoch, only the generic path ends a transaction."""
     seen = []
     for world in (Compared(plain=False), Compared(plain=True)):
         commit_of(world, "a")
@@ -267,7 +267,7 @@ def test_equal_commits_of_all_producers_get_the_same_response():
 
 
 def test_a_bug_during_the_addition_of_partitions_gets_an_error():
-    """The outcome is unknown: the producer gets an unknown error on either path."""
+    """The outcome is unknown, so the producer gets UNKNOWN_SERVER_ERROR on either path."""
     for world in (Compared(plain=False), Compared(plain=True)):
         known = world.engine.transactions.get("a")
         assert known is not None

@@ -15,7 +15,7 @@ SOURCE = Path(__file__).with_name("java") / "TransactionsClient.java"
 
 @pytest.mark.clients
 def test_javas_transactional_producer_works(tmp_path: Path) -> None:
-    """Covers commit, abort, offsets, fencing and describing; each end increases the epoch."""
+    """Covers commit, abort, offsets, fencing and descriptions. Each end of a transaction increases the epoch."""
     libraries = classpath()
     subprocess.run(["javac", "-cp", libraries, "-d", str(tmp_path), str(SOURCE)], check=True, timeout=120)
     java = ["java", *QUICK, "-cp", f"{tmp_path}:{libraries}"]

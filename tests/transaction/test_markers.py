@@ -1,4 +1,6 @@
-"""The marker phase: one commit if all partitions are local; retries, fencing, deleted topics and crashes otherwise."""
+"""The marker phase. If all partitions are local, it is one commit; otherwise there are retries, fencing, deleted topics
+and crashes.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from tests.transaction.world import Identity, World, end_request, produce_reques
 
 
 class Elsewhere:
-    """Partitions of another node; the test sets their responses and their time."""
+    """Partitions of another node. The test sets the responses and when they arrive."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[Marker, list[PartitionTuple], Callable[[Results], None]]] = []
@@ -31,7 +33,7 @@ class Elsewhere:
 
 
 def elsewhere(world: World) -> Elsewhere:
-    """Puts every partition on another node."""
+    """Moves every partition to another node."""
     remote = Elsewhere()
     for shard in world.engine.transactions.shards or ():
         shard.machine.services.markers = remote
@@ -46,7 +48,7 @@ def open_transaction(world: World, tid: str = "a") -> Identity:
 
 
 def test_end_markers_and_completion_are_one_commit() -> None:
-    """Before the commit nothing is visible; after it, everything is, including the response."""
+    """Before the commit nothing is visible. After the commit everything is, including the response."""
     world = World()
     who = open_transaction(world)
     before = world.engine.pipeline.rounds
@@ -62,7 +64,7 @@ def test_end_markers_and_completion_are_one_commit() -> None:
 
 
 def test_a_failed_commit_reverts_the_end_and_its_markers() -> None:
-    """The error is retriable; the transaction is open as before, in the coordinator and in each partition; a retry
+    """The error is retriable. The transaction is open as before, in the coordinator and in each partition, and a retry
     ends it.
     """
     world = World()
@@ -81,7 +83,7 @@ def test_a_failed_commit_reverts_the_end_and_its_markers() -> None:
 
 
 def test_an_addition_and_the_first_batch_are_one_commit() -> None:
-    """Produce v12: if the commit fails, the transaction has not begun, and no partition has records."""
+    """If the commit of a Produce v12 fails, the transaction has not begun, and no partition has records."""
     world = World()
     who = world.begin("a")
     world.log.failures_left = 1
@@ -97,7 +99,7 @@ def test_an_addition_and_the_first_batch_are_one_commit() -> None:
 
 
 def test_markers_of_another_node_complete_later() -> None:
-    """EndTxn gets its response once the end is decided; the id is busy until every marker is written."""
+    """EndTxn gets its response once the end is decided. The id is busy until every marker is written."""
     world = World()
     who = open_transaction(world)
     remote = elsewhere(world)
@@ -129,7 +131,7 @@ RETRIED = [
 
 @pytest.mark.parametrize("code", RETRIED)
 def test_markers_for_unreachable_partitions_are_retried(code: E) -> None:
-    """Retries continue forever with growing delays; partitions with a marker are not repeated."""
+    """Retries continue forever with growing delays. Partitions that have their marker are not retried."""
     world = World()
     who = open_transaction(world)
     remote = elsewhere(world)
@@ -150,7 +152,7 @@ def test_markers_for_unreachable_partitions_are_retried(code: E) -> None:
 
 
 def test_no_marker_is_repeated_before_its_response() -> None:
-    """A marker that arrives after the completion would end the producer's next transaction."""
+    """A repeated marker that arrives after the completion would end the producer's next transaction."""
     world = World()
     who = open_transaction(world)
     remote = elsewhere(world)
@@ -178,7 +180,9 @@ def test_partitions_without_transactions_need_no_marker(code: E) -> None:
 
 @pytest.mark.parametrize("code", [E.INVALID_PRODUCER_EPOCH, E.TRANSACTION_COORDINATOR_FENCED, E.CORRUPT_MESSAGE])
 def test_a_newer_coordinator_stops_the_markers_until_a_load(code: E) -> None:
-    """A newer epoch owns the transaction: it stays unchanged, and its id is busy."""
+    """A coordinator with a newer epoch owns the transaction. Here the transaction stays unchanged, and its id is
+    busy.
+    """
     world = World()
     who = open_transaction(world)
     remote = elsewhere(world)
@@ -214,7 +218,7 @@ def test_a_topic_deleted_while_its_leader_is_away_is_skipped_too() -> None:
 
 
 def test_a_crash_in_the_marker_phase_is_completed_at_the_load() -> None:
-    """Recovery uses only the prepared end; existing markers are written again without effect."""
+    """Recovery needs only the prepared end. Markers that exist already are written again without effect."""
     world = World()
     who = open_transaction(world)
     elsewhere(world)
@@ -229,7 +233,9 @@ def test_a_crash_in_the_marker_phase_is_completed_at_the_load() -> None:
 
 
 def test_a_marker_of_a_failed_round_is_written_again_after_a_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The round has one marker and no record of the coordinator, because the other partition is not ready yet."""
+    """The failed round has one marker but no record of the coordinator, because the other partition
+    is not ready yet.
+    """
     world = World()
     who = open_transaction(world)
     shards = list(world.engine.transactions.shards or ())
@@ -270,7 +276,7 @@ def test_a_response_to_an_earlier_load_is_ignored() -> None:
 
 
 def test_markers_carry_the_coordinators_epoch() -> None:
-    """A partition refuses the marker of an older coordinator."""
+    """A partition refuses the marker of a coordinator with an older epoch."""
     world = World()
     who = open_transaction(world)
     assert world.mark(who, True, coordinator_epoch=5) is E.NONE
@@ -280,7 +286,7 @@ def test_markers_carry_the_coordinators_epoch() -> None:
 
 
 def test_a_manual_marker_ends_pending_offsets() -> None:
-    """WriteTxnMarkers on a group's partition is applied to the group and written to the log."""
+    """A WriteTxnMarkers request for a group's partition is applied to the group and written to the log."""
     world = World()
     who = world.begin("a")
     assert world.commit_offset("a", who, "g", 3, version=5) is E.NONE
@@ -319,7 +325,9 @@ def test_a_coordinators_partition_handles_markers_like_any_other() -> None:
 
 
 def test_markers_between_decisions_of_a_round_keep_the_logs_order() -> None:
-    """A round has normal records, transactional records and a marker: memory after it equals a load of the log."""
+    """The round has normal records, transactional records and a marker. The resulting memory equals that of a load of
+    the log.
+    """
     world = World({"offsets.topic.num.partitions": 1})
     who = world.begin("a")
     other = world.begin("b")

@@ -1,7 +1,7 @@
 """Seeded interleavings of producers, restarts and time, compared with a small independent model.
 
-Invariants: a transaction is visible completely or not at all; no record and no offset of a committed one is lost, none
-of an aborted one is visible; epochs only grow; no transaction stays open forever.
+Invariants: A transaction is visible completely or not at all. No record and no offset of a committed transaction is
+lost. Nothing of an aborted transaction is visible. Epochs only grow. No transaction stays open forever.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Transaction:
 
 
 class Producer:
-    """A client of one transactional id, which records acknowledged operations."""
+    """A client with one transactional id, which records its acknowledged operations."""
 
     def __init__(self, world: World, model: Model, name: str, version: int) -> None:
         self.world = world
@@ -46,7 +46,7 @@ class Producer:
         self.seen = Identity(-1, -1)
 
     def init(self) -> None:
-        """Initialises a new instance, which aborts an open transaction."""
+        """Initialises a new instance, which aborts an open transaction of the earlier instance."""
         for _ in range(2):
             code, identity = self.world.init(self.tid, timeout_ms=TIMEOUT_MS)
             if code is not E.CONCURRENT_TRANSACTIONS:
@@ -58,7 +58,7 @@ class Producer:
             self.become(identity)
 
     def become(self, identity: Identity) -> None:
-        """Stores the identity; epochs of one producer id only grow."""
+        """Stores the new identity. Epochs of one producer id must only grow."""
         if identity.producer_id == self.seen.producer_id:
             assert identity.producer_epoch >= self.seen.producer_epoch, (identity, self.seen)
         if identity != self.identity:
@@ -66,7 +66,7 @@ class Producer:
         self.identity = self.seen = identity
 
     def lost(self, code: E) -> None:
-        """Handles an error after which a client must start again."""
+        """Handles an error that requires a new initialisation of the client."""
         assert code in (
             E.INVALID_PRODUCER_EPOCH,
             E.PRODUCER_FENCED,
@@ -147,7 +147,7 @@ class Producer:
 
 
 class Model:
-    """The committed state, derived from responses alone."""
+    """The committed state, which the model computes from responses alone."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -171,7 +171,7 @@ class Model:
 
 
 def check(world: World, model: Model, *, settled: bool = False) -> None:
-    """Checks that readers see only committed records, and all of those that no older open transaction blocks."""
+    """Checks that readers see only committed records, and all records that no older open transaction hides."""
     for index in range(PARTITIONS):
         found = world.committed(index=index)
         wanted = set(model.values[index])
@@ -187,9 +187,8 @@ def check(world: World, model: Model, *, settled: bool = False) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_any_interleaving_keeps_transactions_whole(seed: int) -> None:
-    """Runs producers of transaction versions 1 and 2 side by side.
-
-    Restarts, failed commits, timeouts, and new producers that fence earlier ones come at random.
+    """Runs producers of transaction versions 1 and 2 together, with random restarts, failed commits, timeouts, and new
+    producers that fence earlier ones.
     """
     chance = random.Random(seed)
     world = World(SETTINGS, {"t": PARTITIONS})

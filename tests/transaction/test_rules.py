@@ -1,4 +1,4 @@
-"""The pure rules: states, initialisation, additions, ends. Each line of a table is one case."""
+"""The pure rules of transactions: states, initialisation, additions, ends. Each line of a table is one case."""
 
 from __future__ import annotations
 
@@ -144,8 +144,8 @@ SINCE = {  # state: (commit, abort) with the present epoch, (commit, abort) with
 
 @pytest.mark.parametrize("state", STORED)
 def test_since_version_5_an_end_depends_on_state_and_producer(state: TransactionStatus) -> None:
-    """A pending completion is checked first, then the producer; the epoch before the last bump repeats its request
-    (KIP-890).
+    """A pending completion is checked first, then the producer. A request with the epoch before the last increase is a
+    retry (KIP-890).
     """
     found = transaction(state)
     busy = E.CONCURRENT_TRANSACTIONS if state in COMPLETION else None
@@ -160,7 +160,7 @@ def test_since_version_5_an_end_depends_on_state_and_producer(state: Transaction
 
 
 def test_a_repeated_end_is_recognised_though_it_changed_the_producer_id() -> None:
-    """The completion replaced the producer id at its last epoch by a new id at epoch 0 (KIP-890)."""
+    """At the last epoch, the completion has replaced the producer id by a new id at epoch 0 (KIP-890)."""
     found = transaction(COMPLETE_COMMIT, previous_producer_id=3, producer_epoch=0)
     assert ending.check_since_v5(found, 3, LAST_EPOCH, True) is E.NONE
     assert ending.check_since_v5(found, 3, LAST_EPOCH, False) is E.INVALID_TXN_STATE
@@ -189,7 +189,7 @@ def test_an_end_of_earlier_versions_keeps_the_epoch() -> None:
 
 
 def test_the_last_epoch_takes_another_producer_id_with_the_completion() -> None:
-    """Epoch 32767 is the coordinator's own: markers carry it, producers never have it (KIP-890)."""
+    """Epoch 32767 is reserved for the coordinator: markers have it, but producers never do (KIP-890)."""
     found = ending.prepare(transaction(producer_epoch=LAST_EPOCH), True, 2, NOW, lambda: 99)
     assert (found.producer_id, found.producer_epoch, found.next_producer_id) == (PID, 32_767, 99)
     assert found.completed_identity == (99, 0)
@@ -212,7 +212,7 @@ def test_an_abort_without_a_transaction_begins_when_it_ends() -> None:
 
 @pytest.mark.parametrize(("version", "last_epoch"), [(0, -1), (1, -1), (2, 5)])
 def test_a_fence_raises_the_epoch_by_one(version: int, last_epoch: int) -> None:
-    """The epoch is never raised by two; under version 2 the fenced producer may continue with its new epoch
+    """The epoch is never raised by two. Under version 2, the fenced producer may continue with its new epoch
     (KAFKA-19367).
     """
     found = ending.fence(transaction(), version, NOW, none_left)
@@ -225,7 +225,7 @@ def test_a_fence_raises_the_epoch_by_one(version: int, last_epoch: int) -> None:
 
 
 def test_only_version_2_replaces_the_producer_id_in_a_fence_at_the_last_epoch() -> None:
-    """Version 2 needs another producer id; before it, InitProducerId changes the id (KAFKA-20090)."""
+    """Version 2 needs another producer id. Before version 2, InitProducerId changes the id (KAFKA-20090)."""
     exhausted = transaction(producer_epoch=LAST_EPOCH)
     assert ending.fence(exhausted, 2, NOW, lambda: 99).completed_identity == (99, 0)
     assert ending.fence(exhausted, 1, NOW, none_left).completed_identity == (PID, 32_767)
@@ -276,7 +276,7 @@ IDENTITIES = [  # (epoch, last epoch, expected) -> (producer id, epoch, last epo
 def test_initialization_raises_the_epoch_replaces_the_id_or_repeats_a_response(
     state: TransactionStatus, asked: tuple, wanted: object
 ) -> None:
-    """The previous epoch is a retry; after the last epoch follows another id (KIP-360)."""
+    """A request with the previous epoch is a retry. After the last epoch, the producer gets another id (KIP-360)."""
     epoch, last_epoch, expected = asked
     found = transaction(state, producer_epoch=epoch, last_producer_epoch=last_epoch)
     result = initializing.initialize(found, expected, 1234, NOW, lambda: 99)
@@ -309,7 +309,7 @@ def test_a_new_id_begins_at_epoch_zero_whatever_is_expected() -> None:
 
 @pytest.mark.parametrize("state", STORED)
 def test_additions_depend_on_state_and_producer(state: TransactionStatus) -> None:
-    """A pending completion is checked first, then producer id, then epoch (KAFKA-18660)."""
+    """A pending completion is checked first, then the producer id, then the epoch (KAFKA-18660)."""
     found = transaction(state)
     places = [("t", 0), ("u", 1), ("u", 1)]
     if state in COMPLETION:
@@ -337,7 +337,7 @@ def test_adding_an_existing_partition_writes_nothing() -> None:
 
 @pytest.mark.parametrize("state", STORED)
 def test_verification_depends_on_state_and_producer(state: TransactionStatus) -> None:
-    """The producer is checked first, then a pending completion; nothing changes."""
+    """The producer is checked first, then a pending completion. A verification changes nothing."""
     found = transaction(state)
     assert adding.verify(None, PID, 5) is E.INVALID_PRODUCER_ID_MAPPING
     assert adding.verify(found, PID + 1, 5) is E.INVALID_PRODUCER_ID_MAPPING
@@ -349,7 +349,7 @@ def test_verification_depends_on_state_and_producer(state: TransactionStatus) ->
 @pytest.mark.parametrize("version", [0, 1])
 @pytest.mark.parametrize("state", STORED)
 def test_records_contain_all_but_the_last_epoch(state: TransactionStatus, version: int) -> None:
-    """Records round-trip; v0 has no fields of KIP-890, no version has `last_producer_epoch`."""
+    """Records round-trip. Version 0 has no fields of KIP-890, and no version has `last_producer_epoch`."""
     found = transaction(state, previous_producer_id=3, next_producer_id=99, last_producer_epoch=4, client_version=2)
     value = TransactionLogValue.decode_value(found.encode_value(version))
     lost = {"last_producer_epoch": -1}

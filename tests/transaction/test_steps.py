@@ -1,4 +1,6 @@
-"""The compiled steps of a transactional id equal the reference implementation, and write the codec's bytes."""
+"""The compiled steps of a transactional id equal the reference implementation, and write the same
+bytes as the codec.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ def compiled(transaction: ReferenceTransaction | None) -> Transaction | None:
 
 
 def values(found: Any) -> Any:
-    """Returns a transaction as a dict of its fields; other values unchanged."""
+    """Returns a transaction as a dict of its fields, and any other value unchanged."""
     if isinstance(found, ReferenceTransaction):
         return asdict(found)
     if isinstance(found, Transaction):
@@ -76,7 +78,7 @@ def test_values_have_the_codecs_bytes(transaction: ReferenceTransaction, version
 def test_a_block_equals_its_record(
     transactional_id: str, transaction: ReferenceTransaction, version: int, timestamp_ms: int
 ) -> None:
-    """The block has the same bytes in a batch, within its announced size."""
+    """In a batch, the block has the same bytes as the record, and at most its announced size."""
     made = compiled(transaction)
     assert made is not None
     block = TransactionBlock(transactional_id, made, version, record_of)
@@ -166,7 +168,7 @@ def test_an_invalid_state_is_refused(state: int) -> None:
 
 
 def test_names_too_long_for_a_record_are_refused() -> None:
-    """32767 bytes fit; one more is an error before anything is written."""
+    """A name of 32767 bytes fits. One byte more is an error before anything is written."""
     fits, long = "x" * 32_767, "x" * 32_768
     made = Transaction(7, 7, -1, 0, -1, 1, TransactionStatus.ONGOING, {fits: frozenset({0})}, 1, 1, 2)
     assert TransactionBlock(fits, made, 0, record_of).append_to(BatchBuilder(1 << 20, base_timestamp_ms=0), 0)
@@ -186,7 +188,9 @@ def test_other_tables_of_states_are_refused() -> None:
 
 
 def test_many_partitions_are_added_in_linear_time() -> None:
-    """The ratio of two processor times depends little on the machine: 20 for linear work, 400 for quadratic work."""
+    """The ratio of two CPU times depends little on the machine: it would be 20 for linear work, and 400 for quadratic
+    work.
+    """
     before = Transaction(1, -1, -1, 0, -1, 60_000, TransactionStatus.ONGOING, {"t": frozenset({0})}, 5, 5, 2)
 
     def measure(count: int) -> float:

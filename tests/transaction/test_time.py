@@ -1,4 +1,4 @@
-"""Timeouts, expiry and restarts of transactions and ids in virtual time."""
+"""Timeouts, expiry and restarts of transactions and transactional ids, in virtual time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCAN = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000}
 
 
 def test_a_transaction_is_aborted_at_the_first_check_after_its_timeout() -> None:
-    """A transaction as old as its timeout continues to the next check; the abort fences the producer."""
+    """A transaction whose age equals its timeout continues until the next check. The abort fences its producer."""
     world = World(SCAN)
     who = world.begin("a", timeout_ms=5000)
     world.add("a", who, [("t", 0)])
@@ -56,7 +56,7 @@ def test_a_shorter_timeout_applies_to_the_next_transaction() -> None:
 
 
 def test_transactions_that_end_in_time_leave_one_timer_per_id() -> None:
-    """The number of transactions does not matter."""
+    """The number of timers does not depend on the number of transactions."""
     world = World(SCAN)
     who = world.begin("a", timeout_ms=5000)
     for _ in range(20):
@@ -72,7 +72,7 @@ def test_transactions_that_end_in_time_leave_one_timer_per_id() -> None:
 
 
 def test_a_load_watches_many_open_transactions_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of them times out at its own time; one that has ended meanwhile gets no timer."""
+    """Each transaction times out at its own time. A transaction that has ended meanwhile gets no timer."""
     monkeypatch.setattr(shard_module, "TIMERS_PER_SLICE", 2)
     world = World({**SCAN, "transaction.state.log.num.partitions": 1})
     opened = {}
@@ -115,7 +115,7 @@ def test_a_transaction_times_out_also_during_a_restart() -> None:
 
 
 def test_a_fence_whose_commit_fails_is_repeated_with_the_same_epoch() -> None:
-    """No producer got the epoch of the failed attempt, so it is used again."""
+    """No producer got the epoch of the failed attempt, so the epoch is used again."""
     world = World(SCAN)
     who = world.begin("a", timeout_ms=1000)
     world.add("a", who, [("t", 0)])
@@ -127,7 +127,7 @@ def test_a_fence_whose_commit_fails_is_repeated_with_the_same_epoch() -> None:
 
 
 def test_a_fenced_producer_of_version_2_continues_with_its_late_abort() -> None:
-    """The producer's abort repeats the abort of the timeout; its commit is refused (KIP-890)."""
+    """The producer's abort is a retry of the abort by timeout. Its commit is refused (KIP-890)."""
     world = World(SCAN)
     who = world.begin("a", timeout_ms=1000)
     world.produce("a", who, 0, b"x", version=12)
@@ -177,7 +177,7 @@ def test_many_ids_expire_in_slices_and_open_ones_stay() -> None:
 
 
 def test_producer_ids_are_never_allocated_twice() -> None:
-    """Blocks are durable before a response has an id of them, across restarts and failed commits."""
+    """A block of ids is durable before a response has one of its ids, across restarts and failed commits."""
     world = World()
     seen: set[int] = set()
     for turn in range(6):
@@ -224,7 +224,7 @@ def test_after_the_last_epoch_an_id_gets_another_producer_id(version: int) -> No
 
 
 def test_a_clock_that_was_ahead_when_a_transaction_began_delays_its_abort_by_one_timeout_at_most() -> None:
-    """The node starts again while the clock is an hour behind the start of the transaction; then it is corrected."""
+    """The node restarts while its clock is an hour behind the start of the transaction. Then the clock is corrected."""
     world = World(SCAN)
     who = world.begin("a", timeout_ms=5000)
     world.add("a", who, [("t", 0)])

@@ -1,4 +1,4 @@
-"""Transactions over many partitions: their markers are written in slices, and each slice has its own round."""
+"""Transactions over many partitions: their markers are written in slices, each in a round of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ FIRST, LAST = 0, PARTITIONS - 1
 
 
 def wide_world() -> tuple[World, Identity]:
-    """Makes a node with an open transaction over every partition of a topic, and records in the outermost ones."""
+    """Makes a node with an open transaction over every partition of a topic. The first and the last partition have
+    records.
+    """
     world = World(topics={"t": PARTITIONS})
     who = world.begin("a")
     assert set(world.add("a", who, [("t", index) for index in range(PARTITIONS)])) == {E.NONE}
@@ -46,7 +48,7 @@ def assert_ended(world: World) -> None:
 
 
 def test_markers_of_a_wide_transaction_are_written_in_slices() -> None:
-    """The response needs only the prepared end; each slice writes a bounded number of markers."""
+    """The response needs only the prepared end. Each slice writes a bounded number of markers."""
     world, who = wide_world()
     response = world.start(end_request("a", who, True), 4)
     assert isinstance(response, Pending)
@@ -64,7 +66,7 @@ def test_markers_of_a_wide_transaction_are_written_in_slices() -> None:
 
 @pytest.mark.parametrize("slices", range(5))
 def test_a_failed_round_between_slices_loses_no_marker(slices: int) -> None:
-    """The marker phase begins again with the load of the shard, because the shard takes part in every round."""
+    """The shard takes part in every round, so the marker phase begins again when the shard is loaded."""
     world, who = wide_world()
     world.start(end_request("a", who, True), 4)
     world.engine.commit()
@@ -110,8 +112,9 @@ def test_an_exception_in_a_slice_restarts_the_marker_phase(
 
 
 def test_a_retried_marker_is_written_again_if_its_round_fails() -> None:
-    """A retry belongs to no decision of the shard. The shard must still take part in the round, or the marker could be
-    lost."""
+    """No decision of the shard belongs to a retry. The shard must nevertheless take part in the round, or the marker
+    could be lost.
+    """
     world = World()
     who = world.begin("a")
     assert world.add("a", who, [("t", 0), ("t", 1)]) == [E.NONE, E.NONE]

@@ -47,7 +47,7 @@ class Identity(NamedTuple):
 
 
 class World(EngineHarness):
-    """A node with the topic `t`, unless the test names others, whose transaction coordinator is loaded."""
+    """A node whose transaction coordinator is loaded. It has the topic `t`, unless the test names other topics."""
 
     SETTINGS: ClassVar[Mapping[str, Any]] = {
         "offsets.topic.num.partitions": 2,
@@ -81,7 +81,7 @@ class World(EngineHarness):
         return _code(response.error_code), Identity(response.producer_id, response.producer_epoch)
 
     def begin(self, tid: str, timeout_ms: int = 60_000) -> Identity:
-        """Initialises a producer; aborts an open transaction of an earlier instance first."""
+        """Initialises a producer, after aborting an open transaction of an earlier instance."""
         code, identity = self.init(tid, timeout_ms=timeout_ms)
         if code is ErrorCode.CONCURRENT_TRANSACTIONS:
             code, identity = self.init(tid, timeout_ms=timeout_ms)
@@ -205,7 +205,7 @@ class World(EngineHarness):
         return values
 
     def end_offsets(self, topic: str = "t", index: int = 0) -> tuple[int, int]:
-        """Returns (last stable offset, high watermark)."""
+        """Returns the last stable offset and the high watermark."""
         partition = self.engine.partitions.get(topic, index)
         assert partition is not None
         return partition.last_stable_offset, partition.high_watermark

@@ -1,7 +1,8 @@
-"""Makes kcore ignore one setting, in this process and in those that it starts.
+"""Makes kcore ignore one setting, in this process and in its child processes.
 
-A test that depends on the setting must then fail. Python runs this module at its start if its folder is in PYTHONPATH;
-the variable KCORE_IGNORED_SETTING names the setting, as NAME or as NAME=VALUE with the value that it always has.
+A test that depends on the setting must then fail. Python runs this module at its start if the folder of this file is in
+PYTHONPATH. The variable KCORE_IGNORED_SETTING names the setting: NAME gives the setting its default, NAME=VALUE this
+value.
 """
 
 from __future__ import annotations
