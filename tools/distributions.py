@@ -3,8 +3,8 @@
     python -m tools.distributions build
     python -m tools.distributions test
 
-`build` makes the wheel from the unpacked sdist, so a file that the sdist lacks is an error. On Linux auditwheel names
-the oldest glibc that has every symbol of the wheel. `test` needs the network for the dependencies, and no compiler.
+`build` makes the wheel from the unpacked sdist, so a file that the sdist lacks is an error. On Linux, auditwheel names
+the oldest glibc that has every symbol of the wheel. `test` needs the network for the dependencies, but no compiler.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def run_silently(command: list[str], variables: dict[str, str]) -> None:
 
 
 def build() -> list[Path]:
-    """Builds the sdist and the wheel; returns their paths."""
+    """Builds the sdist and the wheel. Returns their paths."""
     shutil.rmtree(BUILT, ignore_errors=True)
     shutil.rmtree(DIST, ignore_errors=True)
     DIST.mkdir(parents=True)

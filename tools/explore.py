@@ -1,10 +1,10 @@
-"""Runs the property tests with random seeds until the time is over.
+"""Runs the property tests with random seeds for a given time.
 
     python -m tools.explore --seconds 600                       every file with property tests, in turn
     python -m tools.explore --seconds 60 tests/log tests/group  only these
     python -m tools.explore --seconds 60 --seed 7               the runs derived from seed 7
 
-`make test` runs the same tests with the same examples each time. Here each run of a file has a seed of its own, for
+`make test` runs the same tests with the same examples each time. This program gives each run of a file a new seed, for
 Hypothesis and for the tests marked `seeded`. A failure is printed with the smallest example that Hypothesis found and
 with the command that repeats it; the exit status is then 1.
 """
@@ -50,8 +50,8 @@ def command_of(file: Path, seed: int) -> list[str]:
 def run(file: Path, seed: int, timeout_s: float) -> tuple[int | None, str]:
     """Runs one file with one seed.
 
-    Returns:
-        (exit status of pytest, its output). The status is None if the time ran out first, which is no failure.
+    Returns: (exit status of pytest, its output). The status is None if the time limit was reached first, which is no
+    failure.
     """
     environment = {**os.environ, "KCORE_SEED": str(seed)}
     try:
@@ -81,7 +81,7 @@ def report(file: Path, seed: int, output: str) -> None:
 
 
 def explore(files: list[Path], seconds: float, seed: int) -> int:
-    """Runs `files` in random order, over and over, each time with another seed. Returns the number of failed runs."""
+    """Runs `files` in random order, repeatedly, each time with another seed. Returns the number of failed runs."""
     rng = random.Random(seed)
     until_s = time.monotonic() + seconds
     runs = failures = 0
@@ -108,7 +108,7 @@ def explore(files: list[Path], seconds: float, seed: int) -> int:
 
 
 def main() -> int:
-    """Explores; returns 1 if any run failed, 2 if there is no test to run."""
+    """Explores. Returns 1 if any run failed, and 2 if there is no test to run."""
     parser = argparse.ArgumentParser(description="Runs the property tests with random seeds until the time is over.")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))

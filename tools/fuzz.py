@@ -95,17 +95,17 @@ class Shared:
 
     @property
     def number(self) -> int:
-        """The number of started inputs."""
+        """Returns the number of started inputs."""
         return int.from_bytes(self._map[0:8], "big")
 
     @property
     def data(self) -> bytes:
-        """The current input."""
+        """Returns the current input."""
         return bytes(self._map[4096 : 4096 + int.from_bytes(self._map[8:16], "big")])
 
     @property
     def error(self) -> str:
-        """The error of the current input, "" without one."""
+        """Returns the error of the current input, or "" without an error."""
         return bytes(self._map[20 : 20 + int.from_bytes(self._map[16:20], "big")]).decode(errors="replace")
 
 
@@ -147,7 +147,7 @@ def in_child(work: Callable[[Shared], None]) -> tuple[Shared, str | None]:
 
 
 def fuzz(name: str, seed: int, count: int | None, seconds: float | None) -> tuple[int, bytes, str | None]:
-    """Runs mutated inputs, at least one. Returns their number, and the last one with its error or None.
+    """Runs mutated inputs, at least one. Returns the number of inputs, and the last input with its error or None.
 
     The time begins when the target is ready: on a build with sanitizers, some targets take longer to prepare than to
         run.
@@ -234,7 +234,7 @@ def read_case(file: Path) -> tuple[str, bytes]:
 
 
 def main() -> int:
-    """Fuzzes; returns 1 if there is a finding."""
+    """Fuzzes. Returns 1 if there is a finding."""
     parser = argparse.ArgumentParser(description="Fuzzes every decoder of untrusted bytes.")
     parser.add_argument("--seconds", type=float, help="how long, all targets together")
     parser.add_argument("--count", type=int, help="how many inputs a target")

@@ -1,4 +1,5 @@
-"""Writes `kcore/errors/by_code.py`, which has one exception class per error code, or checks that it is current.
+"""Writes `kcore/errors/by_code.py`, which has one exception class per error code, or checks that the file is up to
+date.
 
 python tools/generate_errors.py            writes the file
 python tools/generate_errors.py --check    fails if the file is stale
@@ -73,7 +74,7 @@ def render() -> str:
 
 
 def main() -> int:
-    """Writes the file, or with `--check` compares it."""
+    """Writes the file or, with `--check`, compares it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare only")
     text = render()

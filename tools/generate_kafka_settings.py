@@ -3,7 +3,7 @@
 Usage: python tools/generate_kafka_settings.py KAFKA_LIBS
 
 KAFKA_LIBS is the folder of the jars of an Apache Kafka release. Java 17 must be installed. The result has one line for
-each setting, so that a new release of Kafka shows as a readable difference.
+each setting, so that the changes of a new Kafka release are easy to read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def dumped(libs: Path) -> list[dict[str, Any]]:
 
 
 def row(setting: dict[str, Any]) -> dict[str, Any]:
-    """Converts a setting to a row; fields with default values are left out."""
+    """Converts a setting to a row. Leaves out fields with default values."""
     result = {"name": setting["name"], "type": setting["type"], "default": setting["default"]}
     valid = setting["valid"] or ""
     if (bounds := _RANGE.fullmatch(valid)) is not None:

@@ -1,11 +1,11 @@
-"""Writes `kcore/node/_sync` from `kcore/node/_async`, or checks that it is current.
+"""Writes `kcore/node/_sync` from `kcore/node/_async`, or checks that the files are up to date.
 
 python tools/generate_sync.py            writes the files
 python tools/generate_sync.py --check    fails if a file is stale
 
 The asynchronous classes are the source. This program removes `async` and `await`, drops the prefix `Async` of names,
-and replaces the special methods. A comment that begins with `# sync: ` becomes a line of the synchronous class alone.
-`backend.py` is written by hand on both sides: it holds the difference between tasks and threads.
+and replaces the special methods. A comment that begins with `# sync: ` becomes a line of only the synchronous class.
+Both versions of `backend.py` are written by hand, because they contain the differences between tasks and threads.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def convert(name: str, text: str) -> str:
 
 
 def render() -> dict[str, str]:
-    """Renders every synchronous module, formatted as the repository's rules demand."""
+    """Renders every synchronous module, formatted by the rules of the repository."""
     rendered = {}
     for path in sorted(SOURCE.glob("*.py")):
         if path.name in BY_HAND:
@@ -70,7 +70,7 @@ def _ruff(*arguments: str) -> str:
 
 
 def main() -> int:
-    """Writes the files, or with `--check` compares them."""
+    """Writes the files or, with `--check`, compares them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare only")
     check = parser.parse_args().check

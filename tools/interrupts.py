@@ -2,8 +2,8 @@
 
 A timer raises `KeyboardInterrupt` in the main thread at random moments of `send`, `open` and `close`. Afterwards the
 engine must either work, or refuse all requests until it is reopened. Every acknowledged write must be present, in
-memory and in the reopened folder. Prints a table of outcomes; exits with 1 if a check fails. A new
-folder begins every few hundred interrupts, because a longer log only makes each opening slower.
+memory and in the reopened folder. Prints a table of outcomes; exits with 1 if a check fails. The program begins a new
+folder after some hundred interrupts, because a longer log only makes each opening slower.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Interrupter:
             raise KeyboardInterrupt
 
     def during(self, action: Any, within_s: float) -> str:
-        """Runs `action` with an interrupt at a random moment; returns the outcome."""
+        """Runs `action` with an interrupt at a random moment. Returns the outcome."""
         self.came = False
         outcome = "done"
         try:
@@ -95,12 +95,13 @@ def interrupt_close(ledger: Ledger, interrupter: Interrupter) -> str:
 
 
 def run(path: Path, count: int, seed: int, until_s: float) -> Counter[tuple[str, str, str]]:
-    """Interrupts until `count` interrupts were delivered or the time is over; counts (action, outcome, afterwards).
+    """Interrupts actions until `count` interrupts were delivered or the time is over. Counts the combinations of
+    action, outcome, and result afterwards.
 
     Args:
         path: a folder for the data folders, one for each `FOLDER_EVERY` interrupts.
         count: the number of interrupts.
-        seed: of the random moments.
+        seed: the seed of the random moments.
         until_s: the monotonic time at which the program ends.
 
     Raises:
@@ -121,7 +122,7 @@ def run(path: Path, count: int, seed: int, until_s: float) -> Counter[tuple[str,
 def interrupt_folder(
     path: Path, count: int, interrupter: Interrupter, until_s: float, outcomes: Counter[tuple[str, str, str]]
 ) -> None:
-    """Interrupts the work on one data folder; adds to `outcomes`."""
+    """Interrupts the work on one data folder. Adds the results to `outcomes`."""
     ledger = Ledger(path)
     names = list(ledger.steps)
     done = actions = 0

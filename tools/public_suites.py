@@ -2,10 +2,10 @@
 
     make test-public-suites PROJECTS=folder
 
-The folder has checkouts or unpacked source packages of the projects in `SUITES`; those that are missing are left out.
-Each project gets a virtual environment in the folder, into which pip installs the project and the packages that its
-tests need. Nothing of a project is changed. Its tests find the broker by its address: that of a local Kafka,
-`localhost:9092`, or that in an environment variable. The exit status is 1 if a test failed.
+The folder has checkouts or unpacked source packages of the projects in `SUITES`. Missing projects are left out. Each
+project gets a virtual environment in the folder, into which pip installs the project and the packages that its tests
+need. The tool changes nothing in a project. The project's tests connect to the address of a local Kafka,
+`localhost:9092`, or to the address in an environment variable. The exit status is 1 if a test failed.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Suite:
     Attributes:
         names: the names of the project's folder, without a version.
         tests: the tests that need Kafka, and arguments of pytest.
-        packages: the packages that they need beside those of the project.
-        extras: the extras of the project that they need.
+        packages: the packages that the tests need beside those of the project.
+        extras: the extras of the project that the tests need.
         address: the environment variable with the broker's address, if the project has one.
     """
 
@@ -111,10 +111,9 @@ def prepare(suite: Suite, project: Path, environment: Path) -> Path:
 
 
 def run(suite: Suite, project: Path, python: Path, report: Path, port: int) -> dict[str, int]:
-    """Runs a suite with a broker of its own.
+    """Runs a suite with a separate broker.
 
-    Returns:
-        The numbers of tests by result.
+    Returns: The numbers of tests by result.
     """
     report.unlink(missing_ok=True)
     with Broker(port=port) as broker:

@@ -2,11 +2,11 @@
 
     python -m tools.sanitize --seconds 30        the build, the tests, and 30 s of fuzzing
 
-The sources are copied to `build/sanitize/tree` and built there, so that the build in place stays unchanged; a second
-run builds only changed modules. Every report fails the run, including those of child processes of tests. The default
-is the tests of compiled code, of the log, the runtime, transactions, share groups and streams groups: about 20 minutes
-of CPU after the build. The rest of the suite (servers, real clients, Spark) would take hours.
-Needs gcc with libasan and libubsan.
+The sources are copied to `build/sanitize/tree` and built there, so that the build of the checkout stays unchanged. A
+second run builds only changed modules. Every report fails the run, including those of child processes of tests. The
+default is the tests of compiled code, of the log, the runtime, transactions, share groups and streams groups: about 20
+minutes of CPU after the build. The rest of the suite (servers, real clients, Spark) would take hours. Needs gcc with
+libasan and libubsan.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ TEST_TIMEOUT_S: Final = 1800
 
 
 class SanitizeError(Exception):
-    """The sanitizers cannot run here."""
+    """Raised if the sanitizers cannot run on this machine."""
 
 
 def runtime_libraries() -> str:
@@ -112,7 +112,7 @@ def reports() -> list[Path]:
 
 
 def run(arguments: list[str]) -> bool:
-    """Runs a Python program on the build; returns True if it succeeded without a report."""
+    """Runs a Python program on the build. Returns True if the program succeeded without a report."""
     sys.stdout.write(f"sanitize: python {' '.join(arguments)}\n")
     sys.stdout.flush()
     status = subprocess.run([sys.executable, *arguments], cwd=TREE, env=sanitized_environment(), check=False).returncode
@@ -120,7 +120,7 @@ def run(arguments: list[str]) -> bool:
 
 
 def main() -> int:
-    """Builds, tests and fuzzes; returns 1 if a step failed or wrote a report."""
+    """Builds, tests and fuzzes. Returns 1 if a step failed or wrote a report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=30.0, help="how long to fuzz")
     parser.add_argument(

@@ -2,9 +2,9 @@
 
     python -m tools.site
 
-The pages stay as they are in the repository, where their links work, too. This program copies them into
-`build/site-pages`, changes each link to a file of the repository into one to the page that has it, and runs mkdocs,
-which reports every link that leads nowhere.
+The pages stay as they are in the repository, where their links work, too. This program copies the pages into
+`build/site-pages`, and changes each link to a file of the repository into a link to the page that has it. Then it runs
+mkdocs, which reports every broken link.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def example_files() -> list[str]:
 
 
 def site_paths() -> dict[str, str]:
-    """Returns the path in the site of each file of the repository that the site has, and of folders of examples."""
+    """Returns the path in the site of each file, and each folder of examples, that the site contains."""
     paths = {name: name for name in (*TOP_LEVEL, *BENCHMARKS)}
     paths["README.md"] = "index.md"
     docs = ROOT / "docs"
@@ -124,14 +124,14 @@ def with_links_of_the_site(text: str, name: str, paths: dict[str, str]) -> str:
 
 
 def first_sentence(path: Path) -> str:
-    """Returns the first line of the docstring of a Python file; "" for other files."""
+    """Returns the first line of the docstring of a Python file, or "" for other files."""
     if path.suffix != ".py":
         return ""
     return (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0]
 
 
 def example_pages() -> Iterator[tuple[str, str]]:
-    """Yields path and text of the page of each example, and of their index."""
+    """Yields the path and the text of the page of each example, and of their index."""
     index = ["# Examples", "", "The programs of the folder `examples` of the repository, which the tests run.", ""]
     folder = "examples"
     for name in sorted(example_files(), key=lambda name: (posixpath.dirname(name), name)):
@@ -147,7 +147,7 @@ def example_pages() -> Iterator[tuple[str, str]]:
 
 
 def reference_pages() -> Iterator[tuple[str, str]]:
-    """Yields path and text of the pages of the reference, which mkdocstrings fills from docstrings."""
+    """Yields the path and the text of the pages of the reference, which mkdocstrings fills from docstrings."""
     for name, (introduction, _) in REFERENCE.items():
         title = name if name == "kcore" else f"kcore.{name}"
         sections = "".join(f"\n::: {item}\n" for item in documented(name))
@@ -182,7 +182,7 @@ def write_pages() -> None:
 
 
 def main() -> None:
-    """Builds the site; a link that leads nowhere is an error."""
+    """Builds the site. A broken link is an error."""
     write_pages()
     with tempfile.TemporaryDirectory() as folder:
         tools = Environment(Path(folder))

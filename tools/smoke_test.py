@@ -2,7 +2,7 @@
 
     python tools/smoke_test.py [--outside FOLDER]
 
-It needs nothing but the installed package, so that it can check a wheel in an empty environment.
+The program needs only the installed package, so that it can check a wheel in an empty environment.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if sys.path[0] == str(Path(__file__).resolve().parents[1]):
 
 
 def check_modules(outside: Path | None) -> int:
-    """Imports every module of kcore_ext; returns how many are compiled.
+    """Imports every module of kcore_ext. Returns the number of compiled modules.
 
     Raises:
         AssertionError: a module is not compiled, or the package is that of a checkout.
@@ -53,7 +53,7 @@ def check_command() -> None:
 
 
 def check_embedded(folder: Path) -> None:
-    """Writes records and a commit to a data folder, and reads both after it was opened again."""
+    """Writes records and a commit to a data folder, reopens the folder, and reads both."""
     import kcore  # noqa: PLC0415
 
     with kcore.open(folder) as node:
@@ -88,7 +88,7 @@ def kcore_command() -> str:
 
 
 def main() -> None:
-    """Runs all checks; a failed one raises."""
+    """Runs all checks. A failed check raises an exception."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--outside", type=Path, metavar="FOLDER", help="kcore must not be imported from here")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""The command line; see the package."""
+"""The command line of the comparison, which the package describes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ KCORE_SETTINGS: Final = {
 
 @contextmanager
 def both(kafka: str, server: str) -> Iterator[dict[str, str]]:
-    """Yields the names and addresses of the two servers; starts those that have no address."""
+    """Yields the names and addresses of the two servers. Starts the servers that have no address."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         if kafka == "start":
@@ -118,7 +118,7 @@ def run_seed(servers: Mapping[str, str], area: Area, seed: int, options: argpars
 
 
 def main() -> int:
-    """Runs the seeds of the areas; returns 1 if a program found a difference that is not documented, else 0."""
+    """Runs the seeds of the areas. Returns 1 if a program found an undocumented difference, otherwise 0."""
     options = arguments()
     first, _, last = options.seeds.partition("-")
     seeds = range(int(first), int(last or first) + 1)

@@ -1,4 +1,4 @@
-"""The differences that `docs/differences.md` describes, as far as programs find them: the tool counts them apart."""
+"""The differences that `docs/differences.md` describes and that programs can find. The tool counts them separately."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Known(NamedTuple):
 
     Attributes:
         area: the name of the area that finds it.
-        call: the call of the last step; None: any, for records of the log.
+        call: the call of the last step; None for any call, if the difference is in the records of the log.
         lines: a pattern that every line about the difference matches.
         described: words of the page that describe it.
-        only_if: returns True for arguments of the last step with which it occurs; None: for all.
+        only_if: returns True for arguments of the last step with which the difference occurs; None for any arguments.
     """
 
     area: str
@@ -169,7 +169,7 @@ KNOWN: Final = (
 
 
 def described(area: str, last: Step, what: str) -> str | None:
-    """Returns the words of the page that describe a difference; None if none do.
+    """Returns the words of the page that describe a difference, or None if the page does not describe it.
 
     Args:
         area: name of the area.

@@ -22,7 +22,7 @@ class Step(NamedTuple):
     Attributes:
         client: the number of the client.
         call: the name of a call of the area.
-        arguments: its arguments: values that mean the same for both servers.
+        arguments: the arguments of the call; their values have the same meaning for both servers.
     """
 
     client: int
@@ -71,7 +71,7 @@ class Area(Protocol):
 
 
 def await_condition(side: Side, request: Any, version: int, done: Callable[[Any], bool]) -> None:
-    """Repeats a request until its response shows that a change has happened, for at most `SETTLE_S`."""
+    """Repeats a request for at most `SETTLE_S`, until its response shows that a change has taken effect."""
     until_s = time.monotonic() + SETTLE_S
     while time.monotonic() < until_s:
         side.send(-1, request, version)
@@ -81,6 +81,8 @@ def await_condition(side: Side, request: Any, version: int, done: Callable[[Any]
 
 
 def learned_epoch(side: Side, name: str, delta: int) -> tuple[str, int]:
-    """Returns a member's id and its generation or epoch plus `delta`; or an unknown member id and `delta`."""
+    """Returns a member's id, and its generation or epoch plus `delta`. If the member is unknown, returns an unknown
+    member id and `delta`.
+    """
     member_id, epoch = side.members.get(name, ("nobody", 0))
     return member_id, epoch + delta

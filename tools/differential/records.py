@@ -45,7 +45,7 @@ class _Entry(NamedTuple):
 
     Attributes:
         batch: the header of its batch.
-        key: the record's key, or "commit" and "abort" for a marker.
+        key: the record's key; for a marker "commit" or "abort".
         value: the record's value.
     """
 
@@ -148,7 +148,7 @@ def internal_records(side: Side, ends: Ends, name: str) -> dict[str, list[Any]]:
 
 
 def _in_fixed_order(rows: list[dict[str, Any]]) -> list[Any]:
-    """Sorts successive records of one type by their keys: Kafka takes members and topics from hash maps.
+    """Sorts successive records of one type by their keys, because Kafka takes members and topics from hash maps.
 
     The records of share partitions are sorted by share partition: Kafka's persister writes each in its own time.
     """

@@ -49,8 +49,9 @@ class Difference(NamedTuple):
     """A difference between two responses.
 
     Attributes:
-        step: number of the step after which they arrived. They may belong to an earlier step that waited.
-        what: the differing values, a line each.
+        step: number of the step after which the responses arrived. The responses may belong to an earlier step that
+            waited.
+        what: the differing values, one line for each.
     """
 
     step: int
@@ -77,7 +78,7 @@ class Pair:
         self.requests = 0
 
     def run(self, steps: Sequence[Step], name: str) -> Difference | None:
-        """Runs a program; returns the first difference, or None. Every name in it begins with `name`."""
+        """Runs a program, in which every name begins with `name`. Returns the first difference, or None."""
         self._waiting = {}
         self._name = name
         for side in self._sides:
@@ -142,7 +143,7 @@ class Pair:
         return None
 
     def _compare(self, client: int, call: Call, step: Step, number: int) -> Difference | None:
-        """Compares the responses to `step`, which arrived after the step with this number was sent."""
+        """Compares the responses to `step`. They arrived after the step with this number was sent."""
         del self._waiting[client]
         values: list[Any] = []
         for side in self._sides:
@@ -197,7 +198,7 @@ def _partitions(topics: dict[str, Any]) -> dict[str, int]:
 
 
 def own_rows(response: Any, name: str) -> Any:
-    """Removes the groups and transactions of other programs from a response that lists all."""
+    """Removes the groups and transactions of other programs from a response that lists all of them."""
     for field, key in LISTS:
         if hasattr(response, field):
             rows = [row for row in getattr(response, field) if getattr(row, key, name).startswith(name)]
@@ -206,7 +207,9 @@ def own_rows(response: Any, name: str) -> Any:
 
 
 def await_coordinators(side: Side) -> None:
-    """Waits until the server has its internal topics and coordinators; it makes them when a client looks for one."""
+    """Waits until the server has its internal topics and coordinators, which it creates when a
+    client looks for them.
+    """
     until_s = time.monotonic() + START_S
     for kind, key, version in ((GROUP, "any", 4), (TRANSACTION, "any", 4), (SHARE, "any:AAAAAAAAAAAAAAAAAAAAAA:0", 6)):
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
@@ -224,7 +227,7 @@ def await_coordinators(side: Side) -> None:
 
 
 def _share_error(response: Any) -> int:
-    """Returns the error of a share coordinator that is not loaded; 0 if all are."""
+    """Returns the error of a share coordinator that is not loaded, or 0 if all are loaded."""
     codes = {row.error_code for topic in response.results for row in topic.partitions}
     return max(codes & NOT_LOADED, default=0)
 
@@ -241,7 +244,7 @@ def _repeat(side: Side, request: Any, version: int, error: Callable[[Any], int],
 
 
 def topics_of(side: Side, name: str) -> dict[str, Any]:
-    """Returns the topics whose names begin with `name`: numbers of partitions, and error codes."""
+    """Returns the topics whose names begin with `name`, with their partition counts and error codes."""
     side.send(-1, MetadataRequest(topics=None, allow_auto_topic_creation=False), 12)
     response: Any = side.receive(-1)
     return {
@@ -301,7 +304,8 @@ def shortened(
         steps: a program with a difference.
         name: the prefix of its names.
         attempts: the largest number of runs.
-        known: returns text for a documented difference, which ends no shorter program.
+        known: returns the text of a documented difference, and None for other differences; a shortened program must not
+            end with a documented one.
 
     Returns:
         The program and its difference; None if `REPEATS` runs of the whole program found none.

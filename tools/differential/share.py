@@ -44,7 +44,7 @@ def _configure(side: Side, group: str, settings: dict[str, str]) -> tuple[Any, i
 
 
 def _await_published(side: Side, **_: Any) -> None:
-    """Waits until the group coordinator knows a group's settings; a server shows them before."""
+    """Waits until the group coordinator uses a group's settings, which a server shows earlier."""
     time.sleep(PUBLISHED_S)
 
 
@@ -79,7 +79,7 @@ def _learn_beat(side: Side, response: Any, group: str, member: str, names: list[
 
 
 def _await_initialised(side: Side, group: str, **_: Any) -> None:
-    """Waits until the group has a start for each partition of its topics, which follows the response."""
+    """Waits until the group has a start offset for each partition of its topics, which is set after the response."""
     expected = sum(name in side.topic_ids for name in side.subscribed.get(group, ()))
     row = describe_share_group_offsets.DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)
     request = describe_share_group_offsets.DescribeShareGroupOffsetsRequest(groups=[row])
@@ -152,7 +152,7 @@ def _learn_session(side: Side, response: Any, group: str, member: str, epoch: st
 
 
 def _await_released(side: Side, epoch: str, **_: Any) -> None:
-    """Waits until the records of a closed session are released, which follows the response."""
+    """Waits until the records of a closed session are released, which happens after the response."""
     if epoch == "close":
         time.sleep(RELEASED_S)
 

@@ -68,7 +68,7 @@ class Side:
 
     Attributes:
         name: the server's name.
-        bootstrap: its address.
+        bootstrap: the server's address.
         members: a member's name in the program -> its member id and its generation or epoch.
         producers: a producer's name -> producer id and epoch.
         topic_ids: a topic's name -> its id.
@@ -87,7 +87,7 @@ class Side:
         self.reset()
 
     def reset(self) -> None:
-        """Ends all connections and forgets what a program has learned."""
+        """Closes all connections and discards the ids and epochs that a program has stored."""
         for connection in self._sockets.values():
             connection.close()
         self._sockets.clear()
@@ -103,7 +103,7 @@ class Side:
     # ---- the wire
 
     def send(self, client: int, request: Any, version: int) -> None:
-        """Sends a request; its response is for `receive`."""
+        """Sends a request. `receive` returns its response."""
         connection = self._sockets.get(client)
         if connection is None:
             connection = self._sockets[client] = socket.create_connection(self._address, timeout=RESPONSE_S)
@@ -112,12 +112,12 @@ class Side:
         connection.sendall(encode_request(request, version, 1, CLIENT_IDS[client]))
 
     def answered(self, client: int, wait_s: float) -> bool:
-        """Waits for a client's response; returns True if it began to arrive, or if the connection ended."""
+        """Waits for a client's response. Returns True if the response began to arrive or the connection ended."""
         readable, _, _ = select.select([self._sockets[client]], [], [], wait_s)
         return bool(readable)
 
     def receive(self, client: int) -> Message:
-        """Returns the client's response; raises ClosedError, and TimeoutError after `RESPONSE_S`."""
+        """Returns the client's response. Raises ClosedError, or TimeoutError after `RESPONSE_S`."""
         key, version = self._waiting.pop(client)
         connection = self._sockets[client]
         deadline_s = time.monotonic() + RESPONSE_S
@@ -145,11 +145,14 @@ class Side:
     # ---- what the server chose
 
     def label(self, kind: str, value: Any) -> str:
-        """Returns the name of a value that the server chose: the same on both sides if it came at the same moment."""
+        """Returns a label for a value that the server chose. Both sides give the same label to values that appear at
+        the same point of a program.
+        """
         return self._labels.setdefault((kind, value), f"<{kind} {len(self._labels)}>")
 
     def plain(self, value: Any, field: str = "", texts: bool = False) -> Any:
-        """Returns a response, or a part of it, as plain values in which the server's own choices are labels.
+        """Converts a response, or a part of it, to plain values, in which labels replace the values that the server
+        chose.
 
         Args:
             value: a message, or a field's value.
@@ -178,7 +181,7 @@ class Side:
         return value
 
     def _sort_key(self, row: Any) -> str:
-        """Returns the key by which a list is sorted: values that both servers set alike."""
+        """Returns the key by which a list is sorted. The key has only values that are equal on both servers."""
         if not isinstance(row, Struct):
             return repr(row)
         names = {spec.name for spec in row.FIELDS}

@@ -17,7 +17,7 @@ from tools.differential.side import Side
 def create(
     side: Side, name: str, partitions: int, settings: dict[str, str] | None = None, version: int = 7, **more: Any
 ) -> tuple[CreateTopicsRequest, int]:
-    """Makes CreateTopics of one topic."""
+    """Makes a CreateTopics request for one topic."""
     configs = [CreatableTopicConfig(name=key, value=value) for key, value in (settings or {}).items()]
     factor = more.get("factor", 1)
     topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor, configs=configs)
@@ -26,7 +26,7 @@ def create(
 
 
 def learn_created(side: Side, response: CreateTopicsResponse, **_: Any) -> None:
-    """Keeps the ids of created topics."""
+    """Stores the ids of the created topics."""
     for topic in response.topics:
         if not topic.error_code:
             side.topic_ids[topic.name] = topic.topic_id

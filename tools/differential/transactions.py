@@ -1,4 +1,6 @@
-"""Transactional and idempotent producers: identifiers, partitions and offsets of transactions, and what readers see."""
+"""Transactional and idempotent producers: identifiers, partitions and offsets of transactions, and the records that
+readers see.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ sequence of a refused transactional batch and compares later batches of the same
 
 
 def producer_of(side: Side, name: str, delta: int) -> tuple[int, int]:
-    """Returns a producer's id and its epoch plus `delta`; `none` has no id."""
+    """Returns a producer's id and its epoch plus `delta`. The producer `none` has no id."""
     if name == "none":
         return NO_PRODUCER
     producer_id, epoch = side.producers.get(name) or (UNKNOWN_PRODUCERS + crc32(name.encode()), 0)
@@ -104,7 +106,7 @@ def _learn_end(side: Side, response: Any, tid: str, version: int, **_: Any) -> N
 
 
 def _await_end(side: Side, tid: str | None, **_: Any) -> None:
-    """Waits until a decided transaction is complete: its markers are written after the response."""
+    """Waits until a decided transaction is complete, because its markers are written after the response."""
     if tid:
         request = describe_transactions.DescribeTransactionsRequest(transactional_ids=[tid])
         await_condition(side, request, 0, _is_complete)
@@ -115,7 +117,7 @@ def _is_complete(response: Any) -> bool:
 
 
 def batch_of(side: Side, producer: str, delta: int, sequence: int, values: list[bytes], transactional: bool) -> bytes:
-    """Makes a batch; both servers get the same one but for the producer id and epoch."""
+    """Makes a batch, which is the same for both servers except for the producer id and epoch."""
     producer_id, epoch = producer_of(side, producer, delta)
     builder = BatchBuilder(
         1 << 20,

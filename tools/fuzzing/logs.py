@@ -1,4 +1,6 @@
-"""Targets of the data pipeline: compare compiled code over Arrow's buffers with its pure Python counterparts."""
+"""Fuzzing targets of the data pipeline, which compare compiled code for Arrow's buffers with its pure Python
+counterparts.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ def record(topic: str, rng: random.Random) -> tuple[bytes, bytes]:
 
 
 def packed(flags: int, second: int, key: bytes, value: bytes) -> bytes:
-    """Encodes a record of an input."""
+    """Encodes one record of a fuzzing input."""
     return HEAD.pack(flags, second, len(key), len(value)) + key + value
 
 
@@ -44,7 +46,9 @@ def unpacked(data: bytes) -> Iterator[tuple[int, int, bytes | None, bytes | None
 
 
 class Columns(Target):
-    """Records as typed columns: compares the extension with the decoder for executors without it."""
+    """Records as typed columns: compares the compiled decoder with the pure Python decoder of executors without the
+    extension.
+    """
 
     name = "columns"
 
@@ -120,7 +124,7 @@ class Replays(Target):
 
     @staticmethod
     def _record(topic: int, rng: random.Random) -> tuple[bytes, bytes]:
-        """Generates a record, mostly a committed offset, because those are replayed by columns."""
+        """Generates a record, usually a committed offset, because committed offsets are replayed by columns."""
         if topic or rng.random() < 0.3:
             return record(TOPICS[topic], rng)
         version = rng.randint(0, 4)

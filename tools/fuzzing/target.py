@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 
 
 class BugError(AssertionError):
-    """A violated invariant."""
+    """Raised when an invariant is violated."""
 
 
 class Target(ABC):

@@ -1,4 +1,6 @@
-"""The fuzzing targets: each generates valid inputs and runs any input; it raises only if there is a bug."""
+"""The fuzzing targets. Each target generates valid inputs and runs any input; running an input raises only if there is
+a defect.
+"""
 
 from __future__ import annotations
 
@@ -171,7 +173,9 @@ class ConsumerProtocol(Target):
 
 
 class Batches(Target):
-    """Record batches: a byte before them selects whether the checksum is repaired, to get past its check."""
+    """Record batches. A byte before the batch selects whether its checksum is repaired, so that inputs also reach the
+    code after the check.
+    """
 
     name = "batches"
     limit_bytes = 1 << 20  # limit of a batch's decompressed size
@@ -213,7 +217,7 @@ class Batches(Target):
 
 
 class Frames(Target):
-    """A stream in pieces of any size gives the same frames as in one."""
+    """Cuts a stream in pieces of any size, which must give the same frames as the whole stream."""
 
     name = "frames"
     limit_bytes = 1 << 16
@@ -273,7 +277,7 @@ class _Errors(logging.Handler):
 
 
 class Requests(Target):
-    """Requests to an engine: none fails internally, and another client's group stays unchanged."""
+    """Sends requests to an engine: none may fail internally, and the group of another client must stay unchanged."""
 
     name = "requests"
     renew_after = 3_000  # inputs per engine, because clients may create topics and groups
@@ -385,7 +389,7 @@ class _NoUsers:
 
 
 class Sasl(Target):
-    """Authentication tokens: no token authenticates, because there are no users."""
+    """Sends authentication tokens, none of which may authenticate, because there are no users."""
 
     name = "sasl"
     tokens = (b"\0user\0password", b"n,,n=user,r=nonce", b"c=biws,r=nonceserver,p=" + b"A" * 43 + b"=")

@@ -41,7 +41,7 @@ def _field(spec: FieldSpec, version: int, rng: random.Random, depth: int) -> Any
 
 
 def scalar(kind: str, rng: random.Random) -> Any:
-    """Generates a random value of a wire type, preferring small and unusual ones."""
+    """Generates a random value of a wire type. Small and unusual values are more frequent."""
     if kind in WIDTHS:
         top = 1 << WIDTHS[kind]
         low = 0 if kind in UNSIGNED else -top
@@ -80,7 +80,9 @@ def batch(rng: random.Random) -> bytes:
 
 
 def mutated(data: bytes, rng: random.Random, other: bytes = b"") -> bytes:
-    """Applies one to five changes: bits, bytes, numbers, and pieces removed, repeated or taken from another input."""
+    """Applies one to five changes: bits, bytes, numbers, or sections that are removed, repeated or taken from another
+    input.
+    """
     body = bytearray(data)
     for _ in range(rng.randint(1, 5)):
         at = rng.randrange(len(body) + 1)

@@ -72,7 +72,7 @@ RETRIABLE = {
 
 
 class RefusedError(Exception):
-    """A response with an error code."""
+    """Raised for a response with an error code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(ErrorCode(code).name)
@@ -166,7 +166,7 @@ class Ledger:
         return self.engine.send(request, version, timeout_s=TIMEOUT_S)
 
     def until_acknowledged(self, name: str) -> None:
-        """Repeats a step as a client does until it is acknowledged; reopens an engine that refuses all requests."""
+        """Repeats a step, as a client does, until it is acknowledged. Reopens an engine that refuses all requests."""
         refused = []
         for _ in range(TRIES):
             try:
@@ -198,7 +198,7 @@ class Ledger:
         check(self.send(request).error_code)
 
     def produce(self) -> None:
-        """Writes the next value with an idempotent producer, or repeats one that was not acknowledged."""
+        """Writes the next value with an idempotent producer, or repeats a value that was not acknowledged."""
         if self.producer is None:
             response = self.send(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000))
             check(response.error_code)

@@ -1,7 +1,7 @@
 """Makes every allocation of a step fail once, in a child process: `python -m tools.interrupting.no_memory STEP`.
 
-Prints a line with the outcomes. Exits with 1 if an acknowledged write is lost. The process dies if code that must
-handle a failed allocation does not.
+Prints a line with the outcomes. Exits with 1 if an acknowledged write is lost. The process crashes if code does not
+handle a failed allocation.
 """
 
 from __future__ import annotations

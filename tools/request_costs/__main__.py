@@ -1,10 +1,10 @@
-"""Measures the worst request of at most 1 MB for each served API, each in a child process.
+"""Measures the most expensive request of at most 1 MB for each served API, each in a child process.
 
     python -m tools.request_costs [--api NAME] [--large] [--rounds COUNT]
 
 A slice is one callback of the event loop: during it, the loop does not check its sockets. Its length is CPU time of the
-loop's thread. Other load on the machine makes it longer by filling the caches, so each request is measured in several
-rounds, and the one with the shortest longest slice counts. The table is in docs/request-costs.md.
+loop's thread. Other load on the machine fills the CPU caches and thus makes slices longer. So each request is measured
+in several rounds, and the round whose longest slice is the shortest counts. The table is in docs/request-costs.md.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ class Transport(asyncio.Transport):
                 self.frames += 1
 
     def get_write_buffer_size(self) -> int:
-        """Returns 0: the peer has read everything."""
+        """Returns 0, because the peer has read everything."""
         return 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Ignores the limits: the peer reads everything at once."""
+        """Does nothing, because the peer reads everything at once."""
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Returns the address of the peer."""
@@ -87,7 +87,7 @@ class Transport(asyncio.Transport):
         """Does nothing, because reading never pauses."""
 
     def close(self) -> None:
-        """Notes that the server closed the connection."""
+        """Records that the server closed the connection."""
         self.closed = True
 
     abort = close
@@ -122,7 +122,7 @@ def resident(field: str) -> int:
 
 
 async def converse(state: State, case: Case) -> dict[str, Any]:
-    """Sends the requests of a case, one after the other; measures the last one."""
+    """Sends the requests of a case, one after the other. Measures the last request."""
     loop = asyncio.get_running_loop()
     driver = AsyncDriver(state.engine, loop)
     server = Server(driver, parse_listeners(state.engine.config))
@@ -170,9 +170,8 @@ async def converse(state: State, case: Case) -> dict[str, Any]:
 
 
 def own_memory() -> None:
-    """Copies the pages that this process shares with its parent.
-
-    Otherwise the first access to each page of the state would copy it, and the request would be charged for that.
+    """Copies the pages that this process shares with its parent. Otherwise the first access to each page would copy the
+    page, and this time would count for the request.
     """
     with open("/proc/self/maps") as maps:
         regions = [line.split() for line in maps]
@@ -211,13 +210,13 @@ def measure(state: State, case: Case) -> dict[str, Any]:
 
 
 def measure_rounds(state: State, case: Case, rounds: int) -> dict[str, Any]:
-    """Measures a case several times; returns the round that other load on the machine has disturbed least."""
+    """Measures a case several times. Returns the round that other load on the machine has disturbed least."""
     results = [measure(state, case) for _ in range(rounds)]
     return min(results, key=lambda found: float(found.get("slice_ms", sys.float_info.max)))
 
 
 def main() -> int:
-    """Prints the table; returns exit status 1 if a request exceeds the limits."""
+    """Prints the table. Returns exit status 1 if a request exceeds the limits."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--api", default="", help="only APIs whose names contain this")
     parser.add_argument("--large", action="store_true", help="only the node with 100,000 partitions and groups")
@@ -240,7 +239,7 @@ def main() -> int:
 
 
 def show(state: State, cases: Iterable[Case], api: str, rounds: int) -> int:
-    """Measures the cases of the APIs whose names contain `api`; returns the number of those above the limits."""
+    """Measures the cases of the APIs whose names contain `api`. Returns the number of cases above the limits."""
     gc.collect()
     gc.freeze()
     above = 0

@@ -1,4 +1,4 @@
-"""The worst request of at most 1 MB that was found for each served API."""
+"""The most expensive known request of at most 1 MB for each served API."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Case(NamedTuple):
         key: the API.
         what: a description of the request.
         version: the API version.
-        requests: the request, preceded by those that its connection must send first; or functions that make them from
-            the state shortly before they are sent.
-        earlier_version: the version of the earlier requests, if they are of other APIs; -1 for the newest.
+        requests: the request, preceded by the requests that its connection must send first; or functions that make
+            these requests from the state shortly before sending.
+        earlier_version: the version of the earlier requests, if they belong to other APIs; -1 for the newest.
     """
 
     key: ApiKey
@@ -45,7 +45,7 @@ def _parts(items: list[Any], size: int) -> Iterator[list[Any]]:
 
 
 def struct_of(request: type, path: str) -> Any:
-    """Returns the class of a nested struct, given as "topics.partitions"."""
+    """Returns the class of a nested struct, given by its path, such as "topics.partitions"."""
     cls: Any = request
     for name in path.split("."):
         cls = next(spec.struct for spec in cls.FIELDS if spec.name == name)
@@ -114,7 +114,9 @@ class Cases:
     def partitions(
         self, key: ApiKey, what: str, path: str, *, version: int = -1, top: Any = None, **entry: Any
     ) -> Case:
-        """Yields requests for as many partitions of the topic "wide" as fit; those beyond its last one do not exist."""
+        """Yields requests for as many partitions of the topic "wide" as fit. Partitions beyond the topic's last one do
+        not exist.
+        """
         request = request_class(key)
         topic_field, partition_field = path.split(".")
         topic_class = struct_of(request, topic_field)
@@ -140,7 +142,7 @@ class Cases:
         return self.of(key, what, build, 300_000, version)
 
     def read(self) -> Iterator[Case]:
-        """Yields the cases of Fetch and the other APIs that read partitions."""
+        """Yields the cases of Fetch and of other APIs that read partitions."""
         fetch = request_class(ApiKey.FETCH)
         yield self.partitions(
             ApiKey.FETCH, "most partitions, no session", "topics.partitions", partition_max_bytes=1 << 20,
@@ -369,7 +371,7 @@ class Cases:
         yield from self.changed_topics()
 
     def changed_topics(self) -> Iterator[Case]:
-        """Yields the cases of topics that exist."""
+        """Yields the cases that change existing topics."""
         state = self.state
         delete = request_class(ApiKey.DELETE_TOPICS)
         gone = struct_of(delete, "topics")
@@ -504,7 +506,7 @@ class Cases:
         yield from self._of_many_acls(create, describe, delete, all_of)
 
     def _of_many_acls(self, create: type, describe: type, delete: type, all_of: dict[str, int]) -> Iterator[Case]:
-        """Yields requests about the maximum number of ACLs, which clients can create if they have the permission."""
+        """Yields requests about the maximum number of ACLs, which clients with the permission can create."""
         entry, chosen = struct_of(create, "creations"), struct_of(delete, "filters")
         creations = [
             entry(resource_type=2, resource_name=name, resource_pattern_type=3, principal="User:v", host="*",

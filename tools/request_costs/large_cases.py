@@ -1,4 +1,4 @@
-"""The worst requests of at most 1 MB to a node with 100,000 partitions, groups and transactional ids."""
+"""The most expensive requests of at most 1 MB to a node with 100,000 partitions, groups and transactional ids."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ class LargeCases:
         )  # fmt: skip
 
     def fetch(self) -> Iterator[Case]:
-        """Yields fetches of sessions with all partitions: once without errors, once with an error for each."""
+        """Yields fetches in sessions with all partitions: one without errors, and one with an error for each
+        partition.
+        """
         fetch = request_class(ApiKey.FETCH)
         readable, refused = self._session_requests(0), self._session_requests(1)
         count = len(readable)
@@ -192,7 +194,7 @@ class LargeCases:
         )  # fmt: skip
 
     def lists(self) -> Iterator[Case]:
-        """Yields requests whose response lists everything of one kind."""
+        """Yields requests whose response lists all objects of one kind."""
         yield Case(ApiKey.LIST_GROUPS, f"{GROUPS:,} groups", 5, [request_class(ApiKey.LIST_GROUPS)()])
         listed = request_class(ApiKey.LIST_TRANSACTIONS)
         yield Case(ApiKey.LIST_TRANSACTIONS, f"{TRANSACTIONS:,} ids", 1, [listed()])
@@ -212,7 +214,7 @@ def _session(state: LargeState) -> Any:
 
 
 def _of_a_user(request: Callable[[LargeState], Any]) -> Callable[[LargeState], Any]:
-    """Makes the clients of the node ordinary users before a request; they were super users."""
+    """Makes the node's clients ordinary users before a request. They are super users otherwise."""
 
     def made(state: LargeState) -> Any:
         authorizer: Any = state.engine.authorizer

@@ -1,6 +1,6 @@
 """Requests about groups that are larger than those of the other cases: 30,000 topics, 5,000 members, 110,000 offsets.
 
-A client needs many requests to make such a group; the cases send them before the one that is measured.
+A client needs many requests to make such a group. The cases send these requests before the measured one.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class LargeGroupCases:
         yield Case(ApiKey.STREAMS_GROUP_DESCRIBE, f"{STREAMS_MEMBERS:,} members", 0, [due, joined, described])
 
     def offsets(self) -> Iterator[Case]:
-        """Yields look-ups and removals of all offsets of a group that has very many."""
+        """Yields look-ups and removals of all offsets of a group with very many offsets."""
         names = [f"wide{number}" for number in range(WIDE_TOPICS)]
         half = WIDE_PARTITIONS // 2
         filled = [create(name, partitions=WIDE_PARTITIONS) for name in names]

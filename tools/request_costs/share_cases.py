@@ -1,4 +1,4 @@
-"""The worst requests of at most 1 MB that were found for the APIs of share groups (KIP-932)."""
+"""The most expensive known requests of at most 1 MB for the APIs of share groups (KIP-932)."""
 
 from __future__ import annotations
 

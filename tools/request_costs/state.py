@@ -63,7 +63,8 @@ class State:
         groups: the ids of its groups.
         big_group: a group whose description has 900 KB.
         producer: an open producer of a transaction over all partitions of the topic "wide".
-        share_group: a share group with one place left, whose members subscribe to the topics "wide" and "data".
+        share_group: a share group that accepts one more member, and whose members subscribe to the topics "wide" and
+            "data".
         share_group_of_all: a share group whose members subscribe to all topics.
         idle_share_group: a share group without members that has state for the partitions of all topics.
         streams_group: a streams group with `STREAMS_MEMBERS` members, whose next target waits for an hour.

@@ -1,4 +1,4 @@
-"""A decoder of record batches for the checkers, independent of the engine's own."""
+"""A decoder of record batches for the checkers, independent of the engine's decoder."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ COMMIT_MARKER = 1
 
 
 class LogRecord(NamedTuple):
-    """A record as the log has it.
+    """A record in the log.
 
     Attributes:
         offset: its offset.
         key: its key, or None.
         value: its value, or None.
-        producer_id: of the batch; -1: none.
-        epoch: the producer epoch.
+        producer_id: the producer id of the batch; -1 if it has none.
+        epoch: the producer epoch of the batch.
         transactional: True for records of transactions and for markers.
         control: True for markers.
     """
@@ -59,7 +59,7 @@ def _field(data: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def decode(data: bytes) -> Iterator[LogRecord]:
-    """Yields the records of uncompressed batches of format 2, one after the other; ignores an incomplete last batch."""
+    """Yields the records of uncompressed batches of format 2. Ignores an incomplete last batch."""
     start = 0
     while start + HEAD_BYTES <= len(data):
         base, size, _, magic, _, flags, _, _, _, producer_id, epoch, _, count = _HEAD.unpack_from(data, start)

@@ -1,7 +1,6 @@
-"""Simulates consecutive seeds and adds their results to the record: `python -m tools.simulate.campaign --seconds 600`.
-
-Each line of the record is one batch: the seeds from a random start, the version of the code, the number of events, and
-the failures. A campaign that is stopped loses at most its unfinished batch; the next one adds to the same record.
+"""Simulates consecutive seeds and adds their results to the record file: `python -m tools.simulate.campaign --seconds
+600`. Each line of the file is one batch: the seeds from a random start, the version of the code, the number of events,
+and the failures. A campaign that is stopped loses at most its unfinished batch; the next one adds to the same record.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Batch:
         seeds: the number of seeds, which are consecutive.
         events: the number of simulated events.
         virtual_s: the simulated time.
-        processor_s: the processor time that it took.
+        processor_s: the CPU time of the batch.
         failures: "seed checker: message" of each failure.
         cluster: True if the seeds are those of clusters.
     """
@@ -58,7 +57,7 @@ def run_batch(
     """Runs consecutive seeds for a time, but at least one.
 
     Args:
-        commit: the version of the code, for the record.
+        commit: the version of the code, for the record file.
         first_seed: the first seed.
         seconds: the batch ends with the seed that exceeds this time.
         most_seeds: the largest number of seeds.
@@ -83,20 +82,20 @@ def run_batch(
 
 
 def read_record(path: Path) -> Iterator[Batch]:
-    """Yields the batches of a record."""
+    """Yields the batches in a record file."""
     if path.exists():
         for line in path.read_text().splitlines():
             yield Batch(**json.loads(line))
 
 
 def append_batch(path: Path, batch: Batch) -> None:
-    """Adds a batch to a record."""
+    """Adds a batch to a record file."""
     with path.open("a") as file:
         file.write(json.dumps(asdict(batch)) + "\n")
 
 
 def totals(path: Path) -> str:
-    """Returns the sums of a record in one line."""
+    """Returns the sums of a record file in one line."""
     batches = list(read_record(path))
     failures = sum(len(each.failures) for each in batches)
     return (

@@ -31,7 +31,8 @@ class _Sent(NamedTuple):
 
 
 class Channel:
-    """A client's connection, opened again when needed. Requests are pipelined; responses arrive in their order.
+    """A client's connection, which is opened again when needed. Requests are pipelined, and responses arrive in the
+    order of the requests.
 
     A request whose response does not arrive in time fails with TimeoutError, and its connection is closed.
 
@@ -79,7 +80,7 @@ class Channel:
         timeout_ms: int = 30_000,
         at_most: int | None = None,
     ) -> None:
-        """Sends a request; `done` is called with the response, or with an exception."""
+        """Sends a request. Calls `done` with the response or with an exception."""
         kernel = self._kernel
         self._count_request(kernel.now_ms // 1_000)
         if self._wire is not None and not self._wire.open:
@@ -110,14 +111,14 @@ class Channel:
             self._world.checks.repeating = self.name
 
     def send_bytes(self, data: bytes) -> None:
-        """Sends any bytes, as a client that breaks the protocol."""
+        """Sends arbitrary bytes, as a client that violates the protocol does."""
         if self._wire is None or not self._wire.open:
             self._wire = self._network.connect(self, self.name)
         if self._wire is not None:
             self._wire.send_to_server(data)
 
     def stall(self, duration_ms: int) -> None:
-        """Reads nothing for a time."""
+        """Reads nothing for some time."""
         if self._wire is not None:
             self._wire.stalled_until_ms = self._kernel.now_ms + duration_ms
 
@@ -127,7 +128,7 @@ class Channel:
             self._wire.cut(0, server_after_ms)
 
     def close(self) -> None:
-        """Closes the connection; requests without a response fail."""
+        """Closes the connection. Requests without a response fail."""
         self.closed = True
         self.cut()
         self._fail(ConnectionClosedError("the client closed its connection"))
@@ -135,7 +136,7 @@ class Channel:
     # ---- the wire
 
     def received(self, data: bytes) -> None:
-        """Takes bytes of the node and completes requests."""
+        """Handles bytes of the node and completes requests."""
         buffer = self._received
         buffer += data
         at = 0

@@ -89,7 +89,7 @@ class Disk:
 
     Args:
         path: the folder.
-        choice: decides which sectors survive.
+        choice: the random number generator that selects the surviving sectors.
 
     Attributes:
         dead: True from a crash until `restart`: every operation raises SimulatedCrashError.
@@ -97,8 +97,8 @@ class Disk:
         failure: the kind of the next failure, from `FAILURES`, or None.
         failed: True if an operation has failed since the folder was opened.
         readable: the number of reads that succeed before `unreadable` counts.
-        unreadable: the number of reads that fail then.
-        crash: the moment of a crash at the next write, from `CRASHES`, and True for a power failure; or None.
+        unreadable: the number of reads that fail after these.
+        crash: the moment of a crash in the next write, from `CRASHES`, and True for a power failure; or None.
     """
 
     def __init__(self, path: str, choice: random.Random) -> None:
@@ -180,7 +180,7 @@ class Disk:
             self.die()
 
     def _torn(self, base: bytearray, writes: list[tuple[int, bytes]]) -> bytearray:
-        """Returns the content after any of the written sectors have reached the device, in any order."""
+        """Returns the content after a random subset of the written sectors has reached the device."""
         result = bytearray(base)
         for at, data in writes:
             start = at
@@ -194,7 +194,7 @@ class Disk:
     # ---- LMDB
 
     def commit(self, txn: Any) -> None:
-        """Commits a write transaction of LMDB, or fails, or crashes."""
+        """Commits a write transaction of LMDB; or fails or crashes."""
         self.require_alive()
         if self._crashes("before"):
             txn.abort()
@@ -241,7 +241,7 @@ class Disk:
     # ---- crashes
 
     def die(self) -> None:
-        """Ends the process at this moment; raises SimulatedCrashError."""
+        """Ends the process at this moment. Raises SimulatedCrashError."""
         if self._image is None and self.crash is not None and self.crash[1]:
             self._image = self._data, self._journal_image()
         self.crash = None
@@ -258,7 +258,7 @@ class Disk:
                 return
 
     def restart(self) -> None:
-        """Makes the folder what the crash has left. The log must be closed."""
+        """Restores the folder to the content that the crash has left. The log must be closed."""
         if self._image is not None:
             data, journal = self._image
             if data:
@@ -274,7 +274,7 @@ class Disk:
         self.note_files()
 
     def note_files(self) -> None:
-        """Takes the files of the closed folder as the content of the device."""
+        """Copies the files of the closed folder as the content of the device."""
         self.failed = False
         self._data = self._file(DATA_NAME)
         self._journal = bytearray(self._file(JOURNAL_NAME))
@@ -292,7 +292,7 @@ class Disk:
             self.flush(fd, synchronize)
 
         class Module:
-            """Module `lmdb` with environments on the simulated disk."""
+            """A replacement of the module `lmdb` whose environments are on the simulated disk."""
 
             def __getattr__(self, name: str) -> Any:
                 return getattr(original_lmdb, name)

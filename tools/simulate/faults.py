@@ -1,4 +1,4 @@
-"""The faults of a plan: crashes, failing disks, exceptions, pauses, cuts, and restarts of clients."""
+"""The faults of a plan: crashes, disk failures, exceptions, pauses, cut connections, and restarts of clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CRASH_TROUBLE_MS = 4_000
 
 
 def inject(world: World, fault: Fault) -> None:
-    """Injects a fault, unless the simulation is calm already or the node is down."""
+    """Injects a fault, unless all faults have ended or the node is down."""
     node = world.node
     if world.calm:
         return
@@ -77,13 +77,13 @@ def _disturb_network(world: World, choice: random.Random, kind: str) -> None:
 
 
 def cut_all(network: Network, choice: random.Random) -> None:
-    """Cuts all connections to a node; the ends are notified at different times."""
+    """Cuts all connections to a node. The two ends are notified at different times."""
     for wire in list(network.wires):
         wire.cut(choice.choice([0, 5]), choice.choice([0, 0, 500, 20_000]))
 
 
 def restart_clients(world: World, choice: random.Random, *, rolling: bool) -> None:
-    """Restarts one client, killed or in order, or all members one after the other."""
+    """Restarts one client, by a kill or in an orderly way, or all members one after the other."""
     plans = [each for each in world.plan.clients if each.name in world.clients]
     if not plans:
         return
@@ -99,7 +99,7 @@ def restart_clients(world: World, choice: random.Random, *, rolling: bool) -> No
 
 
 def _roll_protocol(world: World, choice: random.Random) -> None:
-    """Restarts the members of a group one after the other with the other group protocol, and perhaps all of them."""
+    """Restarts members of a group one after the other with the other group protocol: some of them, or all."""
     groups = world.plan.groups
     if not groups:
         return

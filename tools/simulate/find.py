@@ -1,6 +1,6 @@
 """Finds a seed for each planted defect and records it: `python -m tools.simulate.find [--seeds 30] [NAME...]`.
 
-A defect whose recorded seed still finds it is not searched again.
+The program skips a defect whose recorded seed still finds it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tools.simulate.run import run_plan
 
 
 def attempt(mutant: Mutant, seed: int) -> Finding | None:
-    """Runs a seed with a planted defect; returns None if no checker finds it."""
+    """Runs a seed with a planted defect. Returns None if no checker finds the defect."""
     started_s = time.process_time()
     with mutant.planted():
         result = run_plan(mutant.plan(seed))

@@ -1,4 +1,4 @@
-"""The clients' view of a simulation: every operation with its times and its result, for the checkers."""
+"""The clients' view of a simulation: every operation with its times and its result. The checkers read it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Write:
         client: the producer.
         transaction: the producer's transaction, or None.
         result: its result so far.
-        offset: the offset in the response; -1: unknown.
+        offset: the offset in the response; -1 if it is unknown.
         key: its key, or None.
         tombstone: True if the record has no value; `value` is then only the name of the write.
         timestamp_ms: the record's timestamp; -1: unknown.
@@ -85,7 +85,7 @@ class ShareRecord:
     """A record as one share group sees it.
 
     Attributes:
-        accepted_ms: the time at which an acknowledgement was confirmed; -1: none was.
+        accepted_ms: the time at which an acknowledgement was confirmed; -1 if none was.
         acquired: the number of deliveries that clients have seen.
         rejected: True once a client has rejected it, or the group may have archived it.
     """
@@ -104,7 +104,7 @@ class History:
         offsets: committed offsets by group and partition.
         shared: delivery of records by share group, partition and offset.
         committed_reads: values that a client read with isolation read_committed, with partition and offset.
-        disputed: groups whose offsets another client than a member may have changed or deleted.
+        disputed: groups whose offsets may have been changed or deleted by clients that are not members.
         deleted_below: partition -> the offset below which records may have been deleted.
     """
 
@@ -128,7 +128,7 @@ class History:
         return write
 
     def acknowledged(self, partition: TopicPartition, end_offset: int, now_ms: int) -> None:
-        """Notes that a client knows of records below an offset."""
+        """Records that a client knows of acknowledged records below an offset."""
         times, ends = self._ends.setdefault(partition, ([], []))
         if not ends or end_offset > ends[-1]:
             times.append(now_ms)

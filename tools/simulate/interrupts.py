@@ -1,4 +1,4 @@
-"""Exceptions at any call within a commit: before and after calls of Python functions and of compiled ones."""
+"""Exceptions at any call within a commit: before and after calls of Python functions and of compiled functions."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class InterruptAt:
     """A profile function that raises an exception at the n-th event of kcore's functions.
 
     Args:
-        place: the number of events before it.
+        place: the number of events before the exception.
         error: the exception, a key of `MOMENTS`.
 
     Attributes:
-        left: the number of events before it.
+        left: the remaining number of events before the exception.
         raised: True once the exception was raised.
-        where: the function in which it was raised.
+        where: the function in which the exception was raised.
     """
 
     def __init__(self, place: int, error: type[BaseException]) -> None:
@@ -38,7 +38,7 @@ class InterruptAt:
         self.where = ""
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
-        """Receives the events of `sys.setprofile`."""
+        """Handles an event of `sys.setprofile`."""
         if self.raised or event not in self._moments or not frame.f_globals.get("__name__", "").startswith("kcore."):
             return
         if event == "c_call" and argument.__name__ in RELEASES:
@@ -53,7 +53,7 @@ class InterruptAt:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Raises no exception in the block."""
+    """Suppresses the exception in the block."""
     profile = sys.getprofile()
     sys.setprofile(None)
     try:

@@ -85,7 +85,7 @@ class Kernel:
         self._heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
 
     def at(self, when_ms: int, callback: Callable[..., object], *arguments: Any) -> None:
-        """Calls `callback` at a virtual time, or now if that has passed."""
+        """Calls `callback` at a virtual time, or now if that time has passed."""
         self._count += 1
         heappush(self._heap, (max(when_ms, self.now_ms), self._count, callback, arguments))
 
@@ -95,7 +95,7 @@ class Kernel:
         heappush(self._heap, (self.now_ms + delay_ms, self._count, callback, arguments))
 
     def run(self, until_ms: int, max_steps: int) -> None:
-        """Runs events up to a time (inclusive), until `steps` has reached `max_steps`."""
+        """Runs events up to a time (inclusive), or until `steps` has reached `max_steps`."""
         heap = self._heap
         while heap and heap[0][0] <= until_ms and self.steps < max_steps:
             self.now_ms, _, callback, arguments = heappop(heap)

@@ -52,7 +52,7 @@ class Wire:
     Attributes:
         client: the client's end.
         server: the server's end; None until the connection is accepted.
-        open: False once bytes can no longer pass.
+        open: False once the connection delivers no more bytes.
         stalled_until_ms: the client reads nothing before this time.
     """
 
@@ -144,7 +144,7 @@ class Network:
         self._count = 0
 
     def delay(self, wire: Wire) -> int:
-        """Returns the delay of one message in ms; may cut the connection instead."""
+        """Returns the delay of one message in ms. May cut the connection instead."""
         weather = self.weather
         draw = self.choice.random()
         if draw < weather.cut:
@@ -159,7 +159,7 @@ class Network:
         return int(draw * 7919) % (weather.max_delay_ms + 1)
 
     def connect(self, client: Receiver, name: str) -> Wire | None:
-        """Connects a client to the node; None if the node refuses."""
+        """Connects a client to the node. Returns None if the node refuses the connection."""
         if self.accept is None:
             return None
         self._count += 1
@@ -169,7 +169,7 @@ class Network:
         return wire
 
     def cut_all(self) -> None:
-        """Cuts every connection: the node has crashed."""
+        """Cuts every connection, after a crash of the node."""
         for wire in list(self.wires):
             wire.server = None
             wire.cut(self.choice.randrange(3))

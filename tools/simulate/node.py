@@ -30,7 +30,7 @@ RESTART_RETRY_MS = 500
 
 
 class NodeClock:
-    """The node's clocks: both follow the virtual time; the wall clock can be stepped.
+    """The node's two clocks, which follow the virtual time. The wall clock can be stepped.
 
     Attributes:
         step_ms: the sum of the steps of the wall clock.
@@ -54,14 +54,16 @@ class NodeClock:
 
 
 def _has_crashed(error: BaseException | None) -> bool:
-    """Returns True if an exception came after the crash of the process, while the code handled the crash."""
+    """Returns True if an exception was raised after the crash of the process, while the code handled the crash."""
     while error is not None and not isinstance(error, SimulatedCrashError):
         error = error.__context__
     return error is not None
 
 
 class _Gate:
-    """The gate of a background commit. If the engine waits, the write happens at once; a crash ends the engine."""
+    """The gate of a background commit. If the engine waits for the write, the write happens at once. A crash ends the
+    engine.
+    """
 
     def __init__(self) -> None:
         self.commit: BackgroundCommit | None = None
@@ -92,7 +94,9 @@ class _Gate:
 
 
 class ServerConnection:
-    """The node's end of a connection: feeds a request queue, and sends the responses at the end of a round."""
+    """The node's end of a connection: feeds received bytes to a request queue, and sends the responses at the end of a
+    round.
+    """
 
     def __init__(self, node: Node, wire: Wire, connection_id: int) -> None:
         self._node = node
@@ -191,29 +195,30 @@ class ServerConnection:
 class Node:
     """A node that starts, serves, crashes and starts again.
 
-    A round ends some time after it was opened, so it holds the requests of that time. Some rounds are written in the
-    background. Timers may fire late, and long work runs in slices between the rounds.
+    A round ends some time after it was opened, so it has the requests that arrived meanwhile. Some rounds are written
+    in the background. Timers may fire late, and long work runs in slices between the rounds.
 
     Args:
         kernel: the events.
         network: the connections.
         store: the durable state.
         settings: the node's settings.
-        choice: the random numbers of uuids and of the schedule.
+        choice: the random number generator of the uuids and the schedule.
         trace: receives a line for each event.
 
     Attributes:
         engine: the running engine.
         running: True from a start to the next crash.
-        paused_until_ms: the process is stopped until then.
-        slow_until_ms: until then, each piece of work starts up to `slow_ms` late.
+        paused_until_ms: the time until which the process is stopped.
+        slow_until_ms: the time until which each piece of work starts up to `slow_ms` late.
         slow_ms: the largest delay of a slow node.
-        flush_until_ms: until then, each write takes up to `flush_ms`.
+        flush_until_ms: the time until which each write takes up to `flush_ms`.
         flush_ms: the longest duration of a slow write.
         round_ms: the longest time for which a round collects requests.
         background: the probability that a round is written in the background.
         interrupt: the exception that the next commit raises and the event at which it does, or None.
-        uncertain_ms: the last time at which the log did not know if a failed write is durable; -1: never.
+        uncertain_ms: the last time at which the log did not know if a failed write is durable; -1 if this never
+            happened.
         starts: the number of starts.
         on_start: called after each start.
     """
@@ -291,7 +296,7 @@ class Node:
             callback()
 
     def _compute(self, compute: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Runs a computation beside the engine: it ends after a random time."""
+        """Runs a computation as a separate thread would: the result arrives after a random time."""
         life = self._life
         result = compute()
 
@@ -302,12 +307,12 @@ class Node:
         self.kernel.after(self.choice.randrange(20), finish)
 
     def _move_journal(self, move: Callable[[], None]) -> bool:
-        """Moves a full area of the journal after a random time, as the thread beside the engine does."""
+        """Moves a full area of the journal after a random time, as the thread for these moves does."""
         self._later(self.kernel.now_ms + self.choice.randrange(100), self.inside, move)
         return True
 
     def crash(self, power: bool = False) -> None:
-        """Ends the process between two events; with `power` the machine loses its power."""
+        """Ends the process between two events. With `power`, the machine loses its power."""
         if self.running:
             self.trace(f"crash {'power' if power else 'kill'}")
             self._died(power)
@@ -336,7 +341,7 @@ class Node:
     # ---- the driver
 
     def inside(self, call: Callable[..., object], *arguments: Any) -> None:
-        """Runs a call in the engine, later if the process is slow. After an interrupt the process ends."""
+        """Runs a call in the engine, with a delay if the process is slow. An interrupt ends the process."""
         if self.running:
             if self.kernel.now_ms < self.slow_until_ms:
                 delay_ms = self.choice.randrange(self.slow_ms + 1)
@@ -463,7 +468,7 @@ class Node:
         return result
 
     def _write(self, gate: _Gate) -> None:
-        """Writes the background commit, as its thread does; the engine learns the result later."""
+        """Writes the background commit, as its thread does. The engine gets the result later."""
         with gate:
             pass
         self._later(self.kernel.now_ms + self.choice.randrange(3), self.inside, self._finish)
@@ -514,7 +519,7 @@ class Node:
             connection.wire.cut()
 
     def stop(self) -> None:
-        """Ends the process for good, as a clean shutdown."""
+        """Ends the process permanently, as a clean shutdown does."""
         if self.running:
             self.running = False
             self._life += 1

@@ -1,6 +1,6 @@
 """The plan of one simulation: a random subset of clients, faults and rates, drawn from one seed (swarm testing).
 
-A plan is data. The shrinker removes clients and faults from it, and a shrunk plan is kept as JSON.
+A plan consists of data only. The shrinker removes clients and faults from a plan and saves the result as JSON.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class TopicPlan:
 
     @property
     def retention_ms(self) -> int | None:
-        """The age from which retention may delete records; None: it deletes none."""
+        """The age from which retention may delete records, or None if it deletes none."""
         value = self.config.get("retention.ms")
         return None if value is None else int(value)
 
@@ -108,12 +108,12 @@ class ClientPlan:
 
 @dataclass(slots=True)
 class Fault:
-    """A fault at a time.
+    """A fault, and the time of its injection.
 
     Attributes:
         at_ms: the time.
         kind: one of `FAULTS`.
-        value: a number from which the fault draws its details.
+        value: the random seed of the fault's details.
     """
 
     at_ms: int
@@ -126,11 +126,11 @@ class Plan:
     """One simulation.
 
     Attributes:
-        seed: the seed of everything random.
+        seed: the seed of all random choices.
         store: "memory" or "lmdb"; "cluster" for several nodes.
-        nodes: the number of nodes of a cluster; 0: a node that is alone.
-        trouble_ms: the time with faults.
-        max_steps: the largest number of events of that time.
+        nodes: the number of nodes of a cluster; 0 for a single node without a cluster.
+        trouble_ms: the duration of the phase with faults.
+        max_steps: the largest number of events in that phase.
         settings: the node's settings.
         weather: the rates of the network; see `Weather`.
         round_ms: the longest time for which a round collects requests.

@@ -16,7 +16,7 @@ class Result(NamedTuple):
     """The result of a simulation.
 
     Attributes:
-        failure: the broken rule, or None.
+        failure: the violated rule, or None.
         steps: the number of events.
         virtual_ms: the simulated time.
         real_s: the time that it took.

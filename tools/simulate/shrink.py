@@ -1,4 +1,6 @@
-"""Shrinks the plan of a failing seed: fewer clients and faults, less time, a calmer network, the same broken rule."""
+"""Shrinks the plan of a failing seed: fewer clients and faults, less time and a calmer network, which violate the same
+rule.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ MAX_RUNS: Final = 200
 
 
 def shrink(plan: Plan, checker: str, report: Callable[[str], None], max_runs: int = MAX_RUNS) -> Plan:
-    """Returns a smaller plan that breaks a rule of the same checker.
+    """Returns a smaller plan that violates a rule of the same checker.
 
     Args:
         plan: a failing plan.
@@ -43,7 +45,7 @@ def shrink(plan: Plan, checker: str, report: Callable[[str], None], max_runs: in
 
 
 def _candidates(plan: Plan) -> Iterator[Plan]:
-    """Yields plans that are smaller by one step, the largest steps first."""
+    """Yields plans that are smaller by one step. The largest steps come first."""
     for faults in _without(plan.faults):
         yield replace(plan, faults=faults)
     for clients in _without(plan.clients):

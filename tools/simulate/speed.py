@@ -1,4 +1,4 @@
-"""Measures the speed for a node with groups at rest: `python -m tools.simulate.speed`."""
+"""Measures the simulation speed for a node whose groups are stable: `python -m tools.simulate.speed`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Logs that outlive their node: in memory, and LMDB over a simulated disk. A crash loses what a disk loses."""
+"""Logs that survive a crash of their node: in memory, and LMDB over a simulated disk. A crash loses the same data as on
+a real disk.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""One simulation: builds the node, the network and the clients of a plan, injects its faults, and checks the end."""
+"""One simulation: creates the node, the network and the clients of a plan, injects the faults, and checks the final
+state.
+"""
 
 from __future__ import annotations
 
@@ -130,7 +132,9 @@ class World:
         return Channel(self, name)
 
     def random(self, stream: str) -> random.Random:
-        """Returns the random numbers of one part of the simulation; they do not depend on the other parts."""
+        """Returns the random number generator of one part of the simulation, which is independent
+        of the other parts.
+        """
         return random.Random(f"{self.plan.seed}/{stream}")
 
     # ---- the trace
@@ -143,7 +147,7 @@ class World:
             self._sink(text)
 
     def trace_frame(self, client: str, direction: str, message: Any, frame: bytes) -> None:
-        """Adds a request or a response to the trace; the hash takes its bytes."""
+        """Adds a request or a response to the trace. The hash includes its bytes."""
         self.digest.update(frame)
         if self._sink is not None:
             self._sink(f"{self.kernel.now_ms:8} {client} {direction} {message}")
@@ -153,18 +157,18 @@ class World:
         self.trouble(lasts_ms)
 
     def trouble(self, lasts_ms: int) -> None:
-        """Notes that requests may stay without a response until a time from now."""
+        """Records that requests may stay without a response for the given time."""
         self._trouble_until_ms = max(self._trouble_until_ms, self.kernel.now_ms + lasts_ms)
 
     def unanswered(self, client: str, request: Any, sent_ms: int) -> None:
-        """Checks a request whose time limit has passed: something must have disturbed it."""
+        """Checks a request whose time limit has passed: a fault must have disturbed it."""
         self.trace(f"{client} ! {type(request).__name__} without a response")
         if sent_ms > self._trouble_until_ms:
             self.checks.unanswered(client, request)
 
     def outcome(self, code: int, sent_ms: int) -> str:
-        """Returns the result of a request with an error code: a write may be durable if the result of the log is
-        unknown.
+        """Returns the result of a request with an error code. A write may be durable if the log does not know the
+        result.
         """
         if not code:
             return ACKNOWLEDGED
@@ -176,7 +180,7 @@ class World:
         """Runs the simulation.
 
         Raises:
-            SimulationFailure: a rule was broken.
+            SimulationFailure: a rule was violated.
         """
         collects = gc.isenabled()
         gc.disable()
@@ -193,7 +197,7 @@ class World:
                 gc.enable()
 
     def run_at_rest(self, duration_ms: int) -> tuple[float, float]:
-        """Runs the clients without faults; returns the simulated time and the processor time in seconds."""
+        """Runs the clients without faults. Returns the simulated time and the CPU time in seconds."""
         try:
             self._set_up()
             for client in self.plan.clients:
@@ -240,7 +244,7 @@ class World:
         channel.close()
 
     async def _configure_share_groups(self, channel: Channel) -> None:
-        """Lets share groups begin at the start of the topics: no record is skipped."""
+        """Makes share groups begin at the start of the topics, so that no record is skipped."""
         config = AlterableConfig(name="share.auto.offset.reset", config_operation=0, value="earliest")
         for group in self.plan.share_groups:
             resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group, configs=[config])
@@ -312,7 +316,7 @@ class World:
         self._schedule_rounds(1, 0.0)
 
     def restart_client(self, name: str, life: int) -> None:
-        """Starts a client process again that has ended by itself, unless a newer one runs already."""
+        """Restarts a client process that has ended by itself, unless a newer one already runs."""
         if not self.ended and self.clients[name].life == life:
             for plan in self.plan.clients:
                 if plan.name == name:
@@ -324,7 +328,7 @@ class World:
                 self.start_client(plan)
 
     def _unrest(self) -> str | None:
-        """Describes a state that has not recovered from the faults; None if everything has."""
+        """Describes a part of the system that has not recovered from the faults. Returns None if all parts have."""
         if not self.observer.at_rest():
             return "the node is not at rest"
         for client in self.clients.values():
@@ -400,7 +404,7 @@ class World:
         return None
 
     def _end_phase(self) -> None:
-        """Ends the clients, and checks what remains."""
+        """Ends the clients, and checks the remaining state."""
         self.ended = True
         if any(isinstance(each, TransactionalClient) for each in self.clients.values()):
             self.kernel.run(self.kernel.now_ms + 30_000, 1 << 62)  # copies end, open transactions time out
@@ -420,7 +424,7 @@ class World:
             log.close()
 
     def _check_leaks(self) -> None:
-        """Checks that the node holds nothing of the clients, which have all ended."""
+        """Checks that the node references no objects of the clients, which have all ended."""
         node, require = self.node, self.checks.require
         engine = node.engine
         require(
@@ -464,7 +468,8 @@ class World:
     def final_share_state(self, group: str, partition: TopicPartition, offset: int) -> bool:
         """Returns True if a record is acknowledged or archived in the durable state.
 
-        A record that no client has accepted may be acknowledged: the response to the acknowledgement may be lost.
+        A record that no client knows to be accepted may be acknowledged, because the response to the acknowledgement
+        may be lost.
         """
         start, rows = self._share_states.get((group, partition), (0, []))
         if offset < start:

@@ -1,5 +1,5 @@
 """A soak test with an independent checker: clients and faults against a real server process.
 
-The checker uses only the wire protocol: it shares no code with kcore, keeps its own record of sent and acknowledged
-requests, and has its own codec. `run` contains the checks, `faults` the faults.
+The checker shares no code with kcore: it has its own codec, and its own record of sent and acknowledged requests. `run`
+contains the checks, `faults` the faults.
 """

@@ -26,7 +26,7 @@ KINDS = ["kill", "term", "pause", "memory"]
 
 
 def main() -> int:
-    """Runs the soak test; returns 1 if a check failed."""
+    """Runs the soak test. Returns 1 if a check failed."""
     parser = argparse.ArgumentParser(prog="python -m tools.soak", description="Soak test with an independent checker.")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long faults happen")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))

@@ -42,7 +42,7 @@ class Server:
     """`kcore serve` in its own process, on one folder and one port.
 
     Args:
-        folder: contains the data and the server's log.
+        folder: the folder of the data and the server's log.
         ledger: the state of the checker.
         uvloop: False for asyncio's own event loop.
     """
@@ -63,7 +63,7 @@ class Server:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> bool:
-        """Starts the process and waits until it has recovered; otherwise records a violation and returns False."""
+        """Starts the process and waits until it has recovered. Otherwise records a violation and returns False."""
         command = [sys.executable, *self._program, "serve", "--data", str(self.data)]
         command += ["--listen", f"127.0.0.1:{self.port}"]
         for name, value in SETTINGS.items():
@@ -80,7 +80,9 @@ class Server:
         return False
 
     def end(self, number: signal.Signals) -> None:
-        """Ends the process by a signal; records a violation if it does not end, or ends with an unexpected status."""
+        """Ends the process with a signal. Records a violation if the process does not end, or ends with an unexpected
+        status.
+        """
         process = self._process
         assert process is not None
         process.send_signal(number)
@@ -133,13 +135,13 @@ class Faults:
         self.weights = [known[kind][0] for kind in kinds]
 
     def once(self) -> None:
-        """Injects one fault; on return the server runs again without a limit."""
+        """Injects one fault. On return, the server runs again without a limit."""
         (fault,) = self.rng.choices(self.choices, self.weights)
         self.ledger.count(f"faults: {fault.__name__}")
         fault()
 
     def kill(self) -> None:
-        """Sends SIGKILL and restarts the server; sometimes kills it again during recovery."""
+        """Sends SIGKILL and restarts the server. Sometimes kills it again during recovery."""
         self.server.end(signal.SIGKILL)
         self.restart()
         if self.rng.random() < 0.2:
@@ -152,13 +154,13 @@ class Faults:
         self.restart()
 
     def pause(self) -> None:
-        """Sends SIGSTOP and SIGCONT; some pauses are longer than a session."""
+        """Sends SIGSTOP and SIGCONT. Some pauses are longer than a session."""
         self.server.signal(signal.SIGSTOP)
         self.ledger.over.wait(self.rng.uniform(0.2, LONGEST_PAUSE_S))
         self.server.signal(signal.SIGCONT)
 
     def memory(self) -> None:
-        """Denies the process more memory for a few moments; sometimes ends it cleanly afterwards."""
+        """Denies the process more memory for a few moments. Sometimes ends the process cleanly afterwards."""
         for _ in range(self.rng.randint(1, 4)):
             if not self.server.alive:
                 break

@@ -14,7 +14,7 @@ class Ledger:
 
     Attributes:
         lock: protects the state that several clients read.
-        over: set when the clients must end.
+        over: an event that is set when the clients must end.
         counts: the number of events, by name.
         violations: (kind, text) of each violated rule, at most `SHOWN_OF_A_KIND` of a kind.
         progress: monotonic seconds of the last successful step of each client, by name.

@@ -41,7 +41,9 @@ class Group:
         self.sent = dict.fromkeys(range(WORK_PARTITIONS), -1)
 
     def claim(self, member: str, epoch: int, partitions: set[int], floor: int) -> None:
-        """Records that a response gave `partitions` to a member; `floor` is `epoch` as it was before the request."""
+        """Records that a response assigned `partitions` to a member. `floor` is the value of `epoch` before the
+        request.
+        """
         with self.ledger.lock:
             if epoch < floor:
                 self.ledger.violation("epoch", f"{self.name}: {member} is given epoch {epoch} after {floor}")
@@ -69,7 +71,7 @@ class Group:
                 self.leases[partition] = (member, until)
 
     def check_offset(self, partition: int, offset: int, floor: int) -> None:
-        """Checks the offset that a new owner read; `floor` was acknowledged before its request."""
+        """Checks the offset that a new owner read. The offset `floor` was acknowledged before the owner's request."""
         with self.ledger.lock:
             if not floor <= offset <= self.sent[partition]:
                 self.ledger.violation(
@@ -94,7 +96,7 @@ class Member(Worker):
         self.offsets: dict[int, int] = {}
 
     def commit(self, expelled: frozenset[int]) -> bool:
-        """Commits the next offset of each partition; returns False if the group does not know this member any more."""
+        """Commits the next offset of each partition. Returns False if the group no longer knows this member."""
         for partition in self.owned - self.offsets.keys():
             floor = self.group.acknowledged[partition]
             offset = self.committed_offsets(self.group.name, WORK, [partition])[partition]
@@ -128,7 +130,7 @@ class Member(Worker):
         """Returns True if the coordinator must refuse this member's commits once the group has reached `epoch`."""
 
     def lost(self) -> None:
-        """Forgets the offsets: a lost request may have committed them."""
+        """Discards the known offsets, because a lost request may have committed others."""
         self.offsets = {}
 
 
@@ -153,7 +155,7 @@ class ClassicMember(Member):
             self.forget(keep_id=code != UNKNOWN_MEMBER)
 
     def forget(self, keep_id: bool) -> None:
-        """Gives up all partitions; the next step joins."""
+        """Gives up all partitions. The next step joins."""
         self.epoch, self.owned, self.offsets = -1, set(), {}
         if not keep_id:
             self.member_id = ""
@@ -263,7 +265,7 @@ class ConsumerMember(Member):
         self.group.lease(self.member_id, set(), 0.0)
 
     def leave(self) -> None:
-        """Leaves the group; the next step joins with another member id."""
+        """Leaves the group. The next step joins with another member id."""
         self.give_up()
         body = {"group_id": self.group.name, "member_id": self.member_id, "member_epoch": -1}
         self.member_id, self.epoch = "", 0

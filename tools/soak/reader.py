@@ -1,4 +1,4 @@
-"""The reader: follows every partition and compares its records with the writers' state."""
+"""The reader, which follows every partition and compares its records with the writers' state."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Reader(Worker):
                     self.transactional_record(index, record["offset"], record["value"])
 
     def plain_record(self, index: int, offset: int, value: bytes) -> None:
-        """Checks that batches come once, in order, at the acknowledged offset."""
+        """Checks that a batch occurs once, in order, at the acknowledged offset."""
         number = int(value)
         expected = self.following[index]
         if number != expected:
@@ -117,7 +117,9 @@ class Reader(Worker):
         self.ledger.count("records read")
 
     def transactional_record(self, index: int, offset: int, value: bytes) -> None:
-        """Checks that a writer's records come once and in order, and that none belongs to an aborted transaction."""
+        """Checks that a writer's records occur once and in order, and that no record belongs to an aborted
+        transaction.
+        """
         name, _, text = value.decode().rpartition(" ")
         number = int(text)
         where = f"{TRANSACTIONAL}-{index}: record {number} of {name} at {offset}"
@@ -130,7 +132,7 @@ class Reader(Worker):
         self.ledger.count("records read")
 
     def drain(self, timeout_s: float) -> None:
-        """Reads to the ends of all partitions, after the writers have ended."""
+        """Reads to the ends of all partitions after the writers have ended."""
         until = time.monotonic() + timeout_s
         while time.monotonic() < until:
             try:
@@ -146,7 +148,7 @@ class Reader(Worker):
         self.ledger.violation("unreadable", f"position, (last stable offset, end) after {timeout_s:.0f} s: {behind}")
 
     def check(self) -> None:
-        """Compares all records with the writers' state, when every outcome is known."""
+        """Compares all records with the writers' state, once every outcome is known."""
         for index, writer in self.plain.items():
             if self.following[index] < len(writer.offsets):
                 self.ledger.violation(

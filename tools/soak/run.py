@@ -33,7 +33,7 @@ class _Administrator(Client):
     """The client that creates the topics and sends the final requests."""
 
     def prepare(self) -> str:
-        """Creates the topics; returns the id of the topic that groups share."""
+        """Creates the topics. Returns the id of the topic that groups share."""
         topics = {PLAIN: 4, TRANSACTIONAL: TRANSACTION_PARTITIONS, WORK: WORK_PARTITIONS}
         body = {
             "topics": [
@@ -50,7 +50,7 @@ class _Administrator(Client):
         return topic_id
 
     def find_transaction_coordinator(self) -> None:
-        """Finds a coordinator; the first such request creates the internal topic of transactions."""
+        """Finds a coordinator. The first such request creates the internal topic of transactions."""
         (response,) = self.call("FindCoordinator", 4, {"key_type": 1, "coordinator_keys": ["any"]})["coordinators"]
         self.checked("FindCoordinator", response["error_code"])
 
@@ -144,8 +144,8 @@ def _faults(server: Server, ledger: Ledger, rng: random.Random, seconds: float, 
 
 
 def _all_get_on(ledger: Ledger) -> bool:
-    """Waits until every client has taken a step; records a violation and returns False if one does not for
-    `PROGRESS_S`.
+    """Waits until every client has taken a step. If a client makes no step for `PROGRESS_S`, records a violation and
+    returns False.
     """
     since = time.monotonic()
     while waiting := ledger.waiting_since(since):

@@ -1,4 +1,4 @@
-"""Connections of the checker's clients: each request gets a response, or its connection closes, in bounded time."""
+"""Connections of the checker's clients. In bounded time, each request gets a response or its connection closes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LostError(Exception):
 
 
 class RetryError(Exception):
-    """The server refused a request for now."""
+    """The server refused a request temporarily."""
 
 
 class Client:
@@ -91,7 +91,7 @@ class Client:
         raise RetryError(code)
 
     def committed_offsets(self, group: str, topic: str, partitions: list[int], stable: bool = False) -> dict[int, int]:
-        """Returns the committed offset of each partition, -1 for none."""
+        """Returns the committed offset of each partition, or -1 without an offset."""
         body = {
             "groups": [{"group_id": group, "topics": [{"name": topic, "partition_indexes": partitions}]}],
             "require_stable": stable,
@@ -107,7 +107,7 @@ class Client:
     def commit_offsets(
         self, group: str, topic: str, offsets: dict[int, int], member: str = "", epoch: int = -1
     ) -> list[int]:
-        """Commits offsets; returns the error codes in the order of the partitions."""
+        """Commits offsets. Returns the error codes in the order of the partitions."""
         parts = [{"partition_index": index, "committed_offset": offset} for index, offset in offsets.items()]
         body = {
             "group_id": group,
@@ -120,7 +120,7 @@ class Client:
 
 
 class Worker(Client, ABC):
-    """A client with a thread of its own, which takes steps until the run is over."""
+    """A client on a separate thread, which takes steps until the run is over."""
 
     pause_s = 0.01
 

@@ -62,7 +62,7 @@ class OffsetWriter(Worker):
 
 
 class IdempotentWriter(Worker):
-    """A client that writes batches to its own partition, up to five at a time, and repeats unacknowledged ones.
+    """A client that writes batches to its own partition, up to five at a time, and retries unacknowledged batches.
 
     Attributes:
         index: its partition of `PLAIN`; the value of batch n is n as text.
@@ -128,7 +128,7 @@ class Transaction:
 
     Attributes:
         partitions: the partitions that it writes to.
-        outcome: "open", "committed", "aborted", or "unknown" until the committed offset shows the outcome.
+        outcome: "open", "committed" or "aborted"; "unknown" until the committed offset shows the outcome.
     """
 
     partitions: list[int] = field(default_factory=list)
@@ -200,7 +200,7 @@ class TransactionalWriter(Worker):
         self.become((response["producer_id"], response["producer_epoch"]))
 
     def become(self, identity: tuple[int, int]) -> None:
-        """Stores a producer id and epoch; the epochs of one id may only grow."""
+        """Stores a producer id and epoch. Epochs of one producer id must only grow."""
         if identity[0] == self.last_identity[0] and identity[1] < self.last_identity[1]:
             self.ledger.violation("epoch", f"{self.name}: {identity} follows {self.last_identity}")
         if identity != self.identity:
@@ -248,13 +248,13 @@ class TransactionalWriter(Worker):
             self.become((response["producer_id"], response["producer_epoch"]))
 
     def resolve(self, number: int, transaction: Transaction) -> None:
-        """Derives from the group's offset how a transaction ended whose EndTxn had no response."""
+        """Infers the outcome of a transaction whose EndTxn had no response from the group's committed offset."""
         offset = self.committed_offsets(self.group, PLAIN, [0], stable=True)[0]
         transaction.outcome = "committed" if offset == number else "aborted"
         self.ledger.count(f"transactions resolved {transaction.outcome}")
 
     def expected_offset(self) -> int:
-        """Returns the number of the last committed transaction, -1 for none."""
+        """Returns the number of the last committed transaction, or -1 if there is none."""
         numbers = [number for number, each in enumerate(self.transactions) if each.outcome == "committed"]
         return numbers[-1] if numbers else -1
 

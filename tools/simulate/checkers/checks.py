@@ -1,4 +1,6 @@
-"""The checkers that run during a simulation: observations of clients, ownership, and rules of the node's memory."""
+"""The checkers that run during a simulation: observations of clients, ownership of partitions, and rules for the node's
+memory.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,7 @@ class Checks:
         )
 
     def saw_committed(self, group: str, partition: TopicPartition, offset: int, sent_ms: int) -> None:
-        """Checks a committed offset that a client has fetched: an overwritten or refused one must not appear."""
+        """Checks a committed offset that a client has fetched: an overwritten or refused offset must not appear."""
         if partition.topic not in self._world.plan.topics:
             return  # offsets end with their topic, which the administrator deletes and creates again
         commits = self._history.offsets.get((group, partition), [])
@@ -115,7 +117,7 @@ class Checks:
     # ---- regular checks
 
     def regular(self) -> None:
-        """Runs the cheap checks of one moment."""
+        """Runs the cheap checks, at regular times."""
         self.require(self.repeating is None, "pauses", f"{self.repeating} repeats requests without a pause")
         self.logs()
         self._ownership()
@@ -146,7 +148,9 @@ class Checks:
                 self.require(len(valid) < 2, "ownership", f"{group} {partition} belongs to {valid}")
 
     def _positions(self) -> None:
-        """Checks that log start, last stable offset and high watermark are in order; the ends never decrease."""
+        """Checks that log start, last stable offset and high watermark are in order, and that the last two never
+        decrease.
+        """
         engine = self._world.node.engine
         for partition in engine.partitions:
             log = partition.log
@@ -193,7 +197,9 @@ class Checks:
                 self._epochs[group_id] = epoch
 
     def _was_removed(self, group_id: str) -> bool:
-        """Returns True if the log has removed the group, so that its epochs begin again, or may have removed it."""
+        """Returns True if the log has removed the group, or may have removed it, so that the epochs of the group begin
+        again.
+        """
         log = self._world.store.copy()
         try:
             for key in log.partitions():
@@ -212,7 +218,7 @@ class Checks:
     # ---- replay
 
     def replay(self) -> None:
-        """Checks that a second engine on a copy of the log has the state of the running engine."""
+        """Checks that a second engine on a copy of the log has the same state as the running engine."""
         world = self._world
         if not world.observer.at_rest():
             return

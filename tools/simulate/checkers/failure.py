@@ -4,11 +4,11 @@ from __future__ import annotations
 
 
 class SimulationFailure(AssertionError):  # noqa: N818
-    """A rule that the simulation has broken.
+    """Raised when the simulation violates a rule.
 
     Attributes:
         checker: the checker's name.
-        message: the observation that breaks the rule.
+        message: the observation that violates the rule.
     """
 
     def __init__(self, checker: str, message: str) -> None:

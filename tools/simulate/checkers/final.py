@@ -1,4 +1,4 @@
-"""The checkers at the end of a simulation: they read the bytes of the log and compare them with the clients' view."""
+"""The checkers at the end of a simulation, which decode the log and compare it with the clients' view."""
 
 from __future__ import annotations
 
@@ -117,7 +117,9 @@ class FinalChecks:
         self._require(False, "durability", f"{value!r} was acknowledged at {partition}@{offset} and is missing")
 
     def _check_compacted(self, write: Write, offset: int) -> None:
-        """Checks that compaction may have removed a record: it has a newer one, or was deleted long enough ago."""
+        """Checks that compaction may have removed a record: either a newer record has its key, or the record was
+        deleted long enough ago.
+        """
         partition = write.partition
         topic = self._world.plan.topics[partition.topic]
         if any(each.key == write.key and each.offset > offset for each in self._records[partition].values()):
@@ -169,7 +171,7 @@ class FinalChecks:
             )
 
     def _check_copies(self) -> None:
-        """Checks that a transactional copy has each record below its committed offset once, and no other."""
+        """Checks that a transactional copy has each record below its committed offset once, and no other record."""
         copies: dict[bytes, list[bytes]] = {}
         for transaction in self._history.transactions:
             for write in transaction.writes:
@@ -215,7 +217,7 @@ class FinalChecks:
                     )
 
     def _archived(self, group: str, partition: TopicPartition, offset: int) -> bool:
-        """Returns True if the durable state has the record as acknowledged, or its deliveries were used up."""
+        """Returns True if the record is acknowledged in the durable state, or its deliveries were used up."""
         return self._world.final_share_state(group, partition, offset)
 
     def transaction_of(self, value: bytes) -> Transaction | None:

@@ -1,4 +1,4 @@
-"""The objects that a running engine reaches: transient ones must not stay when all clients are gone."""
+"""The objects that a running engine references: transient objects must be freed once all clients are gone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ MAX_RESPONSES: Final = 400
 
 
 def reachable_types(root: Any, stop: tuple[str, ...] = ("tools.simulate",)) -> Counter[type]:
-    """Returns the number of objects by type that an object reaches, without modules, types and globals of functions.
+    """Returns the number of objects, by type, that an object references directly or indirectly. Leaves out modules,
+    types and globals of functions.
 
     Args:
         root: the object.
@@ -56,7 +57,7 @@ def _is_filled(cell: Any) -> bool:
 
 
 def leaked(engine: Any) -> dict[str, int]:
-    """Returns the objects of requests and connections that an engine still reaches: name of the type -> number.
+    """Returns the objects of requests and connections that an engine still references: name of the type -> number.
 
     Args:
         engine: an engine without clients.

@@ -1,4 +1,4 @@
-"""Errors that kcore logs: an exception that no injected fault explains is a failure, although kcore has handled it."""
+"""Errors that kcore logs. An exception that no injected fault explains is a failure, even if kcore has handled it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXPLAINED: Final = (LogError, MemoryError, KeyboardInterrupt, SimulatedCrashErro
 
 
 class LoggedErrors(logging.Handler):
-    """A log handler that keeps the first exception that no fault explains.
+    """A log handler that stores the first exception that no fault explains.
 
     Attributes:
         first: the line of the log and the exception, or None.
@@ -34,7 +34,7 @@ class LoggedErrors(logging.Handler):
 
 @contextmanager
 def collected(errors: LoggedErrors) -> Iterator[None]:
-    """Gives the errors that kcore logs in the block to `errors`, and to no other handler."""
+    """Passes the errors that kcore logs in the block to `errors`, and to no other handler."""
     logger = logging.getLogger("kcore")
     level, propagates = logging.root.manager.disable, logger.propagate
     logging.disable(logging.WARNING)

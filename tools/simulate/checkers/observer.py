@@ -1,4 +1,4 @@
-"""Looks into the running engine: members and epochs of groups, and a summary of its durable state."""
+"""Reads the memory of the running engine: members and epochs of groups, and a summary of its durable state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Observer:
         self._world = world
 
     def group(self, group_id: str) -> Any:
-        """Returns a group's object; None without one, or while the node is down or its shard is not loaded."""
+        """Returns a group's object. Returns None if there is no group, the node is down, or its shard is not loaded."""
         node = self._world.node
         if not node.running:
             return None
@@ -79,7 +79,7 @@ class Observer:
         return self.accepts(group_id, request.member_id, request.generation_id_or_member_epoch)
 
     def loads(self) -> tuple[int, int] | None:
-        """Returns numbers that change with each load of group shards; None if a shard is not loaded."""
+        """Returns numbers that change with each load of the group shards, or None if a shard is not loaded."""
         node = self._world.node
         if not node.running or any(shard.state is not ShardState.ACTIVE for shard in node.engine.groups):
             return None
@@ -101,7 +101,7 @@ class Observer:
 
 
 def summary(engine: Engine) -> dict[str, Any]:
-    """Returns the durable state of an engine, as far as two engines on one log must agree on it."""
+    """Returns the part of an engine's durable state that must be equal in two engines on one log."""
     state: dict[str, Any] = {}
     for topic in engine.topics.all():
         state[f"topic {topic.name}"] = (topic.topic_id, topic.partitions)

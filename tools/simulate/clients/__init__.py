@@ -1,1 +1,3 @@
-"""The simulated clients: kcore's client state machines with drivers in virtual time, and a rule breaker."""
+"""The simulated clients: kcore's client state machines with drivers in virtual time, and a client that violates
+rules.
+"""

@@ -1,4 +1,4 @@
-"""Administration: topics, partitions, settings, groups and records, beside all other clients."""
+"""Administration of topics, partitions, settings, groups and records, while all other clients run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tools.simulate.history import OffsetWrite
 class Admin(Client):
     """Creates, changes and deletes topics and groups.
 
-    Options: interval_ms, short_topic, topic, and volatile, a topic that it deletes and creates again.
+    Options: interval_ms, short_topic, topic, and volatile (a topic that this client deletes and creates again).
     """
 
     def start(self) -> None:
@@ -122,7 +122,7 @@ class Admin(Client):
         )
 
     async def _change_volatile(self) -> None:
-        """Deletes the topic to which members subscribe beside others, or creates it."""
+        """Deletes or creates the topic `volatile`, which is one of several topics to which members subscribe."""
         name = self.options.get("volatile")
         if not name:
             return
@@ -148,7 +148,7 @@ class Admin(Client):
         write.result = self.world.outcome(response.topics[0].partitions[0].error_code, write.sent_ms)
 
     async def _delete_group(self) -> None:
-        """Deletes a group; its offsets have the model value -1 from then on."""
+        """Deletes a group. From then on, its offsets have the value -1 in the model."""
         group = f"simple-{self.choice.randrange(4)}"
         partition = TopicPartition(self.options["topic"], 0)
         if (group, partition) not in self.history.offsets:

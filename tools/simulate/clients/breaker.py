@@ -1,4 +1,6 @@
-"""A client that breaks the rules: stale epochs, foreign identities, malformed bytes. Its requests have no effect."""
+"""A client that violates rules: stale epochs, other clients' identities, malformed bytes. Its requests have no
+effect.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,7 @@ class RuleBreaker(Client):
         return str(self.choice.choice(self.options["groups"]))
 
     def _identity(self, group: str) -> tuple[str, int]:
-        """Returns a member of the group with an epoch that it does not have, or an unknown member."""
+        """Returns a member of the group with a wrong epoch, or an unknown member."""
         members = self.world.observer.members(group)
         if not members or self.choice.random() < 0.3:
             return "nobody", self.choice.choice([0, 1, 7])
@@ -99,7 +101,7 @@ class RuleBreaker(Client):
         self._expect_refusal(f"a commit of {member} at {epoch}", response.topics[0].partitions[0].error_code)
 
     def _zombie(self) -> tuple[str, int, int] | None:
-        """Returns transactional id, producer id and an epoch before the current one."""
+        """Returns a transactional id, its producer id, and an epoch before the current one."""
         known = [(name, each) for name, each in self.world.transactional.items() if each.epoch >= 2]
         if not known:
             return None

@@ -28,7 +28,7 @@ class Client(ABC):
 
     Attributes:
         alive: False after the process has ended.
-        choice: the client's random numbers.
+        choice: the client's random number generator.
     """
 
     def __init__(self, world: World, name: str, options: dict[str, Any], life: int) -> None:
@@ -76,11 +76,11 @@ class Client(ABC):
                 channel.close()
 
     def shut_down(self) -> None:
-        """Ends the process in order; by default it is killed."""
+        """Ends the process in an orderly way. The default implementation kills it."""
         self.kill()
 
     def at_rest(self) -> str | None:
-        """Returns None if the client has recovered from all faults, else the reason."""
+        """Returns None if the client has recovered from all faults, otherwise the reason why it has not."""
         return None
 
 

@@ -64,17 +64,18 @@ class Member(Client):
 
     @property
     def closed(self) -> bool:
-        """True if it is no member any more."""
+        """True if this client is no longer a member."""
         return bool(self.machine.closed)
 
     @property
     def member_id(self) -> str:
-        """The id with which it is a member."""
+        """The id of this member."""
         return str(self.machine.member_id)
 
     @property
     def skipped_epochs(self) -> bool:
-        """True for a classic member that has joined again after other generations, and does not know its assignment.
+        """True for a classic member that has missed generations, has joined again, and does not know its assignment
+        yet.
 
         As in Kafka, a consumer group lets such a member join with its old id. It may own partitions of other members
         until its SyncGroup.
@@ -84,14 +85,14 @@ class Member(Client):
 
     @property
     def epoch(self) -> int:
-        """Its member epoch, or the generation of its group."""
+        """The member epoch, or the generation of the group."""
         return int(self.machine.epoch)
 
     def _consumed(self) -> dict[TopicPartition, int]:
         return dict(self._positions)
 
     def step(self) -> None:
-        """Advances the machine and sends its requests."""
+        """Advances the state machine and sends its requests."""
         machine, now_ms = self.machine, self.kernel.now_ms
         if machine.closed:
             self.kill()

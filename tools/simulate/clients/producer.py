@@ -38,7 +38,8 @@ class _Flag:
 class Producer(Client):
     """A producer that appends records with unique values to a topic.
 
-    Options: topic, partitions, interval_ms, burst, keyed, size_bytes (of padding), tombstones (their probability).
+    Options: topic, partitions, interval_ms, burst, keyed, size_bytes (the size of the padding), tombstones (the
+    probability of a tombstone).
     """
 
     def start(self) -> None:

@@ -23,7 +23,8 @@ WAIT_MS = 500
 class ShareWorker(Client):
     """A member of a share group that accepts, releases and rejects records.
 
-    Options: group, topics, and careless, the probability that it holds or forgets acquired records.
+    Options: group, topics, and careless (the probability that it does not acknowledge acquired records, or does so
+    late).
     """
 
     def start(self) -> None:

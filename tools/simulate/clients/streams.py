@@ -24,9 +24,9 @@ Tasks = tuple[tuple[str, tuple[int, ...]], ...]
 class StreamsMember(Client):
     """A member that runs the tasks it gets. Options: group, subtopologies (id -> source topic), closing_ms, process.
 
-    The coordinator does not repeat tasks whose response was lost, as in Kafka 4.3. So after a lost response the member
-    joins again, unless the next response has its tasks. The same holds after an error: a heartbeat whose write has an
-    unknown result gets NOT_COORDINATOR, and may have given the member its tasks.
+    As in Kafka 4.3, the coordinator does not send tasks again if the response was lost. So after a lost response the
+    member joins again, unless the next response has its tasks. The member does the same after an error, because a
+    heartbeat whose write has an unknown result gets NOT_COORDINATOR but may have assigned tasks.
 
     Attributes:
         epoch: its member epoch; 0 before it has joined.
@@ -50,7 +50,7 @@ class StreamsMember(Client):
 
     @property
     def closed(self) -> bool:
-        """True if it is no member any more."""
+        """True if this client is no longer a member."""
         return self._leaving or self.epoch <= 0
 
     async def _run(self) -> None:
@@ -106,7 +106,7 @@ class StreamsMember(Client):
             self._standby = _tasks(response.standby_tasks)
 
     async def _change_tasks(self) -> None:
-        """Closes tasks, which takes a time, and reports the new ones with the next heartbeat."""
+        """Closes tasks, which takes some time, and reports the new tasks with the next heartbeat."""
         target = self._target
         kept = set(_places(target))
         if not kept >= set(self.owned):

@@ -75,8 +75,8 @@ class SimulatedCalls:
 class TransactionalClient(Client):
     """A client that writes transactions.
 
-    Options: topic, partitions, aborts, source (to copy from), group, and implicit: True if the broker adds partitions
-    to transactions (version 2).
+    Options: topic, partitions, aborts, source (the topic to copy from), group, and implicit (True if the broker adds
+    partitions to transactions, as in version 2).
     """
 
     def start(self) -> None:
@@ -118,7 +118,7 @@ class TransactionalClient(Client):
         return transaction
 
     async def _write(self) -> None:
-        """Writes one transaction of its own records."""
+        """Writes one transaction of new records."""
         transaction = self._begin()
         topic, partitions = self.options["topic"], self.options["partitions"]
         chosen = self.choice.sample(range(partitions), self.choice.randrange(1, partitions + 1))
@@ -231,7 +231,9 @@ class TransactionalClient(Client):
 
 
 class Abandoner(TransactionalClient):
-    """A client that never ends its transactions, each with its own id: they must time out. Options: interval_ms."""
+    """A client that never ends its transactions, each of which has its own transactional id and must time out. Options:
+    interval_ms.
+    """
 
     def start(self) -> None:
         """Implements `Client.start`."""

@@ -1,4 +1,4 @@
-"""The checkers of a cluster: leaders, writes of fenced nodes, and the metadata of all nodes."""
+"""The checkers of a cluster: leaders, writes of fenced nodes, and the metadata on all nodes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ClusterChecks(Checks):
         self._broken: SimulationFailure | None = None  # found within a commit, which handles every exception
 
     def regular(self) -> None:
-        """Runs the cheap checks of one moment."""
+        """Runs the cheap checks, at regular times."""
         if self._broken is not None:
             raise self._broken
         super().regular()
@@ -60,10 +60,12 @@ class ClusterChecks(Checks):
         self._check_incarnations()
 
     def replay(self) -> None:
-        """Checks nothing: the nodes of a cluster replay the logs of other nodes all the time."""
+        """Does nothing, because the nodes of a cluster replay the logs of other nodes all the time."""
 
     def _check_leaders(self) -> None:
-        """Checks that a partition has one leader in each epoch, and that no node leads in an epoch of the future."""
+        """Checks that a partition has one leader in each epoch, and that no node leads in a later epoch than the
+        store's.
+        """
         rows = self._cluster.cluster.rows
         for key, row in rows.items():
             if row.leader >= 0:
@@ -113,7 +115,7 @@ class ClusterChecks(Checks):
     # ---- writes
 
     def intercepted(self, operation: str, node_id: int, stored: bool) -> None:
-        """Notes the node whose write set reaches the store next."""
+        """Records the node whose write set is the next one to reach the store."""
         if operation == "write":
             self._writer = node_id
 
@@ -146,7 +148,7 @@ class ClusterChecks(Checks):
     # ---- the end
 
     def unrest(self) -> str | None:
-        """Returns the difference between the nodes' views of the cluster; None if they agree with the store."""
+        """Returns the difference between the nodes' views of the cluster, or None if the views agree with the store."""
         rows = self._cluster.cluster.rows
         nodes = self._cluster.nodes
         led: dict[PartitionKey, tuple[int, int]] = {}

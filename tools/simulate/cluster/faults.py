@@ -1,4 +1,6 @@
-"""The faults of a cluster: nodes die, pause or lose the store; the store does not respond; nodes are drained."""
+"""The faults of a cluster: nodes die, pause or lose their connection to the store, the store does not respond, and
+nodes are drained.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ class StoreFaults:
         self.unknown = 0.0
 
     def cut(self, node_id: int, until_ms: int, rate: float) -> None:
-        """Makes calls of a node fail, before or after they had their effect."""
+        """Makes calls of a node fail, before or after they take effect."""
         self._cut[node_id] = until_ms, rate
 
     def end(self) -> None:
@@ -61,7 +63,7 @@ class StoreFaults:
 
 
 def inject_cluster_fault(world: ClusterWorld, fault: Fault) -> None:
-    """Injects a fault, unless the simulation is calm already."""
+    """Injects a fault, unless all faults have already ended."""
     if world.calm:
         return
     choice = random.Random(fault.value)
@@ -117,7 +119,9 @@ def _disturb_node(world: ClusterWorld, choice: random.Random, kind: str, node: C
 
 
 def drain(world: ClusterWorld, node_id: int, draining: bool) -> None:
-    """Starts or ends a drain, which moves all leaders away from a node. Repeats the end until the store has it."""
+    """Starts or ends a drain, which moves all leaders away from a node. Retries the end of a drain until the store has
+    it.
+    """
     store: Any = MemoryClusterStore(world.cluster)
     try:
         store.set_draining(node_id, draining)

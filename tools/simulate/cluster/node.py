@@ -69,13 +69,14 @@ class SimulatedPeers:
             channel.cut()
 
     def close(self) -> None:
-        """Ends with the process."""
+        """Closes the connections when the process ends."""
         for channel in self._channels.values():
             channel.close()
 
 
 class ClusterSimNode(Node):
-    """One node of a cluster. Its calls of the store take time, and its requests to other nodes pass the network.
+    """One node of a cluster. Its calls of the store take time, and its requests to other nodes use the simulated
+    network.
 
     Attributes:
         node_id: its id.
@@ -105,7 +106,7 @@ class ClusterSimNode(Node):
         self.starting = False
 
     def start(self) -> None:
-        """Starts the process: it registers, and opens its engine."""
+        """Starts the process, which registers the node and opens its engine."""
         self._life += 1
         self.starts += 1
         self.starting = True
@@ -114,7 +115,7 @@ class ClusterSimNode(Node):
         self._register()
 
     def _again(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Repeats a step of the start."""
+        """Repeats a step of the start after a delay."""
         life = self._life
 
         def repeat() -> None:
@@ -165,7 +166,7 @@ class ClusterSimNode(Node):
             callback()
 
     def _renew(self, lease: Lease, taken_ms: int) -> None:
-        """Keeps the registration while no controller has prepared the cluster."""
+        """Renews the registration while no controller has prepared the cluster."""
         assert self._cluster_store is not None, "the process has started"
         sent_ms = self.kernel.now_ms
         try:
@@ -183,7 +184,7 @@ class ClusterSimNode(Node):
             self.inside(self.engine.membership.refresh)
 
     def _fenced(self, life: int) -> None:
-        """Ends a fenced incarnation, as the server does: a paused process detects it when it continues."""
+        """Ends a fenced incarnation, as the server does. A paused process detects this when it continues."""
         if life == self._life and self.running:
             if self.kernel.now_ms < self.paused_until_ms:
                 self.kernel.at(self.paused_until_ms, self._fenced, life)
@@ -192,7 +193,9 @@ class ClusterSimNode(Node):
             self._died(power=False)
 
     def _beside(self, call: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Runs one call of the store at a time, as a thread would. A call may take effect after the process died."""
+        """Runs the calls of the store one at a time, as a thread would. A call may take effect after the process
+        died.
+        """
         kernel = self.kernel
         start_ms = max(kernel.now_ms, self._store_free_ms) + self.choice.randrange(self.world.store_ms + 1)
         end_ms = self._store_free_ms = start_ms + self.choice.randrange(self.world.store_ms + 1)
@@ -238,7 +241,7 @@ class ClusterSimNode(Node):
         self._died(power=False)
 
     def stop(self) -> None:
-        """Ends the process for good, as a clean shutdown."""
+        """Ends the process permanently, as a clean shutdown does."""
         if self.running:
             self.running = False
             self._life += 1

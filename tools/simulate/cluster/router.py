@@ -1,4 +1,4 @@
-"""A client's connections to the nodes of a cluster: each request goes to the leader or the coordinator."""
+"""A client's connections to the nodes of a cluster. Each request is sent to the leader or the coordinator."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _Waiting(NamedTuple):
 
 
 def target_of(request: Any) -> Target | None:
-    """Returns the receiver of a request; None: any node."""
+    """Returns the receiver of a request, or None if any node can serve it."""
     if isinstance(request, ProduceRequest):
         topic = request.topic_data[0]
         return Target(PARTITION, topic.name, topic.partition_data[0].index)
@@ -76,7 +76,7 @@ class Router:
     """The connections of one client, with the methods of a `Channel`.
 
     It sends each request to the right node, and looks the node up again after an error. Requests to one receiver keep
-    their order while the receiver is looked up.
+    their order during the look-up of the receiver.
 
     Args:
         world: the simulation.
@@ -184,7 +184,7 @@ class Router:
 
 
 def _node_of(target: Target, response: Any) -> int:
-    """Returns the node that a response names; -1 if there is none."""
+    """Returns the node that a response names, or -1 if there is none."""
     if target.kind != PARTITION:
         (coordinator,) = response.coordinators
         return -1 if coordinator.error_code else int(coordinator.node_id)

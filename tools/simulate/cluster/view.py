@@ -1,4 +1,6 @@
-"""The cluster as the checkers of a single node see it: partitions and coordinators of the leaders in the store."""
+"""The cluster in the form in which the checkers of a single node read it: the partitions and coordinators at their
+leaders.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ class _NoShards:
 
 
 class EngineView:
-    """The state of the whole cluster, in the form of the parts of an engine that checkers read."""
+    """The state of the whole cluster, with the attributes of an engine that checkers read."""
 
     share = _NoShards()
 
@@ -35,7 +37,7 @@ class EngineView:
         self._world = world
 
     def _leads(self, node: ClusterSimNode, key: PartitionKey) -> bool:
-        """Returns True if a node leads a partition by the store and by its own memory."""
+        """Returns True if a node leads a partition according to both the store and its own memory."""
         row = self._world.cluster.rows.get(key)
         led = node.engine.leadership.led.get(key) if node.running else None
         return row is not None and led is not None and (row.leader, row.leader_epoch) == (node.node_id, led[1])
@@ -81,7 +83,7 @@ class EngineView:
 
 
 class NodesView:
-    """The attributes of a `Node` that checkers and clients read, of the whole cluster."""
+    """The whole cluster, with the attributes of a `Node` that checkers and clients read."""
 
     def __init__(self, world: ClusterWorld, clock: NodeClock) -> None:
         self._world = world

@@ -28,7 +28,7 @@ STARTED_MS: Final = 8_000
 
 
 class CheckedStorage(MemoryStorage):
-    """The logs of a cluster, whose checker sees each write set before it is stored."""
+    """The logs of a cluster. A checker sees each write set before the storage stores it."""
 
     def __init__(self, check: Callable[[Any], None]) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class ClusterWorld(World):
         cluster: the contents of the store.
         store_ms: the longest time that a call of the store takes in each direction.
         store_faults: makes calls of the store fail.
-        routes: the random numbers with which clients choose any node.
+        routes: the random number generator with which clients choose a node.
         over: True once no node may start again.
     """
 

@@ -18,7 +18,7 @@ _ = rebalance
 
 
 class _NoOwners:
-    """The owners of partitions, of which it returns none."""
+    """A map of partition owners that returns no owner."""
 
     def of(self, topic_id: bytes) -> dict[int, int]:
         return {}

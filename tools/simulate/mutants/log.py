@@ -101,7 +101,7 @@ def _failed_write_counts_as_durable() -> list[Patch]:
 
 def _journal_identity_reused() -> list[Patch]:
     class System:
-        """Module `os` without random numbers."""
+        """A replacement of the module `os` without random numbers."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(_SYSTEM, name)

@@ -23,10 +23,10 @@ class Finding(NamedTuple):
     """The seed that finds a planted defect.
 
     Attributes:
-        checker: the checker that finds it.
+        checker: the checker that finds the defect.
         seed: the seed.
-        steps: the number of events within which it finds it.
-        processor_s: the processor time that it took, in seconds.
+        steps: the number of events until the checker finds the defect.
+        processor_s: the CPU time until then, in seconds.
     """
 
     checker: str
@@ -47,7 +47,7 @@ class Mutant:
     Attributes:
         name: its name.
         defect: the defect in a few words.
-        patches: returns what to replace.
+        patches: returns the replacements of attributes.
         cluster: True if its seeds are those of clusters.
         needs: the store, topics, and kinds of clients and faults, without which a seed cannot find it.
     """
@@ -69,7 +69,7 @@ class Mutant:
         return present.issuperset(self.needs)
 
     def plan(self, seed: int) -> Plan:
-        """Draws the plan of a seed that may find it."""
+        """Draws the plan of a seed that may find the defect."""
         return draw_cluster_plan(seed) if self.cluster else draw_plan(seed)
 
     @contextmanager

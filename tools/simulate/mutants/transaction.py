@@ -91,7 +91,7 @@ def _committed_offsets_dropped() -> list[Patch]:
 
 
 def _client_renumbers() -> list[Patch]:
-    """Gives a producer's batch a new sequence when the response to its first attempt is lost."""
+    """Changes the client: a producer gives a batch a new sequence if the response to its first attempt is lost."""
 
     def note_unsent(queue: Any, batch: Any) -> bool:
         batch.in_flight = False
