@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from kcore.errors import KcoreError
+from kcore.protocol.records.base import SHARE_GROUP_STATE
 from kcore.spark.events.arrow import to_batches
 from kcore.spark.events.event import EventRow
 from kcore.spark.events.segments import SegmentPartition, find_partitions, read_rows
@@ -107,6 +108,17 @@ def test_a_log_compacted_since_the_checkpoint_is_refused_or_gives_the_same(kafka
 
 def state_tables(result: Rebuilt) -> list[str]:
     return sorted(repr(row) for row in table_rows(result.state, result.cut) if row[0] not in ("partitions", "faults"))
+
+
+def test_a_log_of_share_states_without_its_front_stays_complete(kafka_logs: Path) -> None:
+    """The share coordinator has deleted the front of the log before the checkpoint."""
+    part, rows = next((part, rows) for part, rows in logs_of(kafka_logs, "moment-1") if part.topic == SHARE_GROUP_STATE)
+    kept, middle = rows[20:], rows[200].offset
+    whole = replayed(part, kept)
+    assert whole.state.completeness.is_complete(whole.state.last_stable_offset, whole.cut)
+    resumed = through_storage(rebuilt(part, [row for row in kept if row.offset < middle]))
+    again = through_storage(rebuilt(part, [row for row in kept if row.offset >= middle], resumed=resumed))
+    assert tables(rebuilt(part, [], resumed=again)) == tables(whole)
 
 
 def test_checkpoints_that_cannot_be_used_are_refused(kafka_logs: Path) -> None:

@@ -19,6 +19,9 @@ from kcore.spark.events.event import EventRow, LogFault
 from kcore.spark.events.sources import FolderSource, Part, SegmentSource, ServerSource, Source, Span, open_source
 from kcore.spark.export.exporter import ExportSource, export, open_export, verify
 from kcore.spark.export.manifest import JOURNAL, Manifest
+from kcore.spark.frames.folders import rebuilt_of
+from kcore.spark.state.rebuild import END
+from kcore.spark.state.tables import table_rows
 from tests import kit
 from tests.seeds import SEED
 
@@ -207,14 +210,34 @@ def test_headers_timestamps_and_all_other_fields_are_read_back(tmp_path: Path, f
 class FixedSource(Source):
     """A source with rows of one partition."""
 
-    def __init__(self, rows: list[EventRow]) -> None:
+    def __init__(self, rows: list[EventRow], **fields: Any) -> None:
         self._rows = rows
+        self._part = Part(rows[0].topic, rows[0].partition, **fields)
 
     def parts(self) -> list[Part]:
-        return [Part(self._rows[0].topic, self._rows[0].partition, 0, None)]
+        return [self._part]
 
     def read_rows(self, span: Span) -> Iterator[EventRow]:
         return (row for row in self._rows if span.has(row.offset))
+
+
+def test_an_export_of_share_states_continues_after_the_deleted_front(kafka_logs: Path, tmp_path: Path) -> None:
+    """The share coordinator deletes records that the export lacks. The rest of the log gives the whole state."""
+    (part,) = SegmentSource(kafka_logs / "moment-1" / "__share_group_state-3").parts()
+    rows = list(SegmentSource(kafka_logs / "moment-1" / "__share_group_state-3").rows(part))
+    start = rows[200].offset
+    rest = FixedSource(rows[200:], log_start=start)
+    (part,) = rest.parts()
+    export(FixedSource(rows[:100]), tmp_path)
+    export(rest, tmp_path)
+    source = ExportSource(tmp_path)
+    assert everything(source) == {part[:2]: rows[:100] + rows[200:]}
+    (exported,) = source.parts()
+    assert (exported.start, exported.log_start, exported.asked_from) == (rows[0].offset, start, 0)
+    found = rebuilt_of(source, exported, END, False)
+    whole = rebuilt_of(rest, part, END, False)
+    assert list(table_rows(found.state, found.cut)) == list(table_rows(whole.state, whole.cut))
+    assert not found.state.completeness.lost
 
 
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])

@@ -18,6 +18,7 @@ import pytest
 
 from kcore.errors import KcoreError
 from kcore.log import PartitionKey
+from kcore.protocol.records.base import SHARE_GROUP_STATE
 from kcore.spark.events.sources import Part, ServerSource, Source
 from kcore.spark.frames.folders import rebuilt_of
 from kcore.spark.state.partition_state import COORDINATOR_TOPICS
@@ -127,13 +128,15 @@ class DailyRuns:
         try:
             found = rebuilt_of(source, part, END, True, from_checkpoint=True)
         except KcoreError as error:
-            if "compaction has passed the checkpoint" not in str(error):
+            # The log of share states from its start gives the whole state, so no run over it is refused.
+            if part.topic == SHARE_GROUP_STATE or "compaction has passed the checkpoint" not in str(error):
                 raise
             self.outcomes["refused"] += 1
             return whole
         assert state_tables(found) == state_tables(whole), part[:2]
         check_producers(producers_of(found), producers_of(whole), self._producers[part[:2]])
         assert found.state.faults == whole.state.faults == []
+        assert found.state.completeness.lost is whole.state.completeness.lost is False
         self.outcomes["equal"] += 1
         return found
 
@@ -190,4 +193,4 @@ def test_continued_runs_equal_whole_ones_with_real_clients(tmp_path: Path) -> No
     print(dict(runs.outcomes), f"{runs.compacted} compacted logs")
     continued = sum(runs.outcomes.values())
     assert runs.outcomes["equal"] >= 0.6 * continued
-    assert runs.outcomes["refused"] >= 0.04 * continued
+    assert runs.outcomes["refused"] >= 0.02 * continued

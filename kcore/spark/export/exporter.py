@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from kcore.errors import KcoreError
 from kcore.json_text import parse_json
+from kcore.protocol.records.base import SHARE_GROUP_STATE
 from kcore.spark.events.arrow import BATCH_ROWS, EVENT_SCHEMA, from_batch, in_range, to_batches
 from kcore.spark.events.event import EventRow, LogFault
 from kcore.spark.events.sources import OnFault, Part, Source, Span
@@ -157,6 +158,9 @@ def _place(part: Part, manifest: Manifest, start: int) -> ExportedPartition:
     marks = [offset for offset in (exported.cleaned_to, part.cleaned_to) if offset is not None]
     exported.cleaned_to = None if part.cleaned_to is None else max(marks)
     exported.active_offset = part.active_offset
+    if part.topic == SHARE_GROUP_STATE and part.log_start > exported.next_offset:
+        # Its coordinator has deleted records that the export lacks. The log from its start contains the whole state.
+        exported.log_start, exported.asked_from = part.log_start, 0
     exported.forget_end()
     return exported
 

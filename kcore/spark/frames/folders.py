@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcore.errors import KcoreError
+from kcore.protocol.records.base import SHARE_GROUP_STATE
 from kcore.spark.frames.logs import Beside, EventLogs, LogSource, logs_at
 from kcore.spark.frames.transforms import CHECKPOINTED_DDL, STATE_DDL
 from kcore.spark.state.partition_state import COORDINATOR_TOPICS, LOSSES
@@ -192,6 +193,8 @@ def rebuilt_of(
     unread: list[LogFault] = []
     resumed = _resumed(source, part) if from_checkpoint else None
     start = 0 if resumed is None else resumed.state.next_offset
+    if start < part.log_start and _needs_no_front(part, as_of):
+        resumed, start = None, part.log_start
     names = [name for name, _ in REPLAYED]
     result = rebuild_batches(
         *part[:2],
@@ -205,7 +208,7 @@ def rebuilt_of(
         resumed=resumed,
     )
     front = part.front
-    if front is not None and not from_checkpoint:  # the checkpoint contains the fault already
+    if front is not None and resumed is None:  # the checkpoint contains the fault already
         result.state.completeness.lost = True
         result.state.fault(part.log_start, "front", front)
     for fault in unread:
@@ -215,6 +218,17 @@ def rebuilt_of(
             result.state.completeness.lost = True  # damage may hide a gap made by compaction
         result.state.fault(fault.offset, fault.kind, fault.detail)
     return result
+
+
+def _needs_no_front(part: Part, as_of: AsOf) -> bool:
+    """Returns True if the log from its start gives the state as of a moment without earlier records or a checkpoint.
+
+    The share coordinator deletes the records below the oldest snapshot that a state needs. An export and a checkpoint
+    may end before this snapshot, and then lack tombstones.
+    """
+    if part.topic != SHARE_GROUP_STATE or part.asked_from or as_of.timestamp_ms is not None:
+        return False
+    return as_of.offset is None or as_of.offset >= part.log_start
 
 
 def _tables(results: Iterable[Rebuilt]) -> Iterator[pa.RecordBatch]:

@@ -91,7 +91,7 @@ class Completeness:
         limit = next_offset if active_offset is None else active_offset
         bound = limit if self.cleaned_to is None else min(self.cleaned_to, limit)
         if self._topic == SHARE_GROUP_STATE:
-            bound = 0
+            bound = max(self.first_offset, 0)  # a checkpoint records the deleted front as its last gap
         else:
             self.lost |= log_start > 0
         self.lost |= self.last_gap > bound and not hides_control
