@@ -22,11 +22,11 @@ class Clock(Protocol):
 
 
 def check_advance(ms: int) -> None:
-    """Checks the distance by which a manual clock is moved.
+    """Checks the time in ms by which a manual clock is moved.
 
     Raises:
-        TypeError: it is no number.
-        ValueError: it is negative or not finite.
+        TypeError: `ms` is not a number.
+        ValueError: `ms` is negative or not finite.
     """
     if not isinstance(ms, int | float):
         raise TypeError(f"advance needs a number of milliseconds, not {type(ms).__name__}")

@@ -79,11 +79,11 @@ class ClusterEngine(Engine):
         store: the store, with which this node has registered.
         lease: the node's lease.
         taken_ms: the monotonic time in ms before the registration was sent.
-        config: the node's settings; `node_id` is the registered one.
+        config: the node's settings; `node_id` is the registered id.
         clock: the source of time.
         new_uuid: creates random uuids.
         timing: the intervals of leases and polls.
-        run: runs calls of the store once the engine is open; the constructor itself waits for the store.
+        run: runs calls of the store after the constructor; the constructor itself makes blocking calls.
         peers: sends requests to other nodes.
 
     Attributes:
@@ -154,7 +154,10 @@ class ClusterEngine(Engine):
         return self._deciding
 
     def may_decide(self) -> bool:
-        """Returns True if this node decides, and its lease as the controller is certain. It reads the clock."""
+        """Returns True if this node decides, and its lease as the controller is certainly valid.
+
+        The call reads the clock.
+        """
         return self._deciding and self.membership.may_decide()
 
     def _make_cluster(self) -> SharedClusterView:
@@ -211,7 +214,9 @@ class ClusterEngine(Engine):
         return partitions
 
     def _ensure_offsets_topic(self) -> None:
-        """Becomes the controller if there is none, and prepares the cluster; else waits for the controller to do it."""
+        """Becomes the controller if there is none, and prepares the cluster; else waits until the controller has
+        prepared it.
+        """
         self.topics.listen(self.leadership)
         self.membership.refresh()
         self._finish("registration")
@@ -316,7 +321,7 @@ class ClusterEngine(Engine):
         return None
 
     def _shards_of(self, topic: str) -> Shards[Any] | None:
-        """Returns the coordinators whose logs are the partitions of a topic, or None."""
+        """Returns the shards whose logs are the partitions of an internal topic, or None."""
         if topic == CONSUMER_OFFSETS:
             return self.groups
         if topic == TRANSACTION_STATE:
@@ -341,7 +346,8 @@ class ClusterEngine(Engine):
         """Replays the controller's new metadata records, or decides as the controller.
 
         Returns:
-            False if this node has not replayed them, or does not lead the partitions that they assign to it yet.
+            False if this node has not replayed the new records yet, or does not lead the partitions that they assign to
+            it yet.
         """
         replayed = True
         self.node_secrets.update(state.nodes)
@@ -362,10 +368,10 @@ class ClusterEngine(Engine):
         return replayed and self.leadership.is_applied
 
     def _follow(self, metadata: StoredPartition) -> bool:
-        """Replays what the controller has written into the metadata log.
+        """Replays the records that the controller has written into the metadata log.
 
-        A node under load has decided requests that are not committed at almost every moment. They are committed first,
-        so that no decision of the same round has seen older metadata.
+        A node under load has decided but uncommitted requests at almost every moment. These are committed first, so
+        that no decision of the same round has seen older metadata.
 
         Args:
             metadata: the state of the metadata log.
@@ -391,10 +397,10 @@ class ClusterEngine(Engine):
         self._disown_metadata()
 
     def _disown_metadata(self) -> bool:
-        """Follows the metadata log from now on, and no longer writes it; does nothing if that is so already.
+        """Follows the metadata log from now on, instead of writing it. Does nothing if this node follows it already.
 
         Returns:
-            False while the result of an own commit is unknown. The next poll of the cluster tries again.
+            False while the result of a commit of this node is unknown. The next poll of the cluster tries again.
         """
         if not self.log.owns(METADATA):
             return not self.pipeline.uncertain
@@ -442,7 +448,9 @@ class ClusterEngine(Engine):
     # ---- requests
 
     def submit(self, context: RequestContext, request: Any) -> Any:
-        """Decides one request as `Engine.submit`, if this node's lease is certain before and after it."""
+        """Decides one request as `Engine.submit`, if this node's lease is certainly valid before and after the
+        decision.
+        """
 
         def decide(context: RequestContext, request: Any) -> Any:
             return super(ClusterEngine, self).submit(context, request)
@@ -460,15 +468,16 @@ class ClusterEngine(Engine):
     # ---- the end
 
     def hand_over(self, done: Callable[[], None]) -> None:
-        """Hands all partitions over to other nodes while this node still serves, before an orderly end.
+        """Hands all partitions over to other nodes while this node still serves, before the node stops.
 
         Args:
-            done: called once when this node may end: it leads nothing, no other node can lead, or its lease has ended.
+            done: called once when this node may stop: it leads no partition, no other node can lead one, or its lease
+                has ended.
         """
         NodeHandover(self.membership, self.cluster, self, self.wheel, done).send()
 
     def close(self) -> None:
-        """Hands everything over: commits, ends the registration, and closes the log."""
+        """Stops the node: commits the open round, ends the registration, and closes the log."""
         self.membership.stop()
         try:
             self.commit()
@@ -486,7 +495,7 @@ class ClusterEngine(Engine):
                 self.store.close()
 
     def abandon(self) -> None:
-        """Ends without a commit, like a crash; the other nodes fence this node when its lease expires."""
+        """Stops the node without a commit, like a crash; the controller fences this node when its lease expires."""
         self.membership.stop()
         try:
             super().abandon()

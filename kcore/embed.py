@@ -41,7 +41,7 @@ class _Caller:
 
     @property
     def topics(self) -> TopicImage:
-        """The topics: call only `by_name`, `by_id` and `all`; all other attributes are internal to the engine.
+        """The topics. Call only `by_name`, `by_id` and `all`; all other attributes are internal to the engine.
 
         To change topics, send requests (`CreateTopicsRequest`).
         """
@@ -53,7 +53,8 @@ class _Caller:
         Args:
             group_id: the group; it need not exist yet.
             watcher: called with the epochs and the assigned, revoked and target partitions of each member. It runs
-                inside the engine and must not call it (`ReentrantCallError`): it passes the event to other code.
+                inside the engine and must not call the engine (`ReentrantCallError`); it may only pass the event to
+                other code.
 
         Returns:
             A function that ends the watch.
@@ -113,10 +114,10 @@ class SyncEngine(_Caller):
         client_id: str = "kcore",
         timeout_s: float | None = None,
     ) -> R:
-        """Decides a request and returns its response once it is as durable as the settings promise.
+        """Decides a request and returns its response when its records are as durable as the settings require.
 
-        Responses are read-only: the engine may return one again, or share parts of it with the next. Copy a response
-        before changing it (`copy.deepcopy`).
+        Responses are read-only: the engine may return the same object again, or share parts of it with later responses.
+        Copy a response before changing it (`copy.deepcopy`).
 
         Args:
             request: a request message.
@@ -141,8 +142,8 @@ class SyncEngine(_Caller):
     def start(self, request: Request[R], version: int | None = None, *, client_id: str = "kcore") -> Pending | R:
         """Decides a request as `send` does, but returns a `Pending` instead of waiting if the response is parked.
 
-        `Pending.on_complete` sets a callback. With a `ManualClock` and one thread, several members join a group this
-        way: start the joins, then `advance`.
+        `Pending.on_complete` sets a callback. With a `ManualClock` and one thread, a test can let several members join
+        a group: it starts the joins, then calls `advance`.
         """
         response: Pending | R = self._driver.start(self._context(request, version, client_id), request)
         return response
@@ -173,11 +174,11 @@ class AsyncEngine(_Caller):
         self._driver.start()
 
     async def send(self, request: Request[R], version: int | None = None, *, client_id: str = "kcore") -> R:
-        """Decides a request and returns its response once it is as durable as the settings promise.
+        """Decides a request and returns its response when its records are as durable as the settings require.
 
-        Cancelling the await does not undo the request: its decision stands.
-        Responses are read-only: the engine may return one again, or share parts of it with the next. Copy a response
-        before changing it (`copy.deepcopy`).
+        Cancelling the await does not undo the request, because the request is decided already. Responses are read-only:
+        the engine may return the same object again, or share parts of it with later responses. Copy a response before
+        changing it (`copy.deepcopy`).
 
         Args:
             request: a request message.
@@ -186,8 +187,8 @@ class AsyncEngine(_Caller):
             client_id: the client's id; member ids begin with it.
 
         Raises:
-            ConcurrentCallError: the call is not made on the engine's event loop. The engine would be entered by two
-                threads at a time.
+            ConcurrentCallError: the call is not made on the engine's event loop, so two threads could be inside the
+                engine at the same time.
             EngineClosedError: the engine was closed before or during the call.
             EngineInterruptedError: an exception interrupted an earlier call within a change. Close the engine and open
                 it again; every acknowledged write is in its log.

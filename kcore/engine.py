@@ -79,9 +79,9 @@ class Engine:
         config: the node's settings.
         clock: the source of time.
         new_uuid: creates random uuids (member ids, topic ids), sixteen bytes each. It becomes an attribute.
-        wait: True to load coordinators and partitions before this returns. Otherwise they are loaded in `slices`, and
-            return COORDINATOR_LOAD_IN_PROGRESS and NOT_LEADER_OR_FOLLOWER until then. Topics and settings are
-            always loaded before this returns.
+        wait: True to load coordinators and partitions before the constructor returns. False to load them in `slices`;
+            until then, requests get COORDINATOR_LOAD_IN_PROGRESS or NOT_LEADER_OR_FOLLOWER. Topics and settings are
+            always loaded before the constructor returns.
 
     Attributes:
         apis: the served APIs by key; each is created at its first use.
@@ -106,13 +106,13 @@ class Engine:
         markers: writes the end markers of transactions.
         transaction_verifier: verifies transactions with their coordinator.
         partition_verifier: verifies the partitions of a Produce request with the transaction coordinator, and retries
-            if that is necessary.
+            if necessary.
         share: the share coordinator, and the shards of `__share_group_state`.
         share_partitions: the delivery of records to share groups, and the share sessions.
         share_persister: the durable state of share partitions, for groups and partition leaders.
-        recovery: the statistics of the recovery, as far as shards are loaded.
-        reclaim_beside: set by a driver that can run a function on another thread until it returns False; it returns
-            False if it cannot.
+        recovery: the statistics of the recovery; they cover the shards that are loaded already.
+        reclaim_beside: a function of the driver that runs its argument on another thread repeatedly, until the argument
+            returns False. It returns False if there is no such thread. None: the driver has no such function.
     """
 
     def __init__(
@@ -257,7 +257,7 @@ class Engine:
             config: the settings.
             clock: the source of time; None: the system's clocks.
             create: True to create a missing folder.
-            wait: True to load everything before this returns; see the class.
+            wait: True to load coordinators and partitions before `open` returns; see the class.
 
         Raises:
             DataFolderError: the folder is damaged, locked, of an unknown version, or not a kcore folder.
@@ -280,7 +280,7 @@ class Engine:
     # ---- construction; a node of a cluster overrides the first methods
 
     def decides(self) -> bool:
-        """Returns True if this node decides changes of the metadata: it is alone, or the controller."""
+        """Returns True if this node decides changes of the metadata, because it is the only node or the controller."""
         return True
 
     def _make_cluster(self) -> AdvertisedCluster:
@@ -317,11 +317,16 @@ class Engine:
         return TransactionVerifier(self.transactions)
 
     def _first_epoch(self) -> int | None:
-        """Returns the epoch in which this node leads every coordinator from the start; None if it leads none then."""
+        """Returns the epoch in which this node leads every coordinator from the start; None if it leads no coordinator
+        at its start.
+        """
         return self.log.node_epoch
 
     def _finish(self, stage: str) -> None:
-        """Finishes the queued loads, or only that of the metadata without `wait`, and commits their decisions."""
+        """Finishes the queued loads and commits their decisions.
+
+        If `wait` is False, finishes only the load of the metadata.
+        """
         while (self._wait or self.control.shard.state is ShardState.LOADING) and self.slices.step():
             pass
         if not self.commit():
@@ -444,7 +449,7 @@ class Engine:
     # ---- requests
 
     def guard(self, api: Api[Any, Any]) -> Guard | None:
-        """Returns the functions by which a server decides an API's requests in place of its own; None: its own."""
+        """Returns the functions by which a server decides an API's requests; None: the API's own functions."""
         return None
 
     def connection_closed(self, connection_id: int) -> None:
@@ -460,7 +465,7 @@ class Engine:
             request: the request; its API must be in `apis`.
 
         Returns:
-            The response; a `Pending` if it comes later; None if the protocol has no response.
+            The response; a `Pending` if the response comes later; None if the protocol has no response.
 
         Raises:
             CloseConnectionError: the request failed, and the protocol has no response for it (Produce, acks=0).
@@ -494,7 +499,7 @@ class Engine:
     # ---- the driver's interface
 
     def commit(self) -> bool:
-        """Makes everything decided durable and completes the responses. Returns False if the commit failed."""
+        """Makes all decisions durable and completes the responses. Returns False if the commit failed."""
         return self.pipeline.commit()
 
     def next_deadline_ms(self) -> int:
@@ -505,7 +510,8 @@ class Engine:
         """Reads the clock and fires the due timers.
 
         Args:
-            is_enough: returns True if no further timer shall fire now. The others stay due. None: all of them fire.
+            is_enough: returns True if no further timer shall fire now; the other timers stay due. None: all due timers
+                fire.
         """
         for timer in self.wheel.advance(self.now.update()):
             try:
@@ -544,7 +550,7 @@ class Engine:
             self.slices.finish()
 
     def close(self) -> None:
-        """Commits the open round and closes the log. Parked requests get no response: their callers end too.
+        """Commits the open round and closes the log. Parked requests get no response, because their callers end, too.
 
         If memory may not match the log (`CommitPipeline.settling`), the engine is abandoned instead. In a forked child
         this does nothing, because the log belongs to the parent process.
@@ -564,7 +570,7 @@ class Engine:
     def abandon(self) -> None:
         """Closes the log and releases the data folder without a commit. No acknowledged write is lost.
 
-        It may be called again after an exception, and after `close`. In a forked child it does nothing.
+        `abandon` may be called again after an exception, and after `close`. In a forked child it does nothing.
         """
         if os.getpid() != self._process_id:
             return

@@ -20,7 +20,7 @@ def parse_json(text: str | bytes, parse_constant: Callable[[str], Any] | None = 
         parse_constant: see `json.loads`.
 
     Raises:
-        ValueError: it is not JSON, or is nested too deeply.
+        ValueError: the text is not JSON, or is nested too deeply.
     """
     try:
         document = json.loads(text, parse_constant=parse_constant)

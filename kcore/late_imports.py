@@ -13,10 +13,11 @@ COUNT: Final = 4
 
 
 class DescriptorReserve:
-    """Some open but unused descriptors of this process, which make room for an import while all others are taken.
+    """A reserve of file descriptors of this process: they are closed for the time of an import while all other
+    descriptors are in use.
 
-    Clients can take every descriptor in the second after a start. Without a reserve, each request would fail whose
-    modules were not imported yet.
+    Clients can use up all descriptors in the second after a start. Without a reserve, requests whose modules are not
+    imported yet would fail.
     """
 
     __slots__ = ("_fds", "_holders")
@@ -37,7 +38,7 @@ class DescriptorReserve:
             self.release()
 
     def fill(self) -> None:
-        """Takes the missing descriptors; without free ones, the next call does."""
+        """Opens the missing descriptors of the reserve. If no descriptor is free, a later call opens them."""
         with contextlib.suppress(OSError):
             while self._holders and len(self._fds) < COUNT:
                 self._fds.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))

@@ -38,9 +38,10 @@ MAX_WAITS: Final = 100
 class LateTimers:
     """The timers of a loop, which fire at once, or after a read of the sockets if the loop was late.
 
-    The loop was late if no round began for more than `LATE_MS`. A request that arrives with the timer's alarm begins a
-    round, while others of the same turn are not served yet. So a gap counts for another `LATE_MS` after its end, until
-    the sockets have been read. An idle loop is treated like a late one: two empty turns cost a few microseconds.
+    The loop was late if no round began for more than `LATE_MS`. A request that arrives together with the timer's alarm
+    begins a round, while other requests of the same turn are not served yet. So the loop counts as late for another
+    `LATE_MS` after such a gap, until the sockets have been read. An idle loop is treated like a late one, because two
+    empty turns cost only a few microseconds.
 
     Args:
         loop: the event loop.
@@ -78,7 +79,7 @@ class LateTimers:
         self.unserved: Callable[[], bool] = lambda: False
 
     def ring(self) -> None:
-        """Handles the alarm of the loop: timers of the engine are due."""
+        """Handles the alarm of the loop, which means that timers of the engine are due."""
         if self._reads:
             return
         now_ms = self._clock.monotonic_ms()

@@ -1,7 +1,7 @@
 """Metrics, and their output for Prometheus (text exposition format 0.0.4).
 
-There is no registry and no library: counters are integers that the engine keeps anyway, and a scrape reads them. The
-table `kcore.server.observe.METRICS` lists all metrics.
+There is no registry and no library: the components of the engine have the counters as integers, and a scrape reads
+them. The table `kcore.server.observe.METRICS` lists all metrics.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Metric(NamedTuple):
     """One metric.
 
     Attributes:
-        name: the name; it ends with the unit, that of a counter with `_total`.
+        name: the name. It ends with the unit; the name of a counter ends with `_total`.
         kind: the metric's type.
         doc: the meaning, in a sentence.
         collect: reads the values with their labels: samples of a counter or gauge, histograms of a histogram.
         labels: the labels; each has few values, known in advance (states, APIs, error codes, never client ids).
         kafka: the equivalent metric of Kafka; "" if there is none.
-        many: True if `collect` iterates over many samples and allows that its source changes meanwhile.
+        many: True if `collect` iterates over many samples, and its source may change between two of them.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Histogram:
     """A histogram: the number of values in each bucket.
 
     Args:
-        bounds: the upper bounds of the buckets, ascending; values above the last one are counted too.
+        bounds: the upper bounds of the buckets, ascending. Values above the last bound are counted, too.
 
     Attributes:
         count: the number of values.
@@ -79,7 +79,7 @@ class Histogram:
 
     @classmethod
     def of(cls, bounds: tuple[float, ...], counts: list[int], total: float) -> Histogram:
-        """Makes a histogram of values that were counted elsewhere: one count for each bound, and one above the last."""
+        """Makes a histogram from counts: one count for each bound, and one count for values above the last bound."""
         histogram = cls(bounds)
         histogram._counts = counts
         histogram.count = sum(counts)
@@ -102,7 +102,7 @@ class Histogram:
 
 
 class RoundTimes:
-    """The durations of rounds, measured twice a round, independent of the number of its requests.
+    """The durations of rounds. The clock is read twice in each round, independent of the number of requests.
 
     Args:
         clock: returns seconds from any origin.
@@ -132,7 +132,7 @@ class RoundTimes:
         self._held = -1.0
 
     def held(self) -> None:
-        """Marks the end of a turn whose responses keep waiting, because a background commit is still being written."""
+        """Marks the end of a turn whose responses still wait, because a background commit is being written."""
         began = self._processed(self._clock())
         if self._held < 0:
             self._held = began
@@ -141,7 +141,7 @@ class RoundTimes:
         """Marks the start of a background commit.
 
         Returns:
-            The time since which its responses wait, for `background_ended`.
+            The time since which the responses of the commit wait, for `background_ended`.
         """
         self._background_since = self._clock()
         return self._waiting_since(self._background_since)
@@ -150,7 +150,8 @@ class RoundTimes:
         """Marks the end of the last background commit.
 
         Args:
-            waiting: the number of responses that waited for it, including those added while it was being written.
+            waiting: the number of responses that waited for the commit, including responses that were added while it
+                was being written.
             since: the result of `background_began`.
         """
         if waiting:
@@ -162,7 +163,7 @@ class RoundTimes:
         """Commits a round inline, and measures the commit.
 
         Args:
-            waiting: the number of responses that wait for the commit; without any the commit is not counted.
+            waiting: the number of responses that wait for the commit; if it is 0, the commit is not counted.
             commit: writes the round.
         """
         started = self._clock()
@@ -181,7 +182,10 @@ class RoundTimes:
         return began
 
     def _waiting_since(self, now: float) -> float:
-        """Measures the processing of a round; returns the earliest arrival, that of held requests included."""
+        """Measures the processing of a round.
+
+        Returns the earliest arrival time of its requests, including requests of earlier turns that still wait.
+        """
         began = self._processed(now)
         since = began if self._held < 0 else self._held
         self._held = -1.0

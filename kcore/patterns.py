@@ -71,7 +71,7 @@ def compile_pattern(text: str) -> Any:
 
 
 def _beyond_limits(text: str) -> str | None:
-    """Returns the limit that a pattern exceeds, or None. Escaped brackets and backslashes count too."""
+    """Describes the limit that a pattern exceeds, or returns None. Escaped brackets and backslashes count, too."""
     if len(text) > MAX_CHARACTERS:
         return f"it has {len(text)} characters; the maximum is {MAX_CHARACTERS}"
     repeats = sum(int(count) for count in _REPETITION.findall(text))

@@ -52,8 +52,8 @@ MAX_MESSAGES: Final = 100
 class LineLimit(logging.Filter):
     """The limit on lines that requests of clients cause, so that a hostile client cannot fill the disk with them.
 
-    It counts the lines of each message text, without its values. The next line of a message names the number of lines
-    that were suppressed. Lines at level debug are not limited.
+    It counts the lines of each message text, without the values of the placeholders. The next line of a message has the
+    number of lines that were suppressed. Lines at level debug are not limited.
     """
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ def limited_logger(name: str) -> logging.Logger:
 
 
 def reset_limits() -> None:
-    """Forgets the counted lines of all limited loggers. Tests call it, so that none depends on an earlier one."""
+    """Sets the counts of all limited loggers to zero. Tests call it, so that no test depends on an earlier one."""
     for limit in list(_limits):
         limit.reset()
 

@@ -17,7 +17,7 @@ __all__ = ["ClientSecurity", "Connection", "ConnectionClosedError"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a public name at its first use: an embedded node needs no sockets and no TLS."""
+    """Imports a public name at its first use, because an embedded node needs no sockets and no TLS."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib  # noqa: PLC0415

@@ -4,10 +4,10 @@ Several batches of a partition may be sent before the first response. A broker s
 follows the last stored one. So the records keep their order even if requests are lost or overtake each other. A
 repeated batch keeps its sequence, by which the broker recognizes it.
 
-If a batch fails, the batches after it may be stored or not. Each of them is repeated with its old sequence until the
-broker stores it, recognizes it, or refuses it as out of order. A refused batch without an earlier one cannot be stored
-any more with that sequence, nor can any batch after it. Then these batches begin a new sequence, under a new producer
-id.
+If a batch fails, the broker may or may not have stored the batches after it. Each of these is repeated with its old
+sequence until the broker stores it, recognizes it, or refuses it as out of order. If the broker refuses the first batch
+in the queue, neither this batch nor any batch after it can be stored with the old sequence. Then these batches begin a
+new sequence, under a new producer id.
 """
 
 from __future__ import annotations
@@ -138,7 +138,10 @@ def note_stored(queue: PartitionQueue) -> bool:
 
 
 def _renew_sequence(queue: PartitionQueue) -> bool:
-    """Begins a new sequence if the old one cannot be continued and has no batches left. Returns True if it does."""
+    """Begins a new sequence if the old sequence cannot be continued and has no batches left.
+
+    Returns True if a new sequence begins.
+    """
     if queue.chain == OPEN or any(batch.sequence is not None for batch in queue.batches):
         return False
     queue.chain = OPEN

@@ -53,8 +53,9 @@ class Position:
 
     Attributes:
         fetch: the next offset to fetch; None: not looked up yet.
-        consumed: the offset after the consumed records; None: nothing was consumed since the position was set.
-        taken: the offset after the records that the user's code got; None: it got none since the position was set.
+        consumed: the offset after the consumed records; None: no record was consumed since the position was set.
+        taken: the offset after the records that the user's code got; None: the code got no record since the position
+            was set.
         skipped: True once the position has moved past transaction markers or aborted records alone.
         epoch: the leader epoch of the last fetched batch, or of the committed offset; None: unknown.
         leader_epoch: the leader epoch under which the position is valid; -1: unknown; None: not validated yet.
@@ -84,10 +85,10 @@ class Position:
 
     @property
     def following(self) -> int | None:
-        """The offset to commit; None: there is none.
+        """The offset to commit; None if no record was consumed.
 
-        Once every fetched record is consumed, this is the position. It lies after transaction markers and aborted
-        records, which no poll returns: otherwise the group would keep a lag of these records.
+        If every fetched record is consumed, the result is the fetch position. It lies after transaction markers and
+        aborted records, which no poll returns. Otherwise these records would count as a permanent lag of the group.
         """
         if self.buffer is None and self.taken == self.consumed and (self.consumed is not None or self.skipped):
             return self.fetch
@@ -99,8 +100,8 @@ class Unvalidated(NamedTuple):
 
     Attributes:
         offset: the position.
-        epoch: its epoch.
-        leader_epoch: the leader's epoch.
+        epoch: the leader epoch of the position.
+        leader_epoch: the epoch of the partition's present leader.
         version: the version of the position.
     """
 
@@ -115,7 +116,7 @@ class Positions:
 
     Attributes:
         by_partition: the positions, in the order in which polls visit the partitions.
-        cursor: the records of a loop over single records; the records that the loop has finished are consumed.
+        cursor: the records of a loop over single records. Records that the loop has finished count as consumed.
     """
 
     def __init__(self) -> None:
@@ -133,7 +134,7 @@ class Positions:
                 self.by_partition[partition] = Position(version=next(self._versions))
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forgets partitions with their buffers."""
+        """Removes partitions with their positions and buffered records."""
         for partition in partitions:
             self.by_partition.pop(partition, None)
 
@@ -158,7 +159,7 @@ class Positions:
         state.timestamp = None
 
     def seek_time(self, partition: TopicPartition, timestamp: int) -> None:
-        """Has a position looked up at a time, and drops buffered records.
+        """Requests the lookup of a position by time, and drops buffered records.
 
         Args:
             partition: an assigned partition.
@@ -171,7 +172,7 @@ class Positions:
         """Handles a lookup that found no record at or after its time: the position will be the end of the log.
 
         Returns:
-            False if the program has sought no time, so that the same lookup has to be repeated.
+            False if the lookup was not requested by `seek_time`, so that the same lookup has to be repeated.
         """
         state = self.by_partition.get(partition)
         if state is None or state.version != version or state.timestamp is None or state.timestamp < 0:
@@ -215,8 +216,8 @@ class Positions:
     def locate(self, partition: TopicPartition, version: int, offset: int, epoch: int | None) -> None:
         """Sets a position that was looked up, unless it has changed since the request.
 
-        An offset below earlier records means that the log was truncated or created again. The ends of those records are
-        dropped: if they were committed, the group would skip the new records before them.
+        If the offset is below the end of earlier records, the log was truncated or created again. The ends of the
+        earlier records are then dropped, because a commit of them would make the group skip new records.
 
         Args:
             partition: the partition.
@@ -284,7 +285,7 @@ class Positions:
         Args:
             partition: the partition.
             sent: the position in the request.
-            epoch: the largest epoch of the leader's log that is not above that of the position; -1: none.
+            epoch: the largest epoch of the leader's log that is not above the position's epoch; -1: there is none.
             end_offset: the offset after that epoch's records; -1: none.
             reset: True to move a position that the leader's log does not have.
 
@@ -337,8 +338,8 @@ class Positions:
     def take(self, limit: int) -> list[Any]:
         """Takes buffered records, partition by partition. The remaining records of an abandoned loop come first.
 
-        The records count as polled: `processed` marks them as consumed. If this raises, for example MemoryError, no
-        record is taken: the next fetch returns them again.
+        The records count as polled; `processed` later marks them as consumed. If this method raises, for example
+        MemoryError, no record is taken, and the next fetch returns the records again.
         """
         begun: dict[TopicPartition, int] = {}  # the first taken offset of each partition
         try:
@@ -457,7 +458,7 @@ class FetchSession:
         )
 
     def succeeded(self, session_id: int) -> None:
-        """Moves to the next epoch, or back to full requests if the broker keeps no session."""
+        """Moves to the next epoch of the session, or back to full requests if the broker keeps no session."""
         if session_id == 0:
             self.reset()
         else:

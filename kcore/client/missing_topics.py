@@ -29,13 +29,13 @@ class MissingTopics:
         self._warned_s: dict[str, float] = {}
 
     def found(self, topic: str) -> None:
-        """Notes that a topic exists."""
+        """Records that a topic exists."""
         if self._since_s:
             self._since_s.pop(topic, None)
             self._warned_s.pop(topic, None)
 
     def missing(self, topic: str, now_s: float) -> bool:
-        """Notes that a topic does not exist; returns True if a warning is due."""
+        """Records that a topic does not exist. Returns True if a warning is due."""
         if now_s - self._since_s.setdefault(topic, now_s) < NEW_TOPIC_S:
             return False
         if topic in self._warned_s and now_s - self._warned_s[topic] < REPEAT_S:
@@ -52,7 +52,7 @@ class SubscriptionCheck:
         now_s: the time.
 
     Attributes:
-        topics: the topics to look up, which have not existed so far.
+        topics: the topics to look up: those that no lookup has found yet.
         due_s: the time of the next lookup; None: no lookup is due, or its result is awaited.
     """
 

@@ -42,7 +42,7 @@ _ESCAPED = re.compile(r"\\(.)")
 
 @dataclass(frozen=True, slots=True)
 class ClientSecurity:
-    """The TLS and SASL configuration of a client. Its repr shows no secret.
+    """The TLS and SASL configuration of a client. The `repr` of the object shows no secret.
 
     Attributes:
         tls: the TLS context; None: no TLS.
@@ -83,7 +83,7 @@ class ClientSecurity:
 
     @classmethod
     def of_file(cls, path: str | Path) -> ClientSecurity:
-        """Reads the security settings of a properties file, as Kafka's tools have one; see `of`."""
+        """Reads the security settings of a properties file, in the format of Kafka's tools; see `of`."""
         try:
             return cls.of({name: value for name, (value, _) in read_properties(Path(path)).items()})
         except ConfigError as error:

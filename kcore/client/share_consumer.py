@@ -172,7 +172,10 @@ class ShareMembership:
         self._attempts += 1
 
     def leave(self) -> ShareGroupHeartbeatRequest | None:
-        """Ends the membership. Returns the heartbeat that leaves the group; None: the group has no such member."""
+        """Ends the membership.
+
+        Returns the heartbeat that leaves the group; None if the client is not a member of the group.
+        """
         joined = self._sent and self.state in (ShareState.JOINING, ShareState.STABLE)
         self.state = ShareState.LEFT
         self._assign(frozenset())
@@ -314,7 +317,7 @@ class ShareSession:
         self._epoch = 1 if self._epoch == MAX_EPOCH else self._epoch + 1
 
     def reset(self, *, response_lost: bool = False) -> None:
-        """Begins a new session with the next ShareFetch. Pending acknowledgements are dropped with the old session.
+        """Makes the next ShareFetch begin a new session. Pending acknowledgements are dropped with the old session.
 
         Args:
             response_lost: True if the broker may still have the old session, so that the client must close it first.
@@ -335,7 +338,10 @@ def _by_topic(partitions: Iterable[SharePartition]) -> list[tuple[bytes, list[in
 
 
 def _joined(ranges: Iterable[Acknowledged]) -> Iterator[Acknowledged]:
-    """Sorts ranges, and joins neighbours of one type. The first acknowledgement of an offset counts."""
+    """Sorts ranges, and joins adjacent ranges of one type.
+
+    If an offset has several acknowledgements, the first one counts.
+    """
     joined: Acknowledged | None = None
     for first, last, kind in sorted(ranges, key=lambda each: each.first):
         if joined is None:
@@ -367,7 +373,7 @@ def count_accepted(request: ShareFetchRequest | ShareAcknowledgeRequest) -> int:
 def acquired_ranges(row: Any) -> list[Acquired]:
     """Returns the acquired offsets of a fetched partition, in disjoint ascending ranges.
 
-    A range may have any length: a broker need not have a record at each of its offsets.
+    A range may have any length, because the log need not have a record at each of its offsets.
     """
     ranges: list[Acquired] = []
     begin = 0

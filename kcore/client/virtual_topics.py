@@ -39,7 +39,7 @@ def declare_virtual_topic(server: Server, name: str, shards: int) -> int:
     Args:
         server: an engine, or a connection.
         name: the topic.
-        shards: the number of shards; a topic with fewer is extended, one with more is unchanged.
+        shards: the number of shards. A topic with fewer shards is extended; a topic with more is not changed.
 
     Returns:
         The number of shards.

@@ -1,6 +1,6 @@
 """A store that several nodes of one process share, in memory: for simulations, tests and demonstrations.
 
-Its fencing is real: a write set is checked and stored under one lock, as a transaction of a database would do it.
+Fencing works as in a database: a write set is checked and stored under one lock, like in a transaction.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Interceptor(Protocol):
 
         Args:
             operation: the name of the method of `ClusterStore` or `SharedStorage`.
-            node_id: the node that sends it; -1 before it has registered.
+            node_id: the node that sends the statement; -1 before the node has registered.
             stored: False before the statement has an effect, True after it.
         """
         ...
@@ -302,7 +302,10 @@ class MemorySharedStorage(SharedStorage):
             return cluster.data.reclaim(tasks, max_entries)
 
     def stray_entries(self, known: dict[int, PartitionKey]) -> list[Finding]:
-        """Implements `Storage.stray_entries`. It finds none: `known` lacks the partitions of other nodes."""
+        """Implements `Storage.stray_entries`.
+
+        The result is empty, because `known` lacks the partitions of other nodes.
+        """
         return []
 
     def sync(self) -> None:
@@ -313,7 +316,7 @@ class MemorySharedStorage(SharedStorage):
         return self._cluster.data.sizes()
 
     def close(self) -> None:
-        """Implements `Storage.close`. The other nodes keep the state."""
+        """Implements `Storage.close`. The state stays for the other nodes."""
         self._closed = True
 
 

@@ -3,11 +3,12 @@
 A `ClusterStore` has the nodes, their leases and the leaders of partitions; the `SharedStorage` of a node has the logs.
 Both belong to the same store, so one transaction can check a leader and write its batches.
 
-Leases have names: `controller`, and `node/7` for node 7. Every time of a lease is the store's clock. A node computes
-its own deadline from its monotonic clock before it sends the renewal, so that it stops before the store's deadline.
+Leases have names: `controller`, and `node/7` for node 7. All times of leases come from the store's clock. A node reads
+its monotonic clock before it sends a renewal, and computes its own deadline from this time, so that it stops before the
+store's deadline.
 
-The methods block, and may be called on any thread, but only one at a time for each store object. Each is one
-transaction and may be repeated after StoreUnavailableError, even if the interrupted attempt has succeeded.
+The methods block. They may be called on any thread, but only one at a time for each store object. Each call is one
+transaction, and may be repeated after StoreUnavailableError, even if the interrupted attempt has succeeded.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ class Lease(NamedTuple):
     Attributes:
         name: the name of the lease.
         holder: the id of the node that took it last.
-        epoch: the number of times that it was taken or fenced. It never decreases.
-        remaining_ms: the time until it expires by the store's clock, at least; 0 if it has expired or was released.
+        epoch: the number of times that the lease was taken or its holder fenced. It never decreases.
+        remaining_ms: a lower bound of the time until the lease expires by the store's clock; 0 if it has expired or was
+            released.
     """
 
     name: str
@@ -70,8 +72,8 @@ class NodeDescription(NamedTuple):
         endpoints: its listeners with their advertised addresses.
         rack: its rack, or None.
         inter_broker_listener: the name of the listener for requests of other nodes.
-        secret: random text by which the node identifies itself to the others: only nodes can read the store. "" of a
-            node of an older version.
+        secret: random text by which the node identifies itself to other nodes, because only nodes can read the store.
+            "" for a node of an older version.
     """
 
     endpoints: tuple[Endpoint, ...]
@@ -119,7 +121,7 @@ class RegisteredNode(NamedTuple):
         node_id: its id.
         lease: its lease. A node is alive while the lease has not expired and `fenced` is False.
         fenced: True if its writes are refused: it was fenced, or it has unregistered.
-        draining: True if an operator has set it to lead nothing (`set_draining`).
+        draining: True if an operator wants the node to lead no partition (`set_draining`).
         description: its addresses.
     """
 
@@ -161,7 +163,8 @@ class ClusterStore(ABC):
     Every method raises:
 
     * StoreUnavailableError: the store cannot be reached now.
-    * StoreRewoundError: the store is older than what this object has seen: an old primary, or a restored backup.
+    * StoreRewoundError: the state of the store is older than a state that this object has seen: it is an old primary,
+      or a restored backup.
     * LogError: the store refuses the call for another reason, such as a missing permission or an unknown schema.
 
     Attributes:
@@ -183,16 +186,19 @@ class ClusterStore(ABC):
     def register(self, node_id: int, description: NodeDescription, ttl_ms: int) -> Lease:
         """Begins a new incarnation of a node: takes its lease and makes every earlier incarnation's writes fail.
 
-        The node leads nothing until the controller gives it partitions in a later epoch. Partitions that an earlier
-        incarnation led keep their leader and epoch until then, and accept no writes.
+        The node leads no partition until the controller gives it partitions in a later epoch. Until then, partitions
+        that an earlier incarnation led keep their leader and epoch, and accept no writes.
 
         Raises:
-            NodeAliveError: an earlier incarnation holds the lease. It has the time after which to try again.
+            NodeAliveError: an earlier incarnation holds the lease. The error has the time after which to try again.
         """
 
     @abstractmethod
     def storage(self) -> SharedStorage:
-        """Returns the logs for the node that registered last with this object. Closed with this object."""
+        """Returns the logs for the node that registered last with this object.
+
+        The storage is closed together with this object.
+        """
 
     def reader(self) -> SharedStorage:
         """Returns the logs of all nodes for a command that has not registered: every write is refused as fenced.
@@ -200,13 +206,16 @@ class ClusterStore(ABC):
         The caller closes it before this object.
 
         Raises:
-            LogError: this kind of store is read in another way.
+            LogError: this kind of store has no such reader.
         """
         raise LogError(f"{type(self).__name__} has no reader: read the logs through a node", FailureReason.MISUSE)
 
     @abstractmethod
     def renew(self, leases: Sequence[Lease], ttl_ms: int) -> list[bool]:
-        """Extends leases to `ttl_ms` from the store's present time. False: another holder or epoch has the lease."""
+        """Extends leases to `ttl_ms` from the store's present time.
+
+        The result has False for each lease that another holder or epoch has.
+        """
 
     @abstractmethod
     def unregister(self, lease: Lease) -> None:
@@ -227,7 +236,10 @@ class ClusterStore(ABC):
 
     @abstractmethod
     def release_controller(self, lease: Lease) -> None:
-        """Ends the lease `controller` at once, so that another node can take it. Has no effect if it was lost."""
+        """Ends the lease `controller` at once, so that another node can take it.
+
+        Has no effect if this node has lost the lease.
+        """
 
     # -- the cluster
 
@@ -241,7 +253,7 @@ class ClusterStore(ABC):
 
     @abstractmethod
     def fence(self, node: Lease, controller: Lease | None, force: bool = False) -> bool:
-        """Fences a node whose lease has expired, in one transaction: later writes and renewals of it fail.
+        """Fences a node whose lease has expired, in one transaction. Later writes and renewals of the node fail.
 
         Its partitions keep their leader and epoch until the controller moves them. The transaction waits for a write
         of the node that is being stored.
@@ -249,8 +261,8 @@ class ClusterStore(ABC):
         Args:
             node: the lease of the incarnation; its epoch increases.
             controller: the lease of the calling controller, checked in the same transaction; None for a command.
-            force: True to fence a node whose lease has not expired. It may serve reads until its own
-                deadline, so the caller waits for that long before it gives the partitions to others.
+            force: True to fence a node whose lease has not expired. It may serve reads until its own deadline, so the
+                caller waits until then before it gives the partitions to other nodes.
 
         Returns:
             False if the lease has not expired, or if another incarnation has it.
@@ -261,8 +273,9 @@ class ClusterStore(ABC):
 
     @abstractmethod
     def set_draining(self, node_id: int, draining: bool) -> bool:
-        """Starts or ends a drain, during which the controller moves all leaders away from the node. False: unknown
-        node.
+        """Starts or ends a drain, during which the controller moves all leaders away from the node.
+
+        Returns False for an unknown node.
         """
 
     @abstractmethod
@@ -279,8 +292,8 @@ class ClusterStore(ABC):
     def listen(self, callback: Callable[[], None]) -> None:
         """Sets a function that is called when nodes, leases of the controller or the metadata log may have changed.
 
-        It is called on any thread. Notifications may be late, repeated or lost: they only save time, and a node polls
-        besides.
+        The function is called on any thread. Notifications may be late, repeated or lost. They only save time, because
+        a node also polls.
         """
 
     @abstractmethod

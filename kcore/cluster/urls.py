@@ -34,8 +34,8 @@ def open_store(url: str, durability: str = "fsync") -> ClusterStore:
 
     Args:
         url: the store's URL; its scheme selects the kind of store.
-        durability: `fsync` if commits survive the loss of the store's machine, as far as the store is set up for it;
-            `os` if they survive the end of this process.
+        durability: `fsync` if commits must survive the loss of the store's machine (if the store is configured for
+            that); `os` if they must survive only the end of this process.
 
     Raises:
         ConfigError: no kind of store has this scheme, or a package that it needs is not installed.

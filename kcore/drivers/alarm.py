@@ -17,7 +17,7 @@ class Alarm:
     Args:
         loop: the event loop.
         engine: the engine.
-        ring: is called at the deadline.
+        ring: called at the deadline.
     """
 
     __slots__ = ("_deadline_ms", "_engine", "_loop", "_ring", "_timer")
@@ -30,7 +30,7 @@ class Alarm:
         self._deadline_ms = -1  # -1: the timer does not run
 
     def set(self) -> None:
-        """Follows a change of the engine's deadlines. If this raises, the earlier timer is still set."""
+        """Sets the timer to the engine's next deadline. If this raises, the previous timer is still set."""
         deadline_ms = self._engine.next_deadline_ms()
         if deadline_ms == self._deadline_ms:
             return

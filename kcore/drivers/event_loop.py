@@ -102,7 +102,9 @@ class AsyncDriver:
         refuse_in_child(self)
 
     def hold_late_timers(self, unserved: Callable[[], bool]) -> None:
-        """Lets late timers wait as long as `unserved` returns True: requests were read and not served yet."""
+        """Lets late timers wait as long as `unserved` returns True, which means that requests were read and are not
+        served yet.
+        """
         self._timers.unserved = unserved
 
     def leave_to_parent(self, reason: str) -> None:
@@ -146,13 +148,13 @@ class AsyncDriver:
         self._begins.append(callback)
 
     def at_end_of_round(self, callback: Callable[[], None]) -> None:
-        """Registers a callback that is called after each round: connections send the completed responses."""
+        """Registers a callback that is called after each round, for example to send the completed responses."""
         self._ends.append(callback)
 
     def when_paused(self, callback: Callable[[bool], None]) -> None:
         """Registers a callback that gets True before a pause, and False after it.
 
-        In between, no component may call the engine; `after_pause` calls it later.
+        During a pause, no component may call the engine; use `after_pause` to call it later.
         """
         self._pauses.append(callback)
 
@@ -176,7 +178,7 @@ class AsyncDriver:
         self.round_clock.begin()
 
     def measure(self) -> RoundTimes:
-        """Measures rounds from now on. Without this call they are not measured."""
+        """Starts to measure rounds, and returns the measurements. Before this call, rounds are not measured."""
         if self._times is None:
             self._times = RoundTimes(time.perf_counter)
             self.round_clock.open_round = partial(self._open_measured_round, self._times)
@@ -188,7 +190,7 @@ class AsyncDriver:
             self.round_is_open()
 
     def round_is_open(self) -> None:
-        """Schedules the end of the round for this turn of the loop."""
+        """Schedules the end of the open round for this turn of the loop."""
         if not self._round:
             self.loop.call_soon(self._end_round)
             self._round = True  # last: if scheduling raised, the next call tries again
@@ -216,8 +218,9 @@ class AsyncDriver:
     def _handle_engine_error(self, error: BaseException) -> None:
         """Handles an exception that left the engine.
 
-        After an `Exception` the engine continues, unless a round is unsettled: the decided requests wait for the end of
-        a later round. Any other exception may have interrupted the engine between two steps, so the engine is broken.
+        After an `Exception` the engine continues, and the decided requests wait for the end of a later round, unless a
+        round has no result. Any other exception may have interrupted the engine between two steps, so the engine is
+        then broken.
         """
         pipeline = self.engine.pipeline
         if isinstance(error, Exception) and not pipeline.settling:
@@ -293,7 +296,10 @@ class AsyncDriver:
             self._resume()
 
     def _writes_on_thread(self) -> bool:
-        """Returns True if the thread writes every round, also one that allows no background commit (during a pause)."""
+        """Returns True if the thread writes every round.
+
+        It writes a round that allows no background commit during a pause.
+        """
         return self._shared and self._may_use_thread
 
     def _report_end(self) -> None:
@@ -446,7 +452,7 @@ class AsyncDriver:
             self._timers.ring()
 
     def _fire_timers(self) -> None:
-        """Fires due timers, in a round of its own.
+        """Fires due timers, in a separate round.
 
         Many transactions or sessions may time out together. So one turn fires timers for at most `MAX_TIMERS_S`, and
         the next turn fires the others.
@@ -577,7 +583,7 @@ class AsyncDriver:
     def close(self) -> None:
         """Commits the open round and stops. Parked requests get an EngineClosedError.
 
-        A broken engine is not committed. The driver is closed even if this raises.
+        The open round of a broken engine is not committed. The driver is closed even if this method raises.
 
         Raises:
             ReentrantCallError: this thread is inside the engine.

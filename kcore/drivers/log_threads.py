@@ -24,7 +24,8 @@ MEMORY_WAIT_S = 0.1  # pause before the writing thread tries again to notify the
 
 
 class Writer:
-    """A thread that writes to the log, one function at a time. An executor's futures would cost more than a round.
+    """A thread that writes to the log, one function at a time. It is used instead of an executor, whose futures would
+    take more time than a round.
 
     Args:
         name: the name of the thread.
@@ -54,7 +55,7 @@ class Writer:
 
 
 class JournalMover:
-    """The thread that moves full areas of a log's journal; it starts with the first of them.
+    """The thread that moves full areas of a log's journal; it starts with the first move.
 
     Args:
         log: the log.
@@ -67,7 +68,10 @@ class JournalMover:
             log.move_beside(self._start)
 
     def _start(self, move: Callable[[], None]) -> bool:
-        """Queues a move, on the thread that writes a commit. Returns False if there is no thread for it."""
+        """Queues a move; called by the thread that writes a commit.
+
+        Returns False if the thread for moves cannot be started.
+        """
         thread = self._thread
         if thread is None:
             try:
@@ -106,7 +110,7 @@ class WriteTask:
     def write(self) -> None:
         """Writes the round.
 
-        If memory for the call is missing, waits until there is some, because all later rounds wait.
+        If memory for the call is missing, waits until memory is available, because all later rounds wait for this one.
         """
         assert self.background_commit is not None, "only a started background commit is written"
         while True:
@@ -117,7 +121,7 @@ class WriteTask:
                 time.sleep(MEMORY_WAIT_S)
 
     def write_in_background(self) -> None:
-        """Writes the round on the writing thread, then has the loop finish it."""
+        """Writes the round on the writing thread, then schedules its end on the loop."""
         self.write()
         while True:
             try:

@@ -56,8 +56,8 @@ class Gathering:
     """The rule that decides how long the open round of a shared loop waits for more calls.
 
     The tasks that a commit has woken call again in the next turns of the loop, some later than others. If the first of
-    them were committed alone, the others would share only every second flush. So a round waits for as many calls as
-    were in the last one, but only while they arrive, and no longer than a write takes.
+    these calls were committed alone, the other calls would share only every second flush. So a round waits for as many
+    calls as the last round had, but only while calls arrive, and at most for the duration of a write.
     """
 
     __slots__ = ("_idle_turns", "_likely", "_since_s", "_waiting")
@@ -69,7 +69,7 @@ class Gathering:
         self._since_s = 0.0
 
     def should_wait(self, waiting: int, now_s: float, limit_s: float) -> bool:
-        """Returns whether the round is left to a later turn.
+        """Returns True if the round should be ended in a later turn.
 
         Args:
             waiting: the number of calls in the round.
@@ -88,19 +88,19 @@ class Gathering:
         return self._idle_turns < GATHER_TURNS and now_s - self._since_s < limit_s
 
     def end(self, waiting: int) -> None:
-        """Ends the round with its number of calls: the next round waits for as many."""
+        """Records the number of calls of a round that ends, so that the next round waits for as many."""
         self._likely = max(waiting, 1)
         self._waiting = self._idle_turns = 0
 
 
 async def call_on_thread(call: Callable[[], T], discard: Callable[[T], object] | None = None) -> T:
-    """Calls a function on a thread of its own.
+    """Calls a function on a separate thread.
 
-    If this is cancelled, the call continues.
+    If the await is cancelled, the call continues.
 
     Args:
         call: the function.
-        discard: is then called with its result, on any thread.
+        discard: called with the result of `call` if the await was cancelled, on any thread.
     """
     pool = ThreadPoolExecutor(1, thread_name_prefix="kcore-call")
     future: Future[T] = pool.submit(call)

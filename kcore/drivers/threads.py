@@ -35,24 +35,24 @@ FOLLOWER_WAIT_S = 0.05
 
 
 class ThreadDriver:
-    """The driver for callers on threads: one thread at a time is inside the engine, the others wait.
+    """The driver for callers on threads. One thread at a time is inside the engine; the other threads wait.
 
     Parked callers sleep until their response is complete. Timers fire on any calling thread. A parked caller sleeps at
     most until the next deadline, so that timers fire in time although the driver has no thread of its own.
 
     `_inside` is set at the entry and cleared at the normal exit, both under the lock. An exception that leaves the
     engine in between, such as a `KeyboardInterrupt`, leaves the mark set. Memory may then hold half a change, so the
-    engine refuses every call until it is opened again. Waiting happens outside the engine: a caller that waits for the
-    lock or for its response may be interrupted without harm. An interrupt while the log is written is harmless too: the
-    commit fails in order, and memory is read from the log.
+    engine refuses every call until it is opened again. A caller that waits for the lock or for its response is outside
+    the engine, so it may be interrupted without harm. An interrupt while the log is written is harmless, too: the
+    commit fails, and memory is read from the log again.
 
     Threads share flushes. A thread that leaves the engine commits the open round, unless more threads are likely to
     join it. These are the threads that wait for the lock, and as many further threads as joined the previous round.
     Then the thread becomes a follower, which sleeps until a later thread has committed the round. The first follower of
     a round is its opener: if no thread joins for `GRACE_S`, the opener commits. `_expected` has the threads that waited
-    for the lock when the last commit ended. The round stays open until they have entered, so a call waits for two
-    flushes at most, unless a parked request ends the round. If exceptions interrupt the threads that a round relies on,
-    its followers commit it after `FOLLOWER_WAIT_S`.
+    for the lock when the last commit ended. The round stays open until these threads have entered, so a call waits for
+    two flushes at most, unless a parked request ends the round. If exceptions interrupt the threads that a round relies
+    on, its followers commit it after `FOLLOWER_WAIT_S`.
 
     Args:
         engine: the engine.
@@ -80,7 +80,7 @@ class ThreadDriver:
     def leave_to_parent(self, reason: str) -> None:
         """Implements `ForkedDriver.leave_to_parent`.
 
-        The thread that forked may be inside the engine; it leaves it, and later calls fail.
+        The thread that forked may be inside the engine. It may leave the engine; later calls fail.
         """
         self._lock = threading.RLock()
         self._sleepers = {}
@@ -99,14 +99,16 @@ class ThreadDriver:
         Args:
             context: the client's context.
             request: the request.
-            timeout_s: the maximum time for which it may be parked, in real time independent of the engine's clock;
-                None: no limit.
+            timeout_s: the maximum time in seconds for which the request may be parked, in real time independent of the
+                engine's clock; None: no limit.
 
         Raises:
-            TimeoutError: it is still parked after `timeout_s`; the operation continues, and its response is discarded.
+            TimeoutError: the request is still parked after `timeout_s`; the operation continues, and its response is
+                discarded.
             EngineClosedError: the engine was closed before or during the wait.
             EngineInterruptedError: an exception interrupted the engine within a change, before or during the wait.
-            ReentrantCallError: this thread is inside the engine: it calls from a signal handler or from a watcher.
+            ReentrantCallError: this thread is inside the engine already: the call comes from a signal handler or a
+                watcher.
         """
         if self._inside or self._queue:  # or a queued thread has the lock, but does not run yet
             response = self._decide_in_turn(context, request)
@@ -143,7 +145,7 @@ class ThreadDriver:
         self._expected.pop(ident, None)
 
     def _stays_open(self, response: Any) -> bool:
-        """Returns whether a thread that leaves the engine may leave the commit of the open round to another one.
+        """Returns True if a thread that leaves the engine may leave the commit of the open round to another thread.
 
         If its response waits for that commit, the thread becomes a follower.
         """
@@ -172,7 +174,7 @@ class ThreadDriver:
                 self.turn()
 
     def _sleep_through_round(self, follower: threading.Lock) -> bool:
-        """Returns True once the round is committed, False if the caller should commit it."""
+        """Sleeps until the round is committed. Returns False if the caller should commit the round instead."""
         until_s = time.monotonic() + FOLLOWER_WAIT_S
         joined = 0
         opener = self._opener is follower
@@ -240,9 +242,10 @@ class ThreadDriver:
         return response
 
     def _commit(self) -> None:
-        """Commits until nothing is left to commit, and wakes sleepers if a deadline is now earlier.
+        """Commits until no decision is left to commit, and wakes sleeping threads if the next deadline is now earlier.
 
-        This is the last step before the exit. A commit that raises but has settled its round is also a normal exit.
+        This is the last step before a thread leaves the engine. If a commit raises after its round has got a result,
+        the thread still leaves the engine normally.
         """
         engine = self.engine
         try:
@@ -339,7 +342,7 @@ class ThreadDriver:
             self.turn()
 
     def advance(self, ms: int) -> None:
-        """Moves a manual clock, and wakes the callers whose requests this completes.
+        """Moves a manual clock, and wakes the callers whose requests are completed by then.
 
         Raises:
             EngineClosedError, EngineInterruptedError, ReentrantCallError: as in `submit`.
@@ -358,7 +361,7 @@ class ThreadDriver:
         """Commits the open round and ends this driver; another driver runs the engine from now on.
 
         Raises:
-            KcoreError: a request is parked: its caller sleeps in this driver.
+            KcoreError: a request is parked, so its caller sleeps in this driver.
             ReentrantCallError: this thread is inside the engine.
         """
         if self._inside:
@@ -374,7 +377,7 @@ class ThreadDriver:
     def close(self) -> None:
         """Commits the open round and closes the engine. Parked callers get an EngineClosedError.
 
-        An engine that was interrupted within a change is closed without a commit. If this raises, it may be called
+        An engine that was interrupted within a change is closed without a commit. If `close` raises, it may be called
         again; the data folder is released as soon as possible.
 
         Raises:

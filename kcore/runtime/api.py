@@ -49,8 +49,8 @@ class Guard(NamedTuple):
         fast: the API's fast path, or None. The server calls it only while `lease` is valid.
         handle: the API's `handle` with all checks.
         lease: the node's lease.
-        checked: replaces a response of `fast` if the lease may end before it is sent: (context, request, response) ->
-            the response, an error, or a `Pending` that is checked at its completion.
+        checked: replaces a response of `fast` if the lease may end before the response is sent. It takes context,
+            request and response; it returns the response, an error, or a `Pending` that is checked at its completion.
     """
 
     fast: Handler | None
@@ -67,7 +67,7 @@ class Api(ABC, Generic[Request, Response]):
 
     Attributes:
         fast: the fast path, or None. It is called before `handle` with the same arguments. It returns the result that
-            `handle` would return. If the request is not the common case, it returns None and has changed nothing.
+            `handle` would return. If it declines the request, it returns None and has changed nothing.
     """
 
     __slots__ = ()
@@ -105,7 +105,8 @@ class Api(ABC, Generic[Request, Response]):
         """Serves one request.
 
         Returns:
-            The response, a `Pending` if it comes later, or None if the protocol has no response (Produce, acks=0).
+            The response, a `Pending` if the response comes later, or None if the protocol has no response (Produce,
+            acks=0).
 
         Raises:
             KafkaError: mapped to `error(context, request, code)` by the engine.
@@ -122,7 +123,7 @@ class Api(ABC, Generic[Request, Response]):
         """Decides a request within a shard: reads `machine`, changes nothing durable.
 
         Returns:
-            A response, a parked `Pending`, or an `Outcome` of records and either of these.
+            A response, a parked `Pending`, or an `Outcome`, which has records and a response or `Pending`.
 
         Raises:
             KafkaError: mapped to `error(context, request, code)` by the shard.

@@ -61,7 +61,7 @@ class ClusterView(Protocol):
     def placement_order(self, replicas: int) -> Sequence[int]:
         """Returns the nodes for new partitions, in the order in which replicas are placed.
 
-        Neighbours are in different racks. Draining nodes are left out if the others suffice.
+        Adjacent nodes are in different racks. Draining nodes are left out if there are enough other nodes.
 
         Args:
             replicas: the number of replicas of each partition.
@@ -144,7 +144,7 @@ class SingleNodeCluster(OwnIdentity):
 
     @property
     def controller_id(self) -> int:
-        """This node's id: it is its own controller."""
+        """This node's id, because the only node is the controller."""
         return self._node_id
 
     @property

@@ -1,15 +1,15 @@
 """The commit pipeline: makes everything decided in a round durable at once, then completes the responses.
 
-Group commit without a timer: a round holds everything that was decided since the previous round began. A single request
-is committed alone and at once; under load a round carries hundreds of requests. A round is written in one of two ways:
+Group commit without a timer: a round has all decisions since the previous round began. A single request is committed
+alone and at once; under load a round has hundreds of requests. A round is written in one of two ways:
 
-- `commit` writes it inline, on the thread that decides, which does nothing else meanwhile.
+- `commit` writes the round inline: the thread that decides does nothing else meanwhile.
 - `start_background` closes the round and returns a `BackgroundCommit`, which any thread may write while the next round
   is decided. `finish_background`, on the thread that decides, then completes its responses. Only one background commit
   runs at a time: the next round waits for it.
 
-In both ways a response is completed when every record that it may depend on is durable. A round that fails also fails
-everything that was decided after it.
+In both ways a response is completed when every record that it may depend on is durable. If a round fails, all decisions
+after it fail, too.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class Participant(Protocol):
     def allows_background_commit(self) -> bool:
         """True if requests may be decided and completed between `seal` and `committed`.
 
-        The condition: none of them can see the staged records before these are durable.
+        The condition is that no request can see the staged records before these are durable.
         """
         ...
 
     def seal(self) -> object:
-        """Stages the records that are still being collected, as the round closes. May enlist other participants.
+        """Stages the collected records at the close of the round. May enlist other participants.
 
-        Called again if the background commit does not start and the round is committed inline.
+        It is called again if the background commit does not start and the round is committed inline.
         """
         ...
 
@@ -94,7 +94,7 @@ class BackgroundCommit:
     Attributes:
         write_set: the sealed write set.
         participants: the participants that staged records in it.
-        responses: the responses that wait for it, in order; more are added while it is being written.
+        responses: the responses that wait for this commit, in order. More are added while it is being written.
         error: the error that prevented the write, or None.
     """
 
@@ -147,13 +147,13 @@ class CommitPipeline(PipelineCore):
 
     `PipelineCore`, the compiled base, collects participants and responses.
 
-    A round is settled when every participant and every response has the result of the commit. An exception that
+    A round is settled when every participant and every response has got the result of the commit. An exception that
     interrupts the settling leaves `settling` set. Memory may then not match the log, so the pipeline refuses every
     later commit.
 
     If the result of a failed commit is not known (`uncertain`), the responses get an error at once, and the
-    participants keep their memory. A reload would read the log without a round that may be in the file. Each later
-    commit queries the log again, fails, and resets the participants as soon as the log knows the result.
+    participants keep their memory. A reload would read the log without a round that may be stored in the file. Each
+    later commit queries the log again, fails, and resets the participants as soon as the log knows the result.
 
     Args:
         log: the engine that makes either all staged records durable or none.
@@ -192,14 +192,15 @@ class CommitPipeline(PipelineCore):
     def uncertain(self) -> bool:
         """True if the log does not know the result of a commit, or an exception kept it from discarding the round.
 
-        In the second case the exception may have come before the log's method began, so the log cannot report it.
+        In the second case, the exception may have come before the log's method began, so the log does not know of the
+        round.
         """
         return self._log_interrupted or self._log.uncertain
 
     def abort_round(self, error: BaseException) -> None:
         """Makes the commit of this round fail as a whole, because a part of it cannot be written.
 
-        Writing the rest would complete responses that depend on the missing records.
+        Writing the other parts would complete responses that depend on the missing records.
         """
         if self._abort_error is None:
             self._abort_error = error  # first, and without an allocation: logging may fail
@@ -265,13 +266,13 @@ class CommitPipeline(PipelineCore):
 
         Args:
             gate: an open lock, for a caller that must wait until the round is written.
-            exclusive: True if the caller neither decides a request nor completes a response before
-                `finish_background`. Then every participant allows it.
+            exclusive: True if the caller neither decides a request nor completes a response before `finish_background`.
+                Then the background commit is possible without the consent of the participants.
 
         Returns:
             The background commit, to be written by `BackgroundCommit.write` and then passed to `finish_background`.
-            None if the round must go through `commit`. It may have nothing to write, or cannot be written. A
-                participant may not allow background commits, or another background commit may be being written.
+            None if the round must go through `commit`: it has nothing to write or cannot be written, a participant does
+            not allow background commits, or another background commit is being written.
         """
         if (
             self.settling
@@ -307,7 +308,7 @@ class CommitPipeline(PipelineCore):
         It does nothing if `commit` has already finished the background commit.
 
         Returns:
-            False if the write failed; everything that was decided since then is dropped too.
+            False if the write failed; all decisions since the start of the background commit are then dropped, too.
 
         Raises:
             EngineInterruptedError: an earlier call was interrupted.
@@ -346,7 +347,7 @@ class CommitPipeline(PipelineCore):
         return False
 
     def _recover_log(self) -> None:
-        """Lets the log determine the result of an earlier round, and fails this round too."""
+        """Lets the log determine the result of an earlier round. This round fails, too."""
         participants, responses = self._take_round()
         self._abort_error = None
         self.changing = 0
@@ -362,7 +363,7 @@ class CommitPipeline(PipelineCore):
             self._fail(participants, responses, _INTERRUPTED_CHANGE)
 
     def abandon(self) -> None:
-        """Waits until no background commit is being written, so that the log may be closed. Settles no round.
+        """Waits until no background commit is being written, so that the log may be closed. No round gets a result.
 
         A background commit that was started and not written, because an exception interrupted its start, is cancelled.
         """
@@ -409,7 +410,10 @@ class CommitPipeline(PipelineCore):
                 self.on_fenced(error)
 
     def _fail_response(self, pending: Pending) -> None:
-        """Completes a response with an error. Tries again if the API cannot build it, as memory may be short."""
+        """Completes a response with an error.
+
+        If the API cannot build the error response, tries again, because memory may have been exhausted.
+        """
         for code in (pending.api.storage_error, pending.api.storage_error, ErrorCode.UNKNOWN_SERVER_ERROR):
             try:
                 pending.fail(code)
@@ -420,7 +424,9 @@ class CommitPipeline(PipelineCore):
                 return
 
     def _log_refusal(self, error: LogError) -> None:
-        """Logs the cause of a failed write, unless the previous commit failed for the same cause, as on a full disk."""
+        """Logs the cause of a failed write, unless the previous commit failed for the same cause, for example a full
+        disk.
+        """
         with contextlib.suppress(Exception):  # no memory for the line
             refusal = (self.rounds, str(error))
             if refusal != self._last_refusal:
@@ -443,7 +449,10 @@ class CommitPipeline(PipelineCore):
             )
 
     def _restore(self, participant: Participant, error: LogError) -> bool:
-        """Resets a participant to the log; returns whether it succeeded. Tries twice, as memory may be short."""
+        """Resets a participant to the log.
+
+        Returns True if it succeeded. Tries twice, because memory may have been exhausted.
+        """
         for _ in range(2):
             try:
                 participant.failed(error)

@@ -1,7 +1,7 @@
 """APIs that are created at their first use, since importing all of them takes a fifth of the start time.
 
-A server creates the remaining APIs soon after its start (`ServedApis.make_all`): later the process may have no file
-descriptor left to read a module.
+A server creates the remaining APIs soon after its start (`ServedApis.make_all`), because later the process may have no
+file descriptor left to read a module.
 
 `kcore.served_apis` has the versions of each API and a function that creates it. The function takes the class from its
 package (such as `kcore.broker.apis`), which imports the class's file when the name is first used. The type checker sees

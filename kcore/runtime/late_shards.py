@@ -42,7 +42,7 @@ class LateShards(Generic[M]):
     @property
     @abstractmethod
     def shards(self) -> Shards[M] | None:
-        """The shards; None before there is a topic for them."""
+        """The shards; None before their topic exists."""
 
     @shards.setter
     @abstractmethod
@@ -53,7 +53,7 @@ class LateShards(Generic[M]):
 
         Args:
             partitions: the topic's number of partitions.
-            leader_epoch: the epoch in which this node leads all of them; None: it leads none yet.
+            leader_epoch: the epoch in which this node leads all partitions of the topic; None: it leads none yet.
         """
         self.shards = shards = Shards(self.TOPIC, partitions, self._make, self._pipeline)
         if leader_epoch is not None:
@@ -61,7 +61,7 @@ class LateShards(Generic[M]):
                 shards.load(index, leader_epoch)
 
     def stop(self) -> None:
-        """Unloads all shards: the commit that created the topic failed.
+        """Unloads all shards, because the commit that created the topic failed.
 
         Requests that the shards have decided since then cannot be durable without the topic, so the round fails.
         """
@@ -78,7 +78,7 @@ class LateShards(Generic[M]):
         """Returns the shard of a key: a transactional id or a share key.
 
         Raises:
-            KafkaError: NOT_COORDINATOR if this node does not own it.
+            KafkaError: NOT_COORDINATOR if this node does not own the shard.
         """
         shards = self.shards
         if shards is None:
@@ -92,7 +92,7 @@ class CoordinatorTopic(MetadataListener):
 
     Args:
         coordinator: the coordinator of this node.
-        leader_epoch: the leader epoch of the shards on this node; None if others may lead them.
+        leader_epoch: the leader epoch of the shards on this node; None if other nodes may lead them.
     """
 
     __slots__ = ("_coordinator", "_leader_epoch")

@@ -22,9 +22,9 @@ class LoadRetry:
     A log may become readable after an outage of its store or disk, or when memory is free again. The pause doubles from
     one second to half a minute, because each attempt on a damaged log reads it without success.
 
-    The timer is armed while the load is incomplete, also while it runs. So an exception at any step of a load, or of
-    the handler of its failure, cannot leave it without a next attempt. The timer is made here, so that arming it
-    later needs no memory.
+    The timer is armed as long as the load is incomplete, also while an attempt runs. So after an exception at any step
+    of a load, or in the handler of its failure, another attempt follows. The constructor makes the timer, so that
+    arming it needs no memory.
 
     Args:
         wheel: fires the timer.
@@ -46,7 +46,7 @@ class LoadRetry:
         self._timer.cancel()
 
     def begin(self) -> None:
-        """Arms the timer, because the load is incomplete from now on; needs no memory."""
+        """Arms the timer at the beginning of a load. Needs no memory."""
         try:
             deadline_ms = self._now.now_ms + self.pause_ms
         except MemoryError:

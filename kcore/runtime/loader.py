@@ -25,7 +25,7 @@ class ReadableLog(Protocol):
     """A log that can be replayed."""
 
     def runs(self, start: int | None = None) -> Iterator[list[tuple[int, bytes]]]:
-        """Yields every committed batch with its base offset, in order, in lists as they were read.
+        """Yields every committed batch with its base offset, in order. Each list has the batches of one read.
 
         Args:
             start: the first offset; None: the start of the log.
@@ -99,7 +99,7 @@ class Replay:
 
     Attributes:
         machine: the state machine.
-        report: the statistics; its `end_offset` is where the next run begins.
+        report: the statistics. The next run begins at its `end_offset`.
         paused: True between two slices and at the end. After an error it is False, and the machine is unusable.
     """
 
@@ -188,7 +188,7 @@ def _replay_special(batch: bytes, from_offset: int, machine: Any, report: LoadRe
 
 
 def _one_by_one(machine: Any) -> Callable[[Run, int, int, int], int]:
-    """Returns a `replay_run` for a machine without one."""
+    """Returns a `replay_run` for a machine that does not implement it; it replays record by record."""
 
     def replay(run: Run, start: int, stop: int, from_offset: int) -> int:
         unknown = 0

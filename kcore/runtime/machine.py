@@ -62,8 +62,8 @@ class Record(NamedTuple):
 class RecordBlock(Protocol):
     """Many records of one type as one object, which is encoded and replayed faster than the single records.
 
-    It is also a sequence of these `Record`s, which define its meaning: encoding and replaying them one by one gives
-    the same batch and the same state.
+    It is also a sequence of these `Record`s, which define its meaning: encoding and replaying the records one by one
+    gives the same batch and the same state.
     """
 
     @property
@@ -80,7 +80,7 @@ class RecordBlock(Protocol):
         ...
 
     def append_to(self, batch: BatchBuilder, timestamp_ms: int) -> bool:
-        """Adds the records to a batch with room for `size_bytes`. Returns False if one did not fit."""
+        """Adds the records to a batch that has room for `size_bytes`. Returns False if a record did not fit."""
         ...
 
 
@@ -114,7 +114,7 @@ class BlockReplay(Protocol):
         """Applies a block right after it was decided, as `replay` does with its records one by one.
 
         Args:
-            first_offset: the offset of the block's first record; the others follow without gaps.
+            first_offset: the offset of the block's first record; the other records follow without gaps.
             producer_id: the producer whose transaction has the block, or -1.
             block: the `RecordBlock`.
         """
@@ -151,7 +151,7 @@ class StateMachine(Protocol):
         ...
 
     def on_unloaded(self) -> None:
-        """Releases soft state when the shard is unloaded: from then on no timer may fire and no response may be
+        """Releases soft state when the shard is unloaded. After this call, no timer may fire and no response may be
         completed.
 
         The runtime fails the parked requests.

@@ -27,8 +27,8 @@ class Peers(Protocol):
             node_id: the receiver.
             request: the request message.
             version: its version.
-            done: called once, in a later round, with the response; with None if the node is unknown, cannot be
-                reached, or does not respond within `REQUEST_TIMEOUT_MS`. The request may have been served then.
+            done: called once, in a later round, with the response. The argument is None if the node is unknown, cannot
+                be reached, or does not respond within `REQUEST_TIMEOUT_MS`; the node may still have served the request.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Responses that are completed later: `Pending`, and joining several responses to one."""
+"""Responses that are completed later (`Pending`), and functions that join several responses to one."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def gather_each(
 ) -> Any:
     """Joins the responses about several names to one.
 
-    A name that the request repeats is looked up once, and its response is shared. So the cost of a request before it
-    is encoded depends only on the number of different names.
+    A name that the request repeats is looked up once, and its response is shared. So the cost of the request, without
+    encoding its response, depends only on the number of different names.
 
     Args:
         api: the API of the whole request.
@@ -74,9 +74,9 @@ def gather_each(
         request: the whole request.
         names: the names in the request.
         look_up: returns the response about one name, or a `Pending`.
-        build: builds the response from those about each of `names`, in that order.
+        build: builds the response from the responses about single names, in the order of `names`.
         slices: runs a request about many names in slices; None: the request is decided at once.
-        cost: returns the cost of one name, in microseconds; None: it is `NAME_COST`.
+        cost: returns the cost of one name, in microseconds; None: each name costs `NAME_COST`.
 
     Returns:
         The response if all parts are complete, else a `Pending`.

@@ -58,8 +58,8 @@ def _unchanged(outcome: Outcome) -> Outcome:
 class Shard(ShardCore, Generic[M]):
     """One partition of an internal topic with its state machine.
 
-    `ShardCore`, the compiled base, does the work of every request. This class adds the commit, timers, the life cycle
-    and the handling of errors.
+    `ShardCore`, the compiled base class, has the code that runs for every request. This class adds the commit, timers,
+    the life cycle and the handling of errors.
 
     Args:
         topic: the internal topic's name.
@@ -71,11 +71,12 @@ class Shard(ShardCore, Generic[M]):
         slices: runs long work.
         now: the clock, which is read once per round.
         max_batch_bytes: the topic's max.message.bytes; the records of one decision must fit in one batch.
-        codec: the codec of the batches, 0 for none. The limit above is that of the batch before compression.
+        codec: the codec of the batches, 0 for none. `max_batch_bytes` limits the batch before compression.
         allows_background_commit: see `Participant`; True if no response shows the machine's state before it is durable.
 
     Attributes:
-        state: LOADING shards return COORDINATOR_LOAD_IN_PROGRESS, all others but ACTIVE ones NOT_COORDINATOR.
+        state: the state. Only ACTIVE shards serve requests; LOADING shards return COORDINATOR_LOAD_IN_PROGRESS, all
+            others NOT_COORDINATOR.
         machine: the state machine; a new one after each load.
         report: the statistics of the last load.
     """
@@ -200,7 +201,8 @@ class Shard(ShardCore, Generic[M]):
             name: the name of the work in log lines; None: `action`.
 
         Returns:
-            The reason for which its records were refused, or None if they were appended or there were none.
+            The error code for which the records of the decision were refused; None if they were appended or there were
+            none.
         """
         if self.state is not ShardState.ACTIVE:
             return self.refusal
@@ -240,9 +242,10 @@ class Shard(ShardCore, Generic[M]):
         self._refuse_pending(refused)
 
     def _release(self) -> None:
-        """Completes the responses in the outbox, or attaches them to the commit that they depend on.
+        """Completes the responses in the outbox, or adds them to the commit on which they depend.
 
-        A response leaves the outbox only afterwards. If completing it raises, the rest stays for the next call.
+        A response leaves the outbox only after that. If its completion raises, the remaining responses stay for the
+        next call.
         """
         outbox = self._outbox
         done = 0
@@ -272,7 +275,7 @@ class Shard(ShardCore, Generic[M]):
         return api.error(context, request, code)
 
     def _refuse_pending(self, code: ErrorCode) -> None:
-        """Replaces the responses in the outbox by errors: they depend on records that were not written."""
+        """Replaces the responses in the outbox by errors, because they depend on records that were not written."""
         self._outbox = [
             (pending, pending.api.error(pending.context, pending.request, code)) for pending, _ in self._outbox
         ]
@@ -301,7 +304,8 @@ class Shard(ShardCore, Generic[M]):
     def _refused_by_log(self, error: Exception) -> ErrorCode:
         """Returns the error code for a producer's batch or a marker that the log refused.
 
-        After a KafkaError or LogError nothing is staged. Any other error may have staged the batch: the round fails.
+        After a KafkaError or LogError, no batch is staged. After any other error, the batch may be staged, so the round
+        fails.
         """
         if isinstance(error, KafkaError):
             return error.code
@@ -311,7 +315,7 @@ class Shard(ShardCore, Generic[M]):
         return ErrorCode.KAFKA_STORAGE_ERROR
 
     def _not_replayed(self, error: Exception) -> ErrorCode:
-        """Fails the round: memory does not match the staged records."""
+        """Fails the round, because memory does not match the staged records."""
         self._reload_after(error)
         log_failure(
             logger,
@@ -361,7 +365,9 @@ class Shard(ShardCore, Generic[M]):
         return self._lost
 
     def start_over(self, error: Exception) -> None:
-        """Discards the shard's memory and loads the log again after the open round: soft state is incomplete."""
+        """Discards the shard's memory and loads the log again after the open round, because soft state is
+        incomplete.
+        """
         if self.state is not ShardState.ACTIVE:
             return
         self.join_round()
@@ -376,7 +382,7 @@ class Shard(ShardCore, Generic[M]):
     # ---- timers and long work
 
     def schedule(self, deadline_ms: int, timer: ShardTimer) -> Timer:
-        """Arms a timer of this shard. It does nothing if it fires after the shard was unloaded or loaded again."""
+        """Arms a timer of this shard. A timer that fires after the shard was unloaded or loaded again has no effect."""
         timer.shard = self
         timer.generation = self.generation
         return self._wheel.add(deadline_ms, timer)
@@ -418,9 +424,10 @@ class Shard(ShardCore, Generic[M]):
         self.load_again()
 
     def load_again(self) -> bool:
-        """Starts to load a FAILED shard. Returns whether it did.
+        """Starts to load a FAILED shard. Returns True if the load was started.
 
-        A shard that waits for a commit is loaded after it anyway; a load before it would miss the staged records.
+        A shard that waits for a commit is loaded after that commit anyway; an earlier load would miss the staged
+        records.
         """
         if self.state is not ShardState.FAILED or self.dirty or self.committing:
             return False
@@ -467,7 +474,10 @@ class Shard(ShardCore, Generic[M]):
         return Replay(self.factory(ShardContext(self, self._now)))
 
     def read_ahead(self, log: ReadableLog) -> None:
-        """Replays the log that another node writes, in slices. A later load takes it over with `continue_from`."""
+        """Replays the log that another node writes, in slices.
+
+        A later load continues after the replayed records (`continue_from`).
+        """
         self._replayed = self._new_replay()
         self._slices.add(self._read_ahead(log, self._replayed))
 
@@ -517,7 +527,7 @@ class Shard(ShardCore, Generic[M]):
         self.machine.on_loaded()
 
     def unload(self) -> None:
-        """Gives up the partition: parked and later requests get NOT_COORDINATOR.
+        """Unloads the shard: parked and later requests get NOT_COORDINATOR.
 
         Decided records must be committed before, so that an unload loses no record that a client waits for. The call
         can be repeated after an exception.
@@ -564,7 +574,10 @@ class Shard(ShardCore, Generic[M]):
         self._fail_waiting()
 
     def _fail_waiting(self) -> None:
-        """Fails every request that waits for this load of the shard; a request stays listed until it is completed."""
+        """Fails every request that waits for this load of the shard.
+
+        A request stays in the list until it is completed.
+        """
         outbox, parked = self._outbox, self._parked
         while outbox:
             pending = outbox[0][0]

@@ -19,7 +19,7 @@ class ShardTimer(ABC):
     Attributes:
         shard: the shard that armed the timer.
         generation: the load of the shard in which it was armed.
-        timer: the timer in the wheel, for subclasses that keep it: they assign it, and drop it with `disarm`.
+        timer: the timer in the wheel, for subclasses that need it: they assign it, and drop it with `disarm`.
     """
 
     __slots__ = ("generation", "shard", "timer")

@@ -29,7 +29,7 @@ class Shards(Generic[M]):
         topic: the topic's name (`__consumer_offsets`, …).
         partitions: the topic's number of partitions on all nodes. It determines the shard of a key and never changes.
         make: creates the shard of a partition.
-        pipeline: committed before a shard is unloaded.
+        pipeline: commits decided records before a shard is unloaded.
 
     Attributes:
         on_made: called with each shard that is made from now on, before its load; or None.
@@ -59,7 +59,7 @@ class Shards(Generic[M]):
         """Returns the shard of `key`.
 
         Raises:
-            KafkaError: NOT_COORDINATOR if this node does not own it.
+            KafkaError: NOT_COORDINATOR if this node does not own the shard.
         """
         shard = self.find(key)
         if shard is None:
@@ -77,7 +77,7 @@ class Shards(Generic[M]):
     def load(self, index: int, leader_epoch: int) -> None:
         """Loads the shard of a partition that this node owns since `leader_epoch`.
 
-        Ignored if the epoch is not newer than the shard's, unless the shard's load failed.
+        The call is ignored if the epoch is not newer than the shard's, unless the shard's load failed.
         """
         shard = self._shards.get(index)
         if shard is not None:
@@ -103,7 +103,8 @@ class Shards(Generic[M]):
 
         Args:
             index: the partition, which another node owns.
-            log: the log that the other node writes. The load continues after it, with the log of the shard from `make`.
+            log: the log that the other node writes. The load of the shard from `make` continues after the records that
+                were replayed from this log.
         """
         if index not in self._shards:
             self.stop_reading_ahead(index)
@@ -119,7 +120,7 @@ class Shards(Generic[M]):
     def unload(self, index: int, leader_epoch: int | None = None) -> None:
         """Unloads the shard of a partition that another node owns since `leader_epoch`, or that is deleted (None).
 
-        Ignored if the epoch is not newer than the shard's.
+        The call is ignored if the epoch is not newer than the shard's.
         """
         shard = self._shards.get(index)
         if shard is None or (leader_epoch is not None and leader_epoch <= shard.leader_epoch):

@@ -35,7 +35,7 @@ Work = Generator[int, None, Any]
 
 
 class WaitingRequests:
-    """The long requests that wait for running ones, in fair order.
+    """The long requests that wait for running long requests, in fair order.
 
     The next request comes from the client address whose recent requests cost the least, and from the cheapest
     connection of that address. So a client does not wait for all requests of another client, even if that client has
@@ -100,7 +100,7 @@ class SlicedRequests:
         slices: runs their slices.
 
     Attributes:
-        enabled: True if requests may be parked between slices. The driver for event loops sets it; without it callers
+        enabled: True if requests may be parked between slices. The driver for event loops sets it; otherwise, callers
             get their responses at once.
     """
 
@@ -129,10 +129,10 @@ class SlicedRequests:
             context: the context of the request.
             request: the request.
             work: decides the request in steps.
-            finish: called with the result of `work`, in a slice of its own if the request was parked; returns the
+            finish: called with the result of `work`, in a separate slice if the request was parked; returns the
                 response, or a `Pending` for it.
-            eager: run the first slice at once even if other long requests are running: for requests whose length is
-                not known before.
+            eager: True to run the first slice at once even if other long requests are running, for requests whose
+                length is not known before.
 
         Returns:
             The response, or a parked `Pending` of it.
@@ -168,10 +168,10 @@ class SlicedRequests:
 
 
 def step(work: Work, limit: int) -> tuple[bool, Any]:
-    """Runs `work` until its steps have cost `limit`, -1 for no limit.
+    """Runs `work` until the sum of the costs of its steps reaches `limit`; -1: no limit.
 
     Returns:
-        A pair: whether the work has ended, and its result.
+        A pair: True if the work has ended, and the result of the work.
     """
     spent = 0
     try:
@@ -220,9 +220,9 @@ class SlicedPending(Pending):
             awaited.abandon()
 
     def run_slice(self) -> bool:
-        """Runs one slice: steps of the work, or `finish`. Returns whether the request has ended.
+        """Runs one slice: steps of the work, or `finish`. Returns True if the request has ended.
 
-        `finish` has a slice of its own, because it takes time for each of the work's results.
+        `finish` runs in a separate slice, because it takes time for each of the work's results.
         """
         if self._gone:
             self._work.close()

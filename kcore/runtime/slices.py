@@ -47,7 +47,11 @@ class Slices:
         self._work.append(work)
 
     def step(self) -> bool:
-        """Runs one slice. Returns whether more work is queued. Work that raises is logged and dropped."""
+        """Runs one slice.
+
+        Returns True if more work is queued. If work raises an exception, the exception is logged and the work is
+        dropped.
+        """
         queue = self._work
         if not queue:
             return False
@@ -66,6 +70,6 @@ class Slices:
         return bool(queue)
 
     def finish(self) -> None:
-        """Runs all work to its end. A start that waits for all shards calls it, and tests do."""
+        """Runs all work to its end, for a start that waits for all shards, and for tests."""
         while self.step():
             pass

@@ -20,7 +20,7 @@ PERMISSION_COST: Final = 8
 
 
 class TopicPermissions(dict[str, bool]):
-    """Decisions about the topics of one request: topic name -> the client may do the operation.
+    """Decisions about the topics of one request: topic name -> True if the client may do the operation.
 
     A topic is decided at its first use.
 
@@ -44,7 +44,7 @@ class TopicPermissions(dict[str, bool]):
         return decision
 
     def steps(self, topics: Iterable[str | None]) -> Generator[int, None, None]:
-        """Decides about `topics`, without those that are None, in steps, and yields the cost of each.
+        """Decides about `topics`, without None, in steps, and yields the cost of each step in microseconds.
 
         If there are many topics, a slice ends after the last step.
         """

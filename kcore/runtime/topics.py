@@ -39,15 +39,18 @@ class TopicImage(Protocol):
 class MetadataListener:
     """A listener for changes of the metadata.
 
-    It is called during replay: after the image has the change, and before the change is durable.
-    Subclasses override the methods they need. If the commit of a change fails, the opposite change is reported once the
-    metadata has been read again. No method may raise or request another change.
+    Its methods are called during replay: after the image has the change, and before the change is durable. Subclasses
+    override the methods they need. If the commit of a change fails, the opposite change is reported when the metadata
+    has been read again. No method may raise or request another change.
     """
 
     __slots__ = ()
 
     def on_metadata_unloaded(self) -> None:
-        """Handles the beginning of a reload: until its end, the image may have changes whose commit has failed."""
+        """Handles the beginning of a reload.
+
+        Until the end of the reload, the image may have changes whose commit has failed.
+        """
 
     def on_metadata_loaded(self) -> None:
         """Handles the end of a load, after the calls for the differences from the previous image."""
@@ -62,15 +65,17 @@ class MetadataListener:
         """Handles new partitions of `topic`: those from `first` on."""
 
     def on_partitions_removed(self, topic: TopicInfo, first: int) -> None:
-        """Handles the removal of the partitions from `first` on: they were reported, but never became durable."""
+        """Handles the removal of the partitions from `first` on, which were reported as new, but never became
+        durable.
+        """
 
     def on_leader_changed(self, topic: TopicInfo, partition: int) -> None:
-        """Handles a new leader of a partition. Not called for the leaders with which partitions are created."""
+        """Handles a new leader of a partition. It is not called for the first leaders of new partitions."""
 
     def on_move_planned(self, topic: TopicInfo, partition: int) -> None:
         """Handles a planned move: the leader of the partition has to release it. The next leader is known.
 
-        Also called if the plan was never durable, and has vanished with a reload of the metadata.
+        It is also called if a plan was never durable, so that a reload of the metadata has removed it.
         """
 
     def on_brokers_changed(self) -> None:
@@ -79,7 +84,7 @@ class MetadataListener:
     def on_config_changed(self, resource_type: int, name: str) -> None:
         """Handles a changed setting of a topic, a group, this broker (its id) or all brokers ("").
 
-        Not called for the settings with which a topic is created or deleted.
+        It is not called for the settings of a topic that is created or deleted.
         """
 
     def on_feature_changed(self, name: str, level: int) -> None:

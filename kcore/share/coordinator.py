@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class ShareCoordinator(LateShards[ShareShard]):
-    """The share shards of a node. The first use creates `__share_group_state`; the node has no shards before.
+    """The share shards of a node. The first use creates `__share_group_state`; before that, the node has no shards.
 
     Args:
         make: makes the shard of a partition of `__share_group_state`.
         pipeline: commits the decisions of the shards.
 
     Attributes:
-        shards: the shards; None before there is a topic for them.
+        shards: the shards; None before `__share_group_state` exists.
     """
 
     __slots__ = ("_make", "_pipeline", "shards")

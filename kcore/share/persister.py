@@ -45,9 +45,10 @@ class Persister(Protocol):
     """The durable state of share partitions.
 
     Each operation returns its response, or a `Pending` for it. A `Pending` is completed on the thread that decides,
-    once the operation is durable or has failed; `when_complete` handles both. A response has one result for each
-    requested partition, in the order of the request. No operation raises: errors are codes of partitions. The persister
-    itself retries after retriable codes (COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR).
+    when the operation is durable or has failed; `when_complete` handles both kinds of results. A response has one
+    result for each requested partition, in the order of the request. No operation raises: errors are codes of
+    partitions. The persister itself retries after retriable codes (COORDINATOR_NOT_AVAILABLE,
+    COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR).
 
     Operations must be called outside the decision of a shard: after `Shard.run`, or from the callback of a `Pending`.
     An operation may be complete when it returns, and the caller may then make another decision.
@@ -86,10 +87,10 @@ class Persister(Protocol):
         ...
 
     def writer(self, group_id: str, topic_id: bytes, partition: int) -> StateWriter | None:
-        """Returns a writer of one share partition's updates, which writes without request messages.
+        """Returns a writer of one share partition's updates, which creates no request messages.
 
-        None if the share coordinator is on another node. A write that the writer declines or that fails must be
-        repeated with `write`.
+        The result is None if the share coordinator is on another node. A write that the writer declines, or that fails,
+        must be repeated with `write`.
         """
         ...
 
@@ -110,7 +111,7 @@ def when_complete(result: object, callback: Callable[[object], None]) -> None:
 
     Args:
         result: the value that the operation returned.
-        callback: receives the response. It runs outside any decision, and may make decisions of its own.
+        callback: receives the response. It runs outside any decision, and may make decisions itself.
     """
     if isinstance(result, Pending):
         result.on_complete(callback)

@@ -63,8 +63,8 @@ class ShareShard:
         services: the components of the node that it uses.
 
     Attributes:
-        context: the first argument.
-        services: the second argument.
+        context: time and timers of the shard that owns this machine.
+        services: the components of the node that this machine uses.
         states: the share partitions.
         now: the clock, which is read once per round.
         max_updates: the number of updates after which a Write makes a snapshot.

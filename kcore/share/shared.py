@@ -1,4 +1,6 @@
-"""The persister of a node of a cluster, where the coordinator of a share partition's key has its state (KIP-932)."""
+"""The persister of a node of a cluster: it sends operations to the nodes that coordinate the share partitions
+(KIP-932).
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class SharePartitionKey(NamedTuple):
 
 
 def key_of(state: ShareState) -> SharePartitionKey:
-    """Returns the share partition of a state that is in a table."""
+    """Returns the key of the share partition to which a state in a table belongs."""
     return SharePartitionKey(state.group_id, state.topic_id, state.partition)
 
 

@@ -75,8 +75,8 @@ def prune(machine: ShareShard) -> None:
 def snapshot_cold(machine: ShareShard) -> Iterator[Outcome | None]:
     """Writes the cold snapshots that are due, in slices.
 
-    As in Kafka, nothing is written while the last snapshot of every share partition is a cold one. Otherwise idle share
-    partitions would be written again and again.
+    As in Kafka, no snapshot is written while the last snapshot of every share partition is a cold one. Otherwise idle
+    share partitions would be written again and again.
 
     Yields:
         The decision of each slice: its snapshots, or None.

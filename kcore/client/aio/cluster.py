@@ -104,8 +104,8 @@ class AsyncCluster:
 
         Args:
             request: a request message.
-            version: its version; None: the newest that the client and the broker support.
-            at_most: the newest version to choose, if `version` is None.
+            version: the version of the request; None: the newest that the client and the broker support.
+            at_most: the highest version to choose if `version` is None; None: no limit.
             broker: the broker; None: the broker of the route that `route_of` returns.
             channel: requests of different channels use different connections.
             timeout_s: the time limit of the response; None: the cluster's `timeout_s`.
@@ -121,7 +121,7 @@ class AsyncCluster:
     async def fetch(self, request: FetchRequest, *, at_most: int, broker: Broker, channel: str) -> FetchResponse:
         """Sends a Fetch as `send` does. The records of the response may be views of the received bytes.
 
-        A view keeps the memory of the whole response. So the caller drops the views of old responses.
+        A view keeps the memory of the whole response. So the caller must drop the views of old responses.
         """
         broker, future = await self._begin(request, None, at_most, broker, channel, None, views=True)
         response: FetchResponse = await self._response(broker, future)
@@ -195,7 +195,7 @@ class AsyncCluster:
         channel: str,
         timeout_s: float | None,
     ) -> Any:
-        """Sends a request in a task of its own. Until it is sent, later requests on its channel wait."""
+        """Sends a request in a separate task. Until the request is sent, later requests on its channel wait."""
         try:
             broker, future = await self._begin(request, None, at_most, broker, channel, timeout_s)
         finally:
@@ -203,7 +203,7 @@ class AsyncCluster:
         return await self._response(broker, future)
 
     async def _response(self, broker: Broker, future: asyncio.Future[R]) -> R:
-        """Awaits a response; forgets a broker that does not send it."""
+        """Awaits a response. If the broker does not send it, removes the broker from the cached routes."""
         try:
             return await future
         except (ConnectionClosedError, TimeoutError):
@@ -211,7 +211,10 @@ class AsyncCluster:
             raise
 
     def _report(self, broker: Broker, on_done: OnDone, response: Any, error: BaseException | None) -> None:
-        """Calls `on_done` with the result of a request that needed no task; forgets a broker that failed."""
+        """Calls `on_done` with the result of a request that needed no task.
+
+        After a failure, removes the broker from the cached routes.
+        """
         if isinstance(error, ConnectionClosedError | TimeoutError):
             self._forget_broker(broker)
         on_done(response, error)
@@ -243,7 +246,7 @@ class AsyncCluster:
         return await self._any()
 
     async def _any(self) -> Broker:
-        """Returns a broker that is connected, or that can be connected to."""
+        """Returns a broker with an open connection, or else one to which a connection can be opened."""
         for host, port, channel in self._connections:
             connected = Broker(-1, host, port)
             if self._opened(connected, channel) is not None:
@@ -310,7 +313,7 @@ class AsyncCluster:
 
         Args:
             topics: topic names; None: all topics; empty: brokers only.
-            create: True to let the server create missing topics, if it is configured to.
+            create: True to let the server create missing topics, if its settings allow that.
         """
         names = None if topics is None else list(dict.fromkeys(topics))
         listed = None if names is None else [MetadataRequestTopic(name=name) for name in names]
@@ -428,11 +431,11 @@ class AsyncCluster:
 
 
 class _UnsentRequest:
-    """A started but unsent request, which later requests on its channel must not overtake.
+    """A request that was started and is not sent yet. Later requests on its channel must wait for it.
 
     Args:
         unsent: the started requests by channel; the constructor adds this request.
-        channel: its broker and channel.
+        channel: the broker and the channel of the request.
     """
 
     def __init__(
@@ -443,7 +446,7 @@ class _UnsentRequest:
         unsent.setdefault(channel, set()).add(self)
 
     def release(self, *_: object) -> None:
-        """Lets later requests overtake this one. Further calls have no effect."""
+        """Lets later requests of the channel be sent. Further calls have no effect."""
         requests = self._unsent.get(self._channel)
         if requests is not None:
             requests.discard(self)
@@ -458,7 +461,7 @@ class _UnreachableBrokers:
         self._warn_at_s: dict[tuple[str, int], float] = {}
 
     def note(self, broker: Broker, error: Exception) -> None:
-        """Logs a failed attempt, except for the first one: its caller gets the error, and may not try again."""
+        """Logs a failed attempt to reach a broker, except for the first one, whose error the caller gets."""
         address = broker.host, broker.port
         now_s = time.monotonic()
         warn_at_s = self._warn_at_s.get(address)
@@ -476,7 +479,7 @@ class _UnreachableBrokers:
 
 
 def _metadata_fault(response: MetadataResponse, names: list[str] | None) -> str | None:
-    """Describes the fault of a response, or returns None. Callers need a row for each topic of the request.
+    """Describes the fault of a response, or returns None. A response must have a row for each topic of the request.
 
     Args:
         response: the response.

@@ -122,8 +122,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
             client_id: the client id in every request.
             timeout_s: the time limit of the connection, and of each response.
             security: TLS and SASL; None: neither.
-            accepted: True if the cluster has served this client with the same security. Then a lost connection does
-                not mean that the listener requires another one.
+            accepted: True if the cluster has served this client with the same security before. A lost connection then
+                does not mean that the listener requires another security protocol.
 
         Raises:
             ConnectionClosedError: no server listens there, or the TLS handshake failed.
@@ -217,7 +217,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def start(
         self, request: Any, version: int, timeout_s: float = math.inf, *, views: bool = False
     ) -> asyncio.Future[Any]:
-        """Sends a request; the returned future gets the response, or the error as described at `send`.
+        """Sends a request. The returned future gets the response, or an error that `send` describes.
 
         Args:
             request: the request.
@@ -231,7 +231,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         return future
 
     def call(self, request: Any, version: int, timeout_s: float, on_done: OnDone) -> None:
-        """Sends a request; `on_done` gets the response or the error, while the response is being received.
+        """Sends a request. `on_done` is called with the response or the error, on the thread of the event loop.
 
         Raises:
             ConnectionClosedError: the connection is closed.
@@ -361,7 +361,9 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._close(_closed_error(f"{self._host}:{self._port}: {reason}", retriable))
 
     def _refuses_tls(self, error: BaseException | None) -> bool:
-        """Returns True if an end of the connection refused TLS, and the connection did not only break."""
+        """Returns True if `error` shows that the client or the server refused TLS. A lost connection alone is no
+        refusal.
+        """
         if self._accepted:  # other errors of a listener that has served this client may end by themselves
             return isinstance(error, ssl.SSLCertVerificationError)
         return isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
@@ -424,6 +426,6 @@ def _closed_error(text: str, retriable: bool) -> ConnectionClosedError:
 
 @cache
 def _decoder(request_type: Any, version: int) -> tuple[Callable[[memoryview, int, int], Any], bool]:
-    """Returns the function that decodes responses, and True if tags precede their body (KIP-482)."""
+    """Returns a pair: the function that decodes responses, and True if tags precede their body (KIP-482)."""
     key = request_type.API_KEY
     return response_class(key).decode, response_header_version(key, version) > 0

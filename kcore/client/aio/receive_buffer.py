@@ -1,4 +1,7 @@
-"""Reused memory for the bytes that a connection receives; new memory would take more time than receiving them."""
+"""Reused memory for the bytes that a connection receives.
+
+Allocating new memory would take more time than receiving the bytes.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ class ReceiveBuffer:
         return self._view[self._end :]
 
     def _replace(self, capacity: int, held: bool) -> None:
-        """Replaces the memory by spare memory without frames, or else by new memory."""
+        """Replaces the memory by spare memory that no frame uses, or else by new memory."""
         spare, previous = self._spare, (self._memory, self._view)
         best = -1
         for index in range(len(spare)):
@@ -72,7 +75,7 @@ class ReceiveBuffer:
     def _capacity(self) -> int:
         """Returns the size of the memory for the next bytes.
 
-        A frame above LARGEST_KEPT_BYTES gets memory as its bytes arrive, and not for the announced size.
+        For a frame above LARGEST_KEPT_BYTES, memory is allocated as its bytes arrive, and not for the announced size.
         """
         capacity, size = len(self._memory), len(self)
         needed = self._frame_size() if size >= 4 else 0
@@ -85,7 +88,7 @@ class ReceiveBuffer:
         return min(needed, max(LARGEST_KEPT_BYTES, 2 * size))
 
     def _frame_size(self) -> int:
-        """Returns the size of the next frame with its length.
+        """Returns the size of the next frame, including its length field.
 
         Raises:
             ValueError: the frame is too long.
@@ -101,7 +104,8 @@ class ReceiveBuffer:
         self._end += size
 
     def next_frame(self) -> memoryview | None:
-        """Removes a complete frame and returns it without its length.
+        """Removes a complete frame from the buffer and returns it without its length field; None if no frame is
+        complete.
 
         Raises:
             ValueError: the frame is too long.

@@ -18,7 +18,7 @@ class Route(NamedTuple):
     Attributes:
         coordinator: key type and key of a coordinator; None: no coordinator.
         partitions: the partitions whose leader serves the request.
-        controller: True if the controller serves it.
+        controller: True if the controller serves the request.
     """
 
     coordinator: tuple[int, str] | None = None
@@ -117,6 +117,6 @@ _ROUTES: Final[dict[int, Callable[[Any], Route]]] = {
 
 
 def route_of(request: Any) -> Route:
-    """Returns the broker that a request concerns. For requests with topic ids, the caller must choose the broker."""
+    """Returns the route of a request. For requests with topic ids, the caller must choose the broker."""
     route = _ROUTES.get(request.API_KEY)
     return ANY if route is None else route(request)

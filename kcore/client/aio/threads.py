@@ -100,7 +100,9 @@ class Cluster:
             self._loop.close()
 
     async def _end(self) -> None:
-        """Closes the connections, and waits until every task has ended: threads wait for their results."""
+        """Closes the connections, and waits until every task has ended, because threads wait for the results of the
+        tasks.
+        """
         await self._cluster.close()
         while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
             for task in tasks:
@@ -117,7 +119,7 @@ class Cluster:
         channel: str = "",
         timeout_s: float | None = None,
     ) -> R:
-        """Sends a request to the broker that must serve it, and waits for the response; see `AsyncCluster.send`."""
+        """Sends a request to the broker that it concerns, and waits for the response; see `AsyncCluster.send`."""
         return self._run(
             self._cluster.send(request, version, at_most=at_most, broker=broker, channel=channel, timeout_s=timeout_s)
         )

@@ -10,7 +10,8 @@ logger = logging.getLogger(__name__)
 
 
 class AutoCommitLog:
-    """The log of a member's failed automatic commits: no call of the user's code gets their errors.
+    """The log of a member's failed automatic commits, because no call of the user's code gets the errors of these
+    commits.
 
     Args:
         settings: the member's settings.

@@ -39,9 +39,9 @@ HANDLER_GRACE_MS = 5_000
 class GroupMemberMachine(ABC):
     """A member's state machine without I/O. Its subclasses are `ClassicMember` and `ConsumerMember`.
 
-    A driver calls `advance` with the time, and again at `wake_ms`. It sends the requests of `take_requests`, and passes
-    the responses to `received` or the errors to `failed`. It has the user's code handle `event`, and then calls
-    `event_done`. Times are monotonic milliseconds.
+    A driver calls `advance` with the time, and again at `wake_ms`. The driver sends the requests of `take_requests`,
+    and passes the responses to `received` or the errors to `failed`. It passes `event` to the user's code, and then
+    calls `event_done`. Times are monotonic milliseconds.
 
     Args:
         settings: the member's settings.
@@ -149,7 +149,9 @@ class GroupMemberMachine(ABC):
 
     @abstractmethod
     def _commit_refused(self, code: int, identity: tuple[str, int, str | None], now_ms: int) -> Exception | None:
-        """Returns the error of a commit with a membership error code; None: repeat it with the current epoch."""
+        """Returns the error of a commit whose response has a membership error code; None: the commit is repeated with
+        the current epoch.
+        """
 
     # ---- inputs
 
@@ -172,7 +174,7 @@ class GroupMemberMachine(ABC):
         """Handles the response to a request. A malformed response is an error for the user, and counts as lost.
 
         Returns:
-            False if no `advance` is necessary before the time that `wake_ms` has returned last.
+            False if no `advance` is necessary before the time that the last call of `wake_ms` has returned.
         """
         if self.closed:
             return False
@@ -253,7 +255,7 @@ class GroupMemberMachine(ABC):
         partitions without interruption.
 
         Args:
-            partitions: the partitions of the offsets; none: only the membership is checked.
+            partitions: the partitions of the offsets; if empty, only the membership is checked.
             seen_losses: the value of `ownership.losses` that the user's code has seen.
 
         Raises:
@@ -343,18 +345,20 @@ class GroupMemberMachine(ABC):
         return int(min(limit, base * 2 ** min(attempts, 16) * random.uniform(0.8, 1.2)))
 
     def _emit(self, event: MemberEvent, continuation: Callable[[BaseException | None, int], None]) -> None:
-        """Has the user's code handle an event, and calls `continuation` afterwards."""
+        """Sets the event that the user's code must handle, and calls `continuation` afterwards."""
         assert self.event is None, f"{self.event} is not handled yet"
         self.event = event
         self._event_done = continuation
 
     def _interrupt_event(self) -> None:
-        """Ends the rebalance that waits for an event. The event stays, because the user's code may be handling it."""
+        """Ends the rebalance that waits for an event. `event` stays set, because the user's code may be handling it."""
         self._event_done = None
         self._interrupted = self.event is not None
 
     def _lose_assignment(self, epoch: int, now_ms: int, then: Callable[[int], None]) -> None:
-        """Reports the owned partitions as lost, after the event that the user's code handles; then calls `then`."""
+        """Reports the owned partitions as lost, when the user's code has handled its present event; then calls
+        `then`.
+        """
         self.revoking = self.assignment
         self._interrupt_event()
         if self.event is not None:
@@ -443,7 +447,7 @@ class GroupMemberMachine(ABC):
     def take_commit(self, commit: Commit, now_ms: int) -> list[Outgoing]:
         """Returns the request of a new commit; none if it cannot be sent before the next `advance`.
 
-        It has the effect of `advance` and `take_requests`, for a commit that need not wait for an earlier one.
+        The call replaces `advance` and `take_requests`, for a commit that need not wait for an earlier one.
         """
         alone = len(self._commits) == 1 and self._commits[0] is commit
         if not alone or self._outgoing or self._committing is not None or self._closing:
@@ -514,8 +518,8 @@ class GroupMemberMachine(ABC):
         """Raises CommitFailedError if a commit that has waited belongs to an earlier membership.
 
         The user's code may begin a commit in a `Revoked` event, and the first attempt may be sent after the end of this
-        event. A repetition may not, because the new owner may have committed meanwhile. The exception is a member that
-        leaves: it owns its partitions until the end.
+        event. A repetition must not be sent then, because the new owner may have committed meanwhile. The exception is
+        a member that leaves, because it owns its partitions until it has left.
         """
         repeated = commit.attempts > 0 and not self._closing
         error = self.ownership.commit_error(commit.offsets if repeated else (), commit.seen_losses)

@@ -101,7 +101,7 @@ class ClassicMember(ClassicRebalance):
             self._send(request, partial(self._heartbeat_received, self.generation), self._heartbeat_unsent)
 
     def _leave_late(self, now_ms: int) -> None:
-        """Leaves because the user's code did not poll in time; the next poll joins again."""
+        """Leaves the group, because the user's code did not poll in time. The next poll joins again."""
         if self.settings.instance_id is None:
             self._send_leave("consumer poll timeout has expired")
         self._reset(keep_id=False)
@@ -110,7 +110,7 @@ class ClassicMember(ClassicRebalance):
             self._enter(UNJOINED)
 
     def _watch_topics(self, now_ms: int) -> None:
-        """Looks the topics up again; the member joins again if they changed."""
+        """Looks up the subscribed topics again. If they changed, the member joins again."""
         if self.state is not STABLE or self._metadata_in_flight or now_ms < self._metadata_at_ms:
             return
         if self._pattern is not None:

@@ -1,4 +1,5 @@
-"""The rebalances of a member of a classic group: joins, assigns as the leader, syncs, and adopts its assignment.
+"""The rebalances of a member of a classic group: the member joins, assigns if it is the leader, syncs, and adopts its
+assignment.
 
 The member supports both rebalance protocols. With the eager protocol, it gives up all partitions before it joins. With
 the cooperative protocol (KIP-429), it gives up only the partitions that move, after it has synced.
@@ -114,7 +115,7 @@ class ClassicRebalance(GroupMemberMachine):
         self._commit_consumed(now_ms, self.settings.rebalance_timeout_ms, self._give_up)
 
     def _give_up(self, now_ms: int) -> None:
-        """Has the user's code give partitions up, after the commit."""
+        """Lets the user's code give partitions up, after the automatic commit."""
         if self.state is not PREPARING:
             return
         partitions = sorted_partitions(self.assignment)
@@ -311,7 +312,7 @@ class ClassicRebalance(GroupMemberMachine):
     # ---- errors
 
     def _reset(self, keep_id: bool) -> None:
-        """Forgets the generation: the member has lost its partitions, and joins again."""
+        """Resets the generation. The member has lost its partitions, and joins again."""
         if self.generation.id >= 0:
             self.ownership.end_membership()
         self.generation = Generation(member_id=self.generation.member_id if keep_id else "")
@@ -320,7 +321,7 @@ class ClassicRebalance(GroupMemberMachine):
         self.revoking = self.assignment
 
     def _unjoin(self, now_ms: int, pause_ms: int) -> None:
-        """Gives up the running join; a new one begins after a pause."""
+        """Ends the join in progress. A new join begins after a pause."""
         self._join_at_ms = now_ms + pause_ms
         self._rejoin = True
         if self.generation.id < 0:
@@ -329,7 +330,10 @@ class ClassicRebalance(GroupMemberMachine):
             self._enter(JOINING)
 
     def _repetition_pause_ms(self) -> int:
-        """Returns the pause before a join that Kafka's clients repeat at once; it grows until an assignment arrives."""
+        """Returns the pause in ms before a repeated join, which grows until an assignment arrives.
+
+        Kafka's clients repeat such a join at once.
+        """
         self._repetitions += 1
         late = self._repetitions - FREE_REPETITIONS
         return 0 if late <= 0 else self._backoff_ms(late - 1)
@@ -378,7 +382,9 @@ class ClassicRebalance(GroupMemberMachine):
         self._unjoin(now_ms, pause_ms)
 
     def _end_fenced(self, now_ms: int) -> None:
-        """Ends the membership permanently: two members with one instance id would fence each other again and again."""
+        """Ends the membership permanently, because two members with one instance id would fence each other again and
+        again.
+        """
         text = f"another member of group {self.settings.group_id!r} uses instance_id {self.settings.instance_id!r}"
         self.error = self.fatal = KafkaError.of(ErrorCode.FENCED_INSTANCE_ID, text)
         self._reset(keep_id=False)

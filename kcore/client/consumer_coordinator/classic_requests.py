@@ -29,7 +29,7 @@ def join_request(
         topics: the subscribed topics.
         owned: the partitions that the member still owns.
         previous: the partitions of its last assignment.
-        reason: the text of the broker's log.
+        reason: the reason of the join, which the broker logs.
     """
     protocols = [
         JoinGroupRequestProtocol(

@@ -373,7 +373,7 @@ class ConsumerMember(GroupMemberMachine):
         self._lose_all(now_ms)
 
     def _leave_late(self, now_ms: int) -> None:
-        """Leaves because the user's code did not poll in time; the next poll joins again."""
+        """Leaves the group, because the user's code did not poll in time. The next poll joins again."""
         self._polled_once = False
         self._late = True
         self._enter(PREPARE_LEAVING)
@@ -387,8 +387,8 @@ class ConsumerMember(GroupMemberMachine):
     def _reconcile(self, now_ms: int) -> None:
         """Begins to change from the current assignment to the target.
 
-        The change waits for the response to a heartbeat with the owned partitions. The coordinator may have given other
-        partitions of the target to another member, because this one did not own them yet.
+        The change waits for the response to a heartbeat with the owned partitions. Meanwhile, the coordinator may give
+        partitions of the target to another member, because this member does not own them yet.
         """
         if self._reconciling or self._unconfirmed or self.event is not None or self._closing or not self.may_rebalance:
             return
@@ -427,7 +427,7 @@ class ConsumerMember(GroupMemberMachine):
             self._metadata_attempts += 1
 
     def _stopped(self) -> bool:
-        """Returns True if the reconciliation must stop: the member was fenced, left, or joined again."""
+        """Returns True if the reconciliation must stop, because the member was fenced, left, or joined again."""
         return self.state is not RECONCILING or not self._reconciling or self._closing
 
     def _revoke(

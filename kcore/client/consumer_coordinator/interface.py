@@ -39,13 +39,14 @@ class MemberSettings:
             topics that they may see; in a consumer group the broker matches it (RE2 syntax).
         instance_id: the id of a static member; None: a dynamic member.
         rack: the member's rack.
-        session_timeout_ms: classic: the coordinator removes a member that sends no heartbeat for so long.
+        session_timeout_ms: classic: the time without a heartbeat after which the coordinator removes the member.
         heartbeat_interval_ms: classic: the time between heartbeats.
         rebalance_timeout_ms: the time in which the member must handle a rebalance, and the longest time between polls.
         assignors: classic: the client-side assignors, in the order of preference.
-        server_assignor: consumer: the broker's assignor; None: its default.
+        server_assignor: consumer: the name of the broker's assignor; None: the broker's default.
         auto_commit_ms: the interval at which consumed positions are committed; None: never.
-        leave: DYNAMIC_LEAVE: `close` leaves the group; REMAIN: it does not; None: only a dynamic member leaves.
+        leave: DYNAMIC_LEAVE: `close` leaves the group; REMAIN: `close` does not leave the group; None: only a dynamic
+            member leaves the group.
         retry_backoff_ms: the first pause before a repetition.
         retry_backoff_max_ms: the longest pause.
         request_timeout_ms: the time limit of a response.
@@ -73,7 +74,7 @@ class MemberSettings:
         """Returns the name of the member in log lines. The coordinator gives a classic member its id at the first join.
 
         Args:
-            member_id: the member's id; "": it has none.
+            member_id: the member's id; "" before the member has an id.
         """
         named = f"member {member_id}" if member_id else "a member without an id"
         return f"{named} of group {self.group_id}"
@@ -135,7 +136,7 @@ class Generation(NamedTuple):
 
     Attributes:
         id: the generation; -1: none.
-        member_id: the member's id; "": none yet.
+        member_id: the member's id; "" before the coordinator has assigned one.
         protocol: the chosen assignor.
     """
 
@@ -176,7 +177,7 @@ class Commit:
         seen_losses: the value of `Ownership.losses` that the user's code had seen when it computed the offsets.
         on_done: called when it is completed.
         done: True once it is completed.
-        error: the reason of its failure; None: it succeeded, or is not completed.
+        error: the reason of its failure; None if the commit succeeded, or is not completed.
         attempts: the number of failed attempts.
         not_before_ms: the earliest time of the next attempt.
         newest: returns the offsets to commit at the time of sending; None: `offsets`.

@@ -1,4 +1,4 @@
-"""The history of a member: the partitions and memberships that it has lost, and when."""
+"""The history of a member: the partitions and memberships that it has lost, with the order of the losses."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ class Ownership:
     """The partitions of a member, and a count of its losses.
 
     The member joins again in the background. An offset that the user's code computed before a loss must not be
-    committed with the epoch of a later membership. The coordinator would accept it, although the partition may have had
-    another owner meanwhile. So the user's side stores the count of losses that its code has seen, and passes it with
-    each commit.
+    committed with the epoch of a later membership. The coordinator would accept such a commit, although the partition
+    may have had another owner meanwhile. So each commit has the count of losses that the user's code has seen.
 
     Attributes:
         losses: the number of times that partitions or the membership were lost or given up.

@@ -40,7 +40,7 @@ class Deadline:
         self._lock.acquire()
 
     def release(self) -> None:
-        """Allows changes of other objects again, if this object has excluded them."""
+        """Ends the exclusion that `acquire` began, if there is one."""
         self._lock.release()
 
     def read_ms(self) -> int:

@@ -32,8 +32,8 @@ WRITER_LIMIT_S: Final = 5.0
 class SharedEnvironment(LmdbEnvironment):
     """An environment with the database of nodes and leaders, and with transactions that have a time limit.
 
-    LMDB's own lock for writers has no time limit. This object takes a file lock with a time limit before it, so a
-    stopped process delays the others, but cannot block them.
+    LMDB's own lock for writers has no time limit. This object takes a file lock with a time limit before LMDB's lock,
+    so a stopped process delays other processes, but cannot block them.
 
     Args:
         path: the data folder.
@@ -53,7 +53,7 @@ class SharedEnvironment(LmdbEnvironment):
         """Opens the environment, as `LmdbEnvironment.open`.
 
         Raises:
-            LogError: LMDB's lock file is not the one that the other processes have open.
+            LogError: LMDB's lock file is not the file that the other processes have open.
         """
         if create:
             super().open(create)
@@ -80,7 +80,7 @@ class SharedEnvironment(LmdbEnvironment):
         """Refuses a lock file that was removed or replaced while processes serve the folder.
 
         LMDB's lock file has the number of the last transaction and the readers. Processes with different lock files
-        would overwrite each other's transactions. A copy that no process serves may have any.
+        would overwrite each other's transactions. A copy of the folder that no process serves may have any lock file.
         """
         try:
             with open(self._note, encoding="ascii") as file:
@@ -132,7 +132,8 @@ class SharedEnvironment(LmdbEnvironment):
 
         Raises:
             StoreUnavailableError: another process holds the writer's lock; nothing is stored.
-            LogError: the transaction failed. It may be stored only if LMDB failed in its commit.
+            LogError: the transaction failed. If LMDB failed during the commit, the transaction may be stored
+                nevertheless.
         """
         with self._write_lock:
             try:
@@ -171,7 +172,7 @@ class SharedEnvironment(LmdbEnvironment):
             raise file_error(error, doing) from error
 
     def close(self) -> None:
-        """Closes the environment for good."""
+        """Closes the environment permanently."""
         super().close()
         self._writer.close()
 

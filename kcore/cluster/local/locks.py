@@ -24,8 +24,8 @@ LIFE_PREFIX: Final = "alive-"
 class FileLock:
     """A lock that one process holds at a time. In a process, only one thread at a time may use the object.
 
-    Callers take and release it within one `try` statement. An exception just before the release leaves the file locked
-    until the next use of the object. That use succeeds, because the object's descriptor has the lock already.
+    Callers take and release the lock within one `try` statement. An exception just before the release leaves the file
+    locked until the next use of the object. That use succeeds, because the object's descriptor already has the lock.
 
     Args:
         path: the file, created if missing. It is never removed, because another process may wait for its lock.
@@ -110,7 +110,7 @@ class LifeLock:
         self.end()
 
     def end(self) -> None:
-        """Ends the incarnation for all observers. Can be repeated."""
+        """Releases the lock, so that the incarnation counts as ended in all processes. Can be repeated."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             with contextlib.suppress(OSError):

@@ -60,12 +60,12 @@ def prepare(path: str, leaders: Mapping[PartitionKey, tuple[int, int]], base: in
 
 
 def folder_is_prepared(path: str) -> bool:
-    """Returns True while a data folder has what its processes share; an operator may have removed it."""
+    """Returns True while a data folder has the subfolder that its processes share; an operator may have removed it."""
     return os.path.isdir(os.path.join(path, CLUSTER_FOLDER))
 
 
 def _number(txn: Any, environment: SharedEnvironment, key: PartitionKey) -> int:
-    """Returns the number of a partition; creates the partition if a crash has left it out."""
+    """Returns the number of a partition. Creates the partition if it is missing because of a crash."""
     value = txn.get(partition_meta_key(key), db=environment.meta_db)
     if value is not None:
         return PartitionMeta.decode(bytes(value)).number

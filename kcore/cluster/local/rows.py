@@ -44,8 +44,9 @@ class NodeRow(NamedTuple):
     Attributes:
         epoch: the epoch of its lease.
         fenced: True if its writes are refused.
-        draining: True if it should lead nothing.
-        revision: increases when another process takes something from the node. The node then reads again what it leads.
+        draining: True if the node should lead no partition.
+        revision: a number that increases when another process takes partitions from the node. The node then reads again
+            which partitions it leads.
         description: the encoded `NodeDescription`.
     """
 
@@ -133,7 +134,7 @@ class Rows:
         )
 
     def incarnation(self, node_id: int) -> int:
-        """Returns the epoch of a node that may write; 0 if it may not."""
+        """Returns the epoch of a node that may write; 0 if the node may not write."""
         row = self.node(node_id)
         return 0 if row is None or row.fenced else row.epoch
 
@@ -181,7 +182,7 @@ class Rows:
         return None if value is None else PartitionKey(*_fields(_PARTITION, value, NUMBER_PREFIX, name))
 
     def live_leader(self, key: PartitionKey) -> int:
-        """Returns the node that may write a partition now; -1 if none may."""
+        """Returns the node that may write a partition now; -1 if no node may."""
         row = self.leader(key)
         if row is None or row.leader < 0 or self.incarnation(row.leader) != row.node_epoch or not row.node_epoch:
             return -1
@@ -246,7 +247,10 @@ class Rows:
         self.count_epoch(epoch)
 
     def count_epoch(self, epoch: int) -> None:
-        """Stores the highest epoch. The next process that opens the folder begins with higher epochs."""
+        """Stores an epoch if it is the highest one.
+
+        The next process that opens the folder begins with higher epochs.
+        """
         value = self.txn.get(CLUSTER_EPOCH_KEY, db=self._meta)
         if value is None or _fields(U64, bytes(value), CLUSTER_EPOCH_KEY)[0] < epoch:
             require_put(self.txn.put(CLUSTER_EPOCH_KEY, U64.pack(epoch), db=self._meta))

@@ -52,8 +52,9 @@ class UnsettledWrite(NamedTuple):
 class NodeLocks:
     """The locks of the nodes of a data folder. Only one thread at a time may use the object.
 
-    The lock of a node protects its journal and what the node leads. A process holds it while it takes a partition from
-    the node, fences it or registers it again. Several locks are taken in order of node id, and the writer's lock last.
+    The lock of a node protects its journal and its leadership of partitions. A process holds the lock while it takes a
+    partition from the node, fences the node or registers it again. Several locks are taken in order of node id, and the
+    writer's lock last.
 
     Args:
         path: the data folder.
@@ -91,18 +92,19 @@ class NodeLocks:
 class LocalStorage(LmdbReader, SharedStorage):
     """A SharedStorage over one LMDB file and a journal for each node.
 
-    A write set that only appends a few batches is an entry of the node's journal: no other process is involved. Others
-    take an LMDB transaction. Both are written under the node's lock. A process that takes a partition from this node
-    holds that lock, moves the node's journal to the log, and increases the node's revision in its own transaction. So
-    an unchanged revision under the lock proves that this node still leads all its partitions.
+    A write set that only appends a few batches is an entry of the node's journal, without involving other processes.
+    Other write sets take an LMDB transaction. Both kinds are written under the node's lock. A process that takes a
+    partition from this node holds that lock, moves the node's journal to the log, and increases the node's revision in
+    its own transaction. So an unchanged revision under the lock proves that this node still leads all its partitions.
 
-    After an exception, `settle` reads the result. It reads that of a transaction from its token, and that of an entry
-    from the journal's identity. If another process has moved the journal meanwhile, it looks for the entry in the log.
+    After an exception, `settle` reads the result of the write: the result of a transaction from its token, the result
+    of an entry from the journal's identity. If another process has moved the journal meanwhile, `settle` looks for the
+    entry in the log.
 
     Args:
         environment: the shared environment. The caller closes it.
         node_id: this node.
-        epoch: the epoch of its incarnation.
+        epoch: the epoch of this node's incarnation.
         sync: True to flush each commit.
     """
 
@@ -135,7 +137,7 @@ class LocalStorage(LmdbReader, SharedStorage):
         """Opens the node's journal, before the first write.
 
         Raises:
-            LogError: it cannot be opened.
+            LogError: the journal cannot be opened.
         """
         try:
             self._journal.prepare()
@@ -171,7 +173,7 @@ class LocalStorage(LmdbReader, SharedStorage):
         return row is not None and row[1:] == (self._node_id, epoch, self.node_epoch)
 
     def _follow_journal(self, rows: Rows) -> None:
-        """Forgets the batches that another process has moved from this node's journal to the log."""
+        """Removes from memory the batches that another process has moved from this node's journal to the log."""
         identity = self._stored_identity(rows)
         if identity != self._journal.identity:
             self._journal.next_identity = identity
@@ -233,7 +235,10 @@ class LocalStorage(LmdbReader, SharedStorage):
         return partition
 
     def look_up(self, key: PartitionKey) -> StoredPartition | None:
-        """Implements `SharedStorage.look_up`. The metadata log is never in a journal; others are moved out of it."""
+        """Implements `SharedStorage.look_up`.
+
+        The metadata log is never in a journal; batches of other partitions are first moved out of the journals.
+        """
         self._require_open()
         environment = self._environment
 
@@ -319,7 +324,7 @@ class LocalStorage(LmdbReader, SharedStorage):
         Args:
             write_set: the write set.
             owned: the partitions that this node must lead.
-            losers: the other nodes whose locks the caller holds. If more are needed, they are added.
+            losers: the other nodes whose locks the caller holds. If more locks are needed, their nodes are added.
 
         Returns:
             False if more locks are needed; nothing is written then.

@@ -44,8 +44,8 @@ def monotonic_ms() -> int:
 class LocalClusterStore(ClusterStore):
     """The coordination part of a data folder that several processes serve, as one node or one command sees it.
 
-    A lease ends at its deadline, or with its process. The kernel releases the lock of a process that dies, so the
-    others need not wait for the deadline. Only a process that is stopped keeps its lease until then.
+    A lease ends at its deadline, or with its process. The kernel releases the lock of a process that dies, so other
+    processes need not wait for the deadline. Only a stopped (paused) process keeps its lease until the deadline.
 
     Args:
         path: the data folder. `prepare` has made it ready, and its caller holds the folder's lock.
@@ -209,11 +209,11 @@ class LocalClusterStore(ClusterStore):
         return self._storage
 
     def reader(self) -> SharedStorage:
-        """Implements `ClusterStore.reader`. It moves journals to the log to read their batches."""
+        """Implements `ClusterStore.reader`. The reader moves journals to the log to read their batches."""
         return LocalReader(self._environment)
 
     def renew(self, leases: Sequence[Lease], ttl_ms: int) -> list[bool]:
-        """Implements `ClusterStore.renew`. It takes no transaction, so a stopped process does not delay it."""
+        """Implements `ClusterStore.renew`. It takes no transaction, so a stopped process cannot delay a renewal."""
         return [self._renew(lease, ttl_ms) for lease in leases]
 
     def _renew(self, lease: Lease, ttl_ms: int) -> bool:
@@ -248,7 +248,10 @@ class LocalClusterStore(ClusterStore):
         notify(self._path)
 
     def _end_incarnation(self, rows: Rows, node_id: int, later_epochs: int) -> None:
-        """Fences a node: moves its journal to the log, and refuses its later writes. The caller holds its lock."""
+        """Fences a node: moves its journal to the log, and refuses its later writes.
+
+        The caller holds the node's lock.
+        """
         move_node_journal(rows.txn, self._environment, self._path, node_id, end=True)
         row = rows.node(node_id)
         assert row is not None, "the node is registered"

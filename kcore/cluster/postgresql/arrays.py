@@ -1,7 +1,7 @@
 """The binary form of array parameters.
 
-psycopg's own dumper of lists visits each element several times, in Python. A round has seven arrays, so that dumper
-would take a seventh of the CPU time of a small round, and a quarter of that of a large one.
+psycopg's own dumper of lists visits each element several times, in Python. A round has seven arrays, so psycopg's
+dumper would take a seventh of the CPU time of a small round, and a quarter of the CPU time of a large round.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _BytesDumper(Dumper):
 class ListDumper(Dumper):
     """The dumper of lists whose elements have one type: integers, byte strings, or a type of psycopg's own dumper.
 
-    The first element decides, so a list of integers has no None. An empty list has no type of its own.
+    The first element determines the type, so a list of integers must not contain None. An empty list has no type.
     """
 
     format = Format.BINARY

@@ -24,7 +24,7 @@ class LeaseCalls:
 
     Args:
         sessions: opens the connection.
-        role: its purpose, which PostgreSQL's views show to an operator.
+        role: the purpose of the connection, which PostgreSQL's views show to an operator.
     """
 
     __slots__ = ("_role", "_session", "_sessions")

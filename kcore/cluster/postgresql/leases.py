@@ -1,4 +1,4 @@
-"""The SQL of nodes, leases and the controller. All times are those of the database's clock.
+"""The SQL of nodes, leases and the controller. All times come from the database's clock.
 
 `statement_timestamp()` is the arrival time of a statement, and does not change during a lock wait; `now()` may be
 older. A lease that was released ends at `-infinity`, so that a late renewal cannot extend it.

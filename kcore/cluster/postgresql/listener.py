@@ -66,7 +66,7 @@ class Listener:
             self._sessions.discard(session)
 
     def stop(self) -> None:
-        """Ends the thread. The function is not called after it."""
+        """Ends the thread. The function is not called afterwards."""
         self._stopped.set()
         session = self._session
         if session is not None:

@@ -31,7 +31,7 @@ class Round:
 
     Attributes:
         write_set: the write set.
-        number: the number of this round; 0 if it only appends batches, so that one statement stores it.
+        number: the number of this round; 0 if the round only appends batches, so that one statement stores it.
         owned: the leader epoch of each partition number that the node must lead.
     """
 

@@ -26,7 +26,9 @@ _NAMES: Final = {int: "an integer", bytes: "bytes", str: "a text", bool: "a bool
 
 
 def _fault(columns: Sequence[tuple[str, Any, type]]) -> str | None:
-    """Describes the first column (name, value, type) whose value does not have the type; None if all have."""
+    """Describes the first column (name, value, type) whose value does not have the type; None if all values have their
+    types.
+    """
     for name, value, kind in columns:
         if value is None:
             return f"column {name} is NULL"
@@ -168,7 +170,7 @@ def read_value(table: str, row: str, value: Any) -> bytes:
     """Returns a value of bytes.
 
     Raises:
-        LogError: it is something else.
+        LogError: the value is not bytes.
     """
     fault = _fault((("value", value, bytes),))
     if fault is not None:

@@ -1,4 +1,4 @@
-"""Checks of a PostgreSQL server's settings: those that lose acknowledged data, and those that may cost availability."""
+"""Checks for settings of a PostgreSQL server that could lose acknowledged data, or that may reduce availability."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check_server(connection: Connection[Any]) -> int:
         The server's timeline, which increases with each promotion of a standby.
 
     Raises:
-        StoreUnavailableError: the server is a standby or read-only: another one may be the primary.
+        StoreUnavailableError: the server is a standby or read-only, so another server may be the primary.
         LogError: a setting or the version of the server is not acceptable.
     """
     row = connection.execute(_STATE).fetchone()

@@ -104,8 +104,8 @@ class Session:
     def transaction(self) -> Iterator[None]:
         """Runs the statements of a `with` block in one transaction.
 
-        After an interrupt or a lack of memory, psycopg may still count the transaction, and would refuse every later
-        one. The session is then not idle any more, and its owner discards it.
+        After an interrupt or a lack of memory, psycopg may still count the transaction as open, and would refuse every
+        later one. The session is then not idle, and its owner discards it.
         """
         try:
             with self.connection.transaction():
@@ -132,8 +132,8 @@ class Session:
         """Sends a transaction in one round trip, COMMIT included, and returns the cursor of each statement.
 
         The first failed statement aborts the transaction. After an error the session has no open transaction, unless
-        its connection is lost. If the network fails after a part of the messages, the server waits for the rest without
-        a time limit, and its locks stay: see `Sessions.end_lost_backends`.
+        its connection is lost. If the network fails after some of the messages, the server waits for the remaining ones
+        without a time limit, and keeps its locks: see `Sessions.end_lost_backends`.
 
         Raises:
             psycopg.Error: the error of the first failed statement, or of the connection.
@@ -178,7 +178,10 @@ class Session:
         return connection.info.transaction_status is psycopg.pq.TransactionStatus.IDLE
 
     def end(self) -> None:
-        """Shuts the connection's socket down, on any thread: a call that waits on it fails at once."""
+        """Shuts the connection's socket down, so that a call that waits on it fails at once.
+
+        Any thread may call this.
+        """
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -192,7 +195,7 @@ class Session:
 class Watchdog:
     """The thread that ends sessions whose call takes too long.
 
-    A time limit of the server does not suffice. Behind a broken network a call would never return, and a commit that
+    A time limit of the server is not sufficient: if the network is broken, a call never returns, and a commit that
     waits for a standby has no limit. Cancelling the call would be wrong, see `Session.is_doubtful`.
     """
 
@@ -283,17 +286,18 @@ class Sessions:
     def connect(self, role: str, durability: str = "fsync", check_schema: bool = True) -> Session:
         """Opens a connection to the primary and checks it.
 
-        libpq connects to the first host that accepts writes. An old primary that was started again does, too, so this
-        method skips hosts with an old timeline.
+        libpq connects to the first host that accepts writes. An old primary that was started again accepts writes, too,
+        so this method skips hosts with an old timeline.
 
         Args:
-            role: its purpose, which PostgreSQL's views show to an operator.
-            durability: `os` if its commits do not wait until they are durable.
+            role: the purpose of the connection, which PostgreSQL's views show to an operator.
+            durability: `os` if commits on this connection do not wait until they are durable.
             check_schema: False before the schema exists.
 
         Raises:
             StoreUnavailableError: no primary can be reached.
-            StoreRewoundError: the server has an older timeline than a server before: it is an old primary.
+            StoreRewoundError: the server has an older timeline than a server that was used before, so it is an old
+                primary.
             LogError: the server's settings or the schema are refused.
         """
         rewound: StoreRewoundError | None = None
@@ -410,7 +414,7 @@ class Sessions:
 
     @contextlib.contextmanager
     def _reader(self) -> Iterator[tuple[Session, bool]]:
-        """Lends a connection of the pool, and True if it is new."""
+        """Yields a connection of the pool, and True if the connection is new."""
         with self._lock:
             if not self._lock.wait_for(lambda: self._readers < MAX_READERS or self._closed, READER_WAIT_S):
                 raise StoreUnavailableError(f"PostgreSQL: all {MAX_READERS} readers of this node are in use")
@@ -439,10 +443,12 @@ class Sessions:
         self.discard(session)
 
     def end_lost_backends(self, session: Session) -> None:
-        """Ends the backends of connections that this node has lost, and which may hold locks that it waits for.
+        """Ends the backends of connections that this node has lost, because they may hold locks for which the node
+        waits.
 
-        After a failure of the network the server may wait for the rest of a transaction. An ended commit is visible,
-        even if no standby has it; a reader that relies on it commits a transaction of its own (`READ_BARRIER`).
+        After a failure of the network, the server may wait for the rest of a transaction. If a backend is ended during
+        a commit, the commit is visible, even if no standby has it. Therefore, a reader that relies on it first commits
+        another transaction (`READ_BARRIER`).
 
         Args:
             session: a connection to run the statement on.

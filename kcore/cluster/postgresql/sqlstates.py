@@ -11,7 +11,7 @@ from kcore.log.errors import FailureReason, LogError, StoreUnavailableError
 
 
 class Reaction(Enum):
-    """The meaning of an error for the statement that got it."""
+    """The meaning of an error for the statement that has failed with it."""
 
     LOST = "lost"
     """The connection ended. If the statement committed something, its outcome is unknown."""

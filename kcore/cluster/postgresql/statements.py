@@ -2,7 +2,8 @@
 
 A round is the transaction that stores one write set. It locks each row whose columns it tests, until its commit: the
 row of the node, and the rows of the partitions. A take-over changes these rows, so it either precedes the round, which
-then stores nothing, or waits for the round. A test needs the lock, because PostgreSQL evaluates it on a snapshot.
+then stores nothing, or waits for the round. Testing a column needs the lock of its row, because PostgreSQL evaluates
+the test on a snapshot.
 """
 
 from __future__ import annotations

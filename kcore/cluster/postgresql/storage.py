@@ -32,12 +32,12 @@ T = TypeVar("T")
 class PostgresStorage(SharedStorage):
     """A SharedStorage over PostgreSQL.
 
-    Rounds have a connection of their own (`RoundWriter`), so they never wait for reads or for reclaiming.
+    Rounds have a separate connection (`RoundWriter`), so they never wait for reads or for reclaiming.
 
     Args:
         sessions: the connections of the node. The caller closes them.
         identity: the registered incarnation.
-        token: the session token with which it registered.
+        token: the session token with which the incarnation has registered.
     """
 
     __slots__ = ("_closed", "_confirmed", "_identity", "_keys", "_sessions", "_writer", "node_epoch")
@@ -67,7 +67,7 @@ class PostgresStorage(SharedStorage):
         self._writer.settle()
 
     def sync(self) -> None:
-        """Implements `Storage.sync`: a synchronous commit makes all earlier commits durable, too."""
+        """Implements `Storage.sync` by a synchronous commit, which makes all earlier commits durable, too."""
 
         def work(session: Session) -> None:
             session.transact([(sql.READ_BARRIER, (self._identity.node_id,))])

@@ -45,8 +45,8 @@ class PostgresClusterStore(ClusterStore):
 
     Args:
         url: the URL of the database.
-        durability: `fsync` or `os`, for rounds. Leases and leaders are always stored synchronously: a node must not
-            rely on a lease that a failover could lose.
+        durability: `fsync` or `os`, for rounds. Leases and leaders are always stored synchronously, because a node must
+            not rely on a lease that a failover could lose.
     """
 
     __slots__ = ("_calls", "_listener", "_renewals", "_sessions", "_storage", "_tokens")
@@ -71,10 +71,10 @@ class PostgresClusterStore(ClusterStore):
     # -- calls
 
     def _call_fencing(self, node_id: int, work: Callable[[Sql], T], doing: str) -> T:
-        """Runs a transaction that locks the row of a node; ends the backends of that node that keep it locked.
+        """Runs a transaction that locks the row of a node. Ends the backends of that node that keep the row locked.
 
-        A dead node's backend may wait for the rest of a round. To end a backend during a commit is safe here: later
-        readers wait until it is replicated (`READ_BARRIER`).
+        A dead node's backend may wait for the rest of a round. Ending a backend during a commit is safe here, because
+        later readers wait until the commit is replicated (`READ_BARRIER`).
         """
         try:
             return self._call(work, doing)

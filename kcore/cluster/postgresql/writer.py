@@ -1,4 +1,4 @@
-"""The writing connection of a node: stores rounds, and settles those whose outcome is unknown."""
+"""The writing connection of a node: stores rounds, and determines the results of rounds whose result is unknown."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class RoundWriter:
     """The writer of the rounds of one incarnation of a node, which stores them one at a time.
 
     After a lost connection the outcome of a round is unknown: the server may have stored it, may store it later, or may
-    never have received it. `settle` finds out. It changes the node's session token. This change waits until the server
-    has ended the interrupted round, and fences a round that the server has not received yet. Then it reads the result,
-    in a transaction whose commit waits for the synchronous standbys.
+    never have received it. `settle` determines the outcome. It first changes the node's session token. This change
+    waits until the server has ended the interrupted round, and fences a round that the server has not received yet.
+    Then `settle` reads the result, in a transaction whose commit waits for the synchronous standbys.
 
     Args:
         sessions: the connections of the node.
         identity: the incarnation.
-        token: the session token with which it registered.
+        token: the session token with which the incarnation has registered.
     """
 
     def __init__(self, sessions: Sessions, identity: NodeIdentity, token: int) -> None:
@@ -112,7 +112,7 @@ class RoundWriter:
         return None
 
     def _stored(self, round_: Round) -> None:
-        """Notes that a round is stored."""
+        """Records that a round is stored."""
         for sealed in round_.write_set.partitions:
             if sealed.bases:
                 self._ends[sealed.number] = sealed.end_offset
@@ -122,7 +122,7 @@ class RoundWriter:
         self._unsettled_round = None
 
     def _send(self, session: Session, round_: Round) -> bool:
-        """Sends a round; returns False if one statement stored nothing since a check failed."""
+        """Sends a round. Returns False if its single statement has stored nothing, because a check failed."""
         if round_.number:
             session.transact_at_once(round_.transaction(self._token))
             return True
@@ -295,8 +295,8 @@ class RoundWriter:
 def _has_batches(round_: Round, rows: list[Row]) -> bool:
     """Returns True if the store has the batches of a round that only appends. It has all of them or none.
 
-    The check reads one partition that this node still leads, because no other node could write there. If the node leads
-    none of them any more, the check compares the batches themselves.
+    The check reads one partition that this node still leads, because no other node could write there. If the node does
+    not lead any of the partitions any more, the check compares the batches themselves.
     """
     batches = {sealed.number: sealed.batches[0] for sealed in round_.write_set.partitions if sealed.batches}
     for number, is_owned, _, last in rows:
