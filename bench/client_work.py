@@ -26,7 +26,7 @@ SEGMENTS_AT = 156  # tcpi_data_segs_out in Linux's struct tcp_info
 
 
 class Meter:
-    """The CPU time of this process, with all its threads, since `start`."""
+    """The CPU time of this process, including all its threads, since `start`."""
 
     def __init__(self) -> None:
         self._started_s = 0.0
@@ -36,7 +36,7 @@ class Meter:
         self._started_s = _cpu_s()
 
     def us_per(self, count: int) -> float:
-        """Returns the microseconds for each of `count` operations."""
+        """Returns the CPU microseconds for each of `count` operations."""
         return (_cpu_s() - self._started_s) * 1e6 / count
 
 
@@ -49,12 +49,12 @@ class HeartbeatMeter:
         self._sent = _segments()
 
     def us_per_request(self) -> float:
-        """Returns the microseconds for each request."""
+        """Returns the CPU microseconds for each request."""
         return self._meter.us_per(max(1, _segments() - self._sent))
 
 
 def _segments() -> int:
-    """Counts the segments with data that the open TCP connections have sent: one for each small request (Linux)."""
+    """Counts the TCP segments with data that the open connections have sent; each small request is one segment (Linux)."""
     count = 0
     for number in os.listdir("/proc/self/fd"):
         try:
@@ -86,7 +86,7 @@ class Drained:
         self._meter = Meter()
 
     def take(self, count: int) -> bool:
-        """Counts records; returns True after the last one."""
+        """Counts records. Returns True after the last record."""
         self._seen += count
         if self._warm is None and self._seen >= WARM_RECORDS:
             self._warm = self._seen
@@ -100,7 +100,7 @@ class Drained:
 
 
 async def _iterated(consumer: AsyncIterable[Any], drained: Drained) -> float:
-    """Iterates over records until the last one; returns the time of each, in microseconds."""
+    """Iterates over records until the last one. Returns the CPU time of each record in microseconds."""
     records_ = 0
     async for record in consumer:
         assert record.value is not None
@@ -216,7 +216,7 @@ def _aiokafka_consumer(address: str, topic: str, **options: Any) -> Any:
 
 
 async def aiokafka_consume(address: str, topic: str, size: int, records: int) -> float:
-    """Gets lists of records."""
+    """Fetches lists of records."""
     drained = Drained(records)
     async with _aiokafka_consumer(address, topic) as consumer:
         while True:
@@ -253,7 +253,7 @@ async def aiokafka_commit(address: str, topic: str, size: int, records: int) -> 
 
 
 async def aiokafka_heartbeat(address: str, topic: str, size: int, records: int) -> float:
-    """Idles as a member that sends heartbeats often; its partitions are paused, or it would also fetch."""
+    """Idles as a member that sends heartbeats often. Its partitions are paused, because it would otherwise fetch."""
     async with _aiokafka_consumer(address, topic, heartbeat_interval_ms=HEARTBEAT_MS) as consumer:
         while not consumer.assignment():
             await asyncio.sleep(0.1)
@@ -354,7 +354,7 @@ def kafka_python_commit(address: str, topic: str, size: int, records: int) -> fl
 
 
 def kafka_python_heartbeat(address: str, topic: str, size: int, records: int) -> float:
-    """Idles as a member that sends heartbeats often; its partitions are paused, or it would also fetch."""
+    """Idles as a member that sends heartbeats often. Its partitions are paused, because it would otherwise fetch."""
     consumer = _kafka_python_consumer(address, topic, heartbeat_interval_ms=HEARTBEAT_MS)
     while not consumer.assignment():
         consumer.poll(timeout_ms=500)
@@ -371,7 +371,7 @@ def kafka_python_heartbeat(address: str, topic: str, size: int, records: int) ->
 
 
 def librdkafka_produce(address: str, topic: str, size: int, records: int) -> float:
-    """Produces records without delivery reports, and serves the events of the library."""
+    """Produces records without delivery reports, and polls the library's events."""
     from confluent_kafka import Producer
 
     value, meter = bytes(size), Meter()
@@ -464,7 +464,7 @@ def librdkafka_commit(address: str, topic: str, size: int, records: int) -> floa
 
 
 def librdkafka_heartbeat(address: str, topic: str, size: int, records: int) -> float:
-    """Idles as a member that sends heartbeats often; its partitions are paused, or it would also fetch."""
+    """Idles as a member that sends heartbeats often. Its partitions are paused, because it would otherwise fetch."""
     consumer = _librdkafka_consumer(address, topic, **{"heartbeat.interval.ms": HEARTBEAT_MS})
     while not consumer.assignment():
         consumer.poll(0.5)

@@ -1,4 +1,4 @@
-"""`python -m bench.clients`: compares Python clients by their own processor time, against one `kcore serve`.
+"""`python -m bench.clients`: compares Python clients by their own CPU time, with one `kcore serve` as the server.
 
     python -m bench.clients [--clients kcore aiokafka ...] [--work produce consume ...] [--sizes 100 1024] [--rounds 3]
 
@@ -48,7 +48,7 @@ UNITS = {
 
 
 def measure_here(client: str, work: str, address: str, topic: str, size: int, records: int) -> float:
-    """Performs one measurement in this process and returns µs of CPU per operation."""
+    """Performs one measurement in this process. Returns the CPU microseconds of an operation."""
     function: Callable[..., float | Coroutine[Any, Any, float]] = getattr(
         client_work, f"{client.replace('-', '_')}_{work}"
     )
@@ -103,7 +103,7 @@ def measure(client: str, work: str, address: str, topic: str, size: int, records
 
 
 def table(results: dict[tuple[str, int], dict[str, list[float]]], clients: list[str]) -> str:
-    """Renders the medians, and the ratio of each to kcore's."""
+    """Renders the medians, and their ratios to kcore's medians."""
     heads = ["client CPU, µs", "bytes", *clients]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for (work, size), by_client in results.items():
@@ -118,7 +118,7 @@ def table(results: dict[tuple[str, int], dict[str, list[float]]], clients: list[
 
 
 def compare(clients: list[str], work: list[str], sizes: list[int], records: int, rounds: int) -> str:
-    """Measures all clients in turns, and returns the table."""
+    """Measures all clients in turn. Returns the table."""
     results: dict[tuple[str, int], dict[str, list[float]]] = {}
     with server() as address:
         for size in sizes:
@@ -137,7 +137,7 @@ def compare(clients: list[str], work: list[str], sizes: list[int], records: int,
 
 
 def main() -> int:
-    """Runs the comparison, or with `--here` one measurement."""
+    """Runs the comparison or, with `--here`, one measurement."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", nargs="+", choices=PACKAGES, default=list(PACKAGES))
     parser.add_argument("--work", nargs="+", choices=WORK, default=list(WORK))

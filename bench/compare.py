@@ -1,11 +1,12 @@
-"""`make bench-peers`: compares kcore with Apache Kafka and kfake by processor time, in one run on one machine.
+"""`make bench-peers`: compares kcore with Apache Kafka and kfake by CPU time, in one run on one machine.
 
     python -m bench.compare [tcp] [java] [--seconds 4] [--repeat 3] [--case heartbeat]
 
 `tcp` drives servers with bench/peers/load (needs Go): kcore with fsync; Apache Kafka if Java is installed and
-KAFKA_LIBS names a folder with its jars; kfake if KFAKE_SRC names a checkout of franz-go. Servers take turns, case by
-case. `java` runs Kafka's own classes in process (bench/peers/java: needs Java, and Maven or KAFKA_LIBS) and kcore's
-rows of the same work. It reports and skips missing programs. Writes build/bench/peers.json and build/bench/peers.md.
+KAFKA_LIBS names a folder with its jars; kfake if KFAKE_SRC names a checkout of franz-go. The servers take turns for
+each case. `java` runs Kafka's own classes without a server (bench/peers/java: needs Java, and Maven or KAFKA_LIBS), and
+kcore's benchmarks of the same work. The program reports and skips missing programs. Writes build/bench/peers.json and
+build/bench/peers.md.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class Figure(NamedTuple):
         name: the row's title.
         key: the name of the figure in the load generator's output.
         more_is_better: True if a larger figure is better.
-        percentile: of a list of percentiles (50, 99, 99.9), the index of the relevant one; None: each figure counts.
+        percentile: the index of the relevant percentile in a list of percentiles (50, 99, 99.9); None if the figure is
+            no such list.
     """
 
     name: str
@@ -57,8 +59,7 @@ class Case(NamedTuple):
     """One run of the load generator.
 
     Attributes:
-        arguments: the load generator's.
-        figures: the relevant figures of its output.
+        arguments: the arguments of the load generator. figures: the relevant figures of its output.
     """
 
     arguments: str
@@ -70,7 +71,7 @@ def _per_cpu_second(name: str, arguments: str, key: str = "req_per_server_cpu_s"
 
 
 def _storm(name: str, arguments: str) -> Case:
-    """Makes the case of a group whose members join at once; the CPU figure is that of one storm, leaving included."""
+    """Makes the case of a group whose members join at once. The CPU figure is that of one storm, including the leaves."""
     figures = Figure(f"{name}, ms", "stable_ms", False), Figure(f"{name}, CPU s", "server_cpu_s_per_storm", False)
     return Case(arguments, figures)
 
@@ -122,13 +123,12 @@ CASES = (
 
 
 class Pair(NamedTuple):
-    """One row in process.
+    """One row of the table without a server.
 
     Attributes:
         name: the row's title.
         bench: the benchmark's name in Java.
-        params: the parameters that select one of its lines.
-        test: kcore's row.
+        params: the parameters that select one line of its output. test: kcore's row.
     """
 
     name: str
@@ -184,7 +184,7 @@ PAIRS = (
 
 
 def median_of(lines: Iterable[Mapping[str, Any]], figure: Figure) -> float | None:
-    """Returns the median of a figure over repetitions; None if no repetition has it."""
+    """Returns the median of a figure over repetitions, or None if no repetition has the figure."""
     values: list[float] = []
     for line in lines:
         value = line.get(figure.key)
@@ -198,7 +198,7 @@ def median_of(lines: Iterable[Mapping[str, Any]], figure: Figure) -> float | Non
 
 
 def tcp_table(measured: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]], servers: Sequence[str]) -> str:
-    """Renders, figure by figure, each server's median and its ratio to kcore's.
+    """Renders each server's median of each figure, and its ratio to kcore's median.
 
     Args:
         measured: a case's arguments -> server -> the load generator's results.
@@ -224,7 +224,7 @@ def tcp_table(measured: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]],
 
 
 def flush_table(measured: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]) -> str:
-    """Renders the device's own flush at 200/s, as it was before each turn of a case."""
+    """Renders the duration of the device's own flush at 200 flushes per second, measured before each turn of a case."""
     lines = ["", "| flush of the device before it, µs | p50 | p99 | p99.9 |", "|---|---|---|---|"]
     for case in CASES:
         probes = measured.get(case.arguments, {}).get(FLUSH, ())
@@ -254,11 +254,11 @@ def java_line(lines: Iterable[Mapping[str, Any]], pair: Pair) -> Mapping[str, An
 
 
 def java_table(lines: Sequence[Mapping[str, Any]], rows: Mapping[str, float]) -> str:
-    """Renders, pair by pair, the processor time of one operation in Kafka's classes and in kcore.
+    """Renders, for each pair, the CPU time of one operation in Kafka's classes and in kcore.
 
     Args:
         lines: Java's output.
-        rows: kcore's row -> seconds of processor time per operation.
+        rows: kcore's row -> CPU seconds per operation.
     """
     table = ["| CPU µs an operation | kcore | Kafka's classes | kcore takes |", "|---|---|---|---|"]
     for pair in PAIRS:
@@ -287,8 +287,8 @@ class Server(NamedTuple):
         name: the column's title.
         command: a shell command; each start fills in `{port}`, `{controller}` (another free port) and `{data}`.
         prepare: commands to run first, with the same placeholders.
-        warm_s: the duration of a case before its first measurement. A server with this value has a compiler to warm up
-            and is kept for all cases; others are restarted for each (kfake gets slower over time).
+        warm_s: the duration of a case before its first measurement. A server with this value has a compiler to warm up,
+            and runs through all cases. Other servers are restarted for each case, because kfake gets slower over time.
     """
 
     name: str
@@ -358,7 +358,7 @@ def start(load: Path, server: Server, work: Path) -> Started:
 
 
 def measure(load: Path, name: str, started: Started, case: Case, seconds: float) -> dict[str, Any]:
-    """Measures one case on a running server; if there is no figure, `failed` contains the reason.
+    """Measures one case on a running server. If there is no figure, `failed` contains the reason.
 
     If the system allows it, the load generator stays on one core, so that the server always has the rest.
     """
@@ -385,11 +385,10 @@ def _pinned() -> list[str]:
 
 
 class Field:
-    """The servers, which are measured in turns.
+    """The servers of a run, which are measured in turn.
 
     Args:
-        load: the load generator.
-        work: the parent of their folders.
+        load: the load generator. work: the parent of their folders.
     """
 
     def __init__(self, load: Path, work: Path) -> None:
@@ -417,7 +416,9 @@ class Field:
 
 
 def end(pid: int) -> None:
-    """Ends a server that the load generator started, and polls until it has exited, since it is not a child process."""
+    """Ends a server that the load generator started. Polls until the server has exited, because it is not a child
+    process.
+    """
     for number in (signal.SIGTERM, signal.SIGKILL):
         if not alive(pid):
             return
@@ -429,7 +430,7 @@ def end(pid: int) -> None:
 
 
 def alive(pid: int) -> bool:
-    """Returns True if a process runs; a zombie does not."""
+    """Returns True if a process runs. A zombie process does not count."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -437,7 +438,7 @@ def alive(pid: int) -> bool:
 
 
 def run_tcp(cases: Sequence[Case], seconds: float, repeat: int) -> tuple[dict[str, Any], str] | None:
-    """Measures every case on every server, in turns; returns None without Go."""
+    """Measures every case on every server, in turn. Returns None without Go."""
     if shutil.which("go") is None:
         print("tcp is left out: no go to build the load generator with", file=sys.stderr)
         return None
@@ -463,7 +464,7 @@ def run_tcp(cases: Sequence[Case], seconds: float, repeat: int) -> tuple[dict[st
 
 
 def run_java() -> tuple[dict[str, Any], str] | None:
-    """Measures Kafka's classes and kcore's rows; returns None without Java."""
+    """Measures Kafka's classes and kcore's rows. Returns None without Java."""
     if shutil.which("java") is None or not (shutil.which("mvn") or os.environ.get("KAFKA_LIBS")):
         print("java is left out: no java, or neither mvn nor KAFKA_LIBS", file=sys.stderr)
         return None

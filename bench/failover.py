@@ -35,7 +35,7 @@ FETCHED_GROUPS: Final = 20
 
 
 class Cluster:
-    """Three nodes with groups.
+    """Three nodes that coordinate groups.
 
     Args:
         pids: node -> process.
@@ -47,7 +47,7 @@ class Cluster:
         self.ports = ports
 
     def fill(self, offsets: int) -> list[str]:
-        """Commits offsets of groups, `BATCH` each; returns the groups."""
+        """Commits offsets of groups, `BATCH` offsets for each group. Returns the groups."""
         groups = [f"group-{number}" for number in range(offsets // BATCH)]
         with Connection("127.0.0.1", self.ports[1]) as client:
             topic = CreatableTopic(name=TOPIC, num_partitions=BATCH, replication_factor=1)
@@ -68,7 +68,7 @@ class Cluster:
         return {one.key: one.node_id for one in coordinators}
 
     def fetched(self, node_ids: list[int], groups: list[str]) -> set[str]:
-        """Returns the groups all of whose offsets one of the nodes returns."""
+        """Returns the groups for which one of the nodes returns all offsets."""
         complete: set[str] = set()
         for node_id in node_ids:
             with Connection("127.0.0.1", self.ports[node_id]) as client:
@@ -85,7 +85,9 @@ class Cluster:
         return complete
 
     def kill(self, victim: int, groups: list[str]) -> tuple[float, int]:
-        """Kills a node; returns the time in s until the others serve its groups, and their number."""
+        """Kills a node. Returns the time in seconds until the other nodes serve its groups, and the number of these
+        groups.
+        """
         survivors = [node_id for node_id in self.ports if node_id != victim]
         owners = self.coordinators(survivors[0], groups)
         moved = [group for group in groups if owners[group] == victim]

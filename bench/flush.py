@@ -5,7 +5,7 @@ the medians. Blocks of commits and of bare flushes alternate.
 
 A write has the size of a journal entry of one batch (300 bytes by default). It goes into a file of a fixed size and is
 flushed, back to back or at a fixed rate. A device that was idle may take longer, so compare a latency with the row of
-the same rate. The times are in µs, of `pwrite` and `fdatasync` together.
+the same rate. The times are those of `pwrite` and `fdatasync` together, in µs.
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ def measure_flush(folder: str, seconds: float, rate: float = 0.0, size_bytes: in
     Args:
         folder: the folder.
         seconds: the time of the measurement.
-        rate: flushes per second; 0: back to back.
-        size_bytes: the size of a write.
+        rate: flushes per second; 0 for flushes back to back. size_bytes: the size of a write.
     """
     data = os.urandom(size_bytes)
     times_us: list[float] = []
@@ -79,7 +78,7 @@ def measure_flush(folder: str, seconds: float, rate: float = 0.0, size_bytes: in
 
 
 def measure_commits(folder: str, blocks: int = 10, block: int = 300) -> tuple[float, float]:
-    """Measures commits of an embedded node beside the bare flush; returns the median of both, in µs."""
+    """Measures commits of an embedded node beside the bare flush. Returns the medians of both, in µs."""
     flushes: list[float] = []
     commits: list[float] = []
     with tempfile.TemporaryDirectory(dir=folder) as data, kcore.open(f"{data}/data") as node:

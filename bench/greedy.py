@@ -1,9 +1,10 @@
-"""Measures heartbeats beside a greedy client, without and with the quota `request_percentage`.
+"""Measures heartbeats while a greedy client sends requests, without and with the quota `request_percentage`.
 
     python -m bench.greedy [--seconds 4] [--percentage 10]
 
 Four connections of one client id describe 500 topics without a pause, with eight requests outstanding each. Another
-client sends a heartbeat every 5 ms. The table has the percentiles of its response times, and the rates of both clients.
+client sends a heartbeat every 5 ms. The table has the percentiles of the heartbeats' response times, and the rates of
+both clients.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def run(name: str, server: ServerProcess, client: Connection, seconds: float, co
 
 
 def main() -> None:
-    """Measures three cases: no greedy client, one without a quota, and one with it."""
+    """Measures three cases: no greedy client, a greedy client without a quota, and one with a quota."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--percentage", type=float, default=10.0)

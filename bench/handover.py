@@ -50,7 +50,7 @@ NODES = {**SETTINGS, "auto.leader.rebalance.enable": "false"}
 
 
 def commit_request(group: str, partitions: range) -> OffsetCommitRequest:
-    """Returns a commit of some partitions by a client that is no member."""
+    """Returns an OffsetCommit of some partitions, by a client that is not a member."""
     parts = [
         OffsetCommitRequestPartition(partition_index=index, committed_offset=1, committed_metadata="")
         for index in partitions
@@ -85,11 +85,11 @@ class Mover:
             assert succeeds(self.clients[self.leader], commit_request(next(mine), range(BATCH)))
 
     def _leader(self) -> int:
-        """Returns the number of the node that serves the group, 1 or 2; 0 if none does."""
+        """Returns the number of the node that serves the group, 1 or 2, or 0 if neither does."""
         return next((number for number, client in enumerate(self.clients, 1) if succeeds(client, self.request)), 0)
 
     def move(self) -> float:
-        """Moves the partition to the other node; returns the pause in s."""
+        """Moves the partition to the other node. Returns the pause in seconds."""
         heir = 1 - self.leader
         part = ReassignablePartition(partition_index=self.partition, replicas=(heir + 1,))
         moves = [ReassignableTopic(name=CONSUMER_OFFSETS, partitions=[part])]
@@ -115,7 +115,7 @@ class Mover:
 
 @contextmanager
 def nodes(folder: Path, postgresql: bool) -> Iterator[list[int]]:
-    """Runs two nodes; yields their ports."""
+    """Runs two nodes. Yields their ports."""
     if not postgresql:
         with Supervised(folder, 2, NODES) as cluster:
             yield cluster.ports

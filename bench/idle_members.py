@@ -2,9 +2,9 @@
 
     python -m bench.idle_members [--clients kcore aiokafka] [--members 1000] [--seconds 20]
 
-Each member is the only one of a group of its own and sends a heartbeat every 3 seconds, the default of both clients.
-Each client is a process of its own, against one `kcore serve`. Prints the CPU time of the client process per minute,
-and the growth of its resident memory per member.
+Each member is the only member of its group, and sends a heartbeat every 3 seconds, the default of both clients. Each
+client runs in a separate process, with one `kcore serve` as the server. Prints the CPU time of the client process per
+minute, and the growth of its resident memory per member.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _resident_bytes() -> int:
 
 
 async def measure_here(client: str, address: str, members: int, seconds: float) -> dict[str, float]:
-    """Joins all members in this process; returns CPU seconds per minute and memory in KiB per member."""
+    """Joins all members in this process. Returns CPU seconds per minute, and memory in KiB per member."""
     async with AsyncExitStack() as stack:
         join = await CLIENTS[client](address, stack)
         await join(0)
@@ -100,7 +100,7 @@ def measure(client: str, address: str, members: int, seconds: float) -> dict[str
 
 
 def main() -> int:
-    """Compares the clients, or with `--here` performs one measurement."""
+    """Compares the clients or, with `--here`, performs one measurement."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=list(CLIENTS))
     parser.add_argument("--members", type=int, default=1_000)

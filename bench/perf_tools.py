@@ -6,9 +6,9 @@
 
 The tools are `ProducerPerformance` (acks=all, the defaults of a batch) with one and four processes, and
 `ConsumerPerformance`, with records of 100 and of 1,024 bytes. Servers are kcore with durability `os` and `fsync`, Kafka
-with its defaults, and Kafka with `flush.messages=1`. Each measurement has a server, a folder and a topic of its own. A
-quarter of the records warms the server up first. The table has thousands of records per second, and the server's CPU
-time for a million records. Each round also shows the time of the device's flush.
+with its defaults, and Kafka with `flush.messages=1`. Each measurement has its own server, folder and topic. First, a
+quarter of the records warms up the server. The table has thousands of records per second, and the server's CPU time for
+a million records. Each round also shows the duration of a flush on the device.
 """
 
 from __future__ import annotations
@@ -107,7 +107,9 @@ def start(variant: Variant, libs: str, folder: str, port: int) -> subprocess.Pop
 
 
 def create(address: str, topics: Sequence[str], config: dict[str, str]) -> None:
-    """Creates topics as soon as the server accepts it; raises KcoreError or OSError if it does not in time."""
+    """Creates topics as soon as the server accepts the request. Raises KcoreError or OSError if the server does not do
+    so in time.
+    """
     until_s = time.monotonic() + START_S
     while True:
         try:
@@ -122,7 +124,7 @@ def create(address: str, topics: Sequence[str], config: dict[str, str]) -> None:
 
 
 def produce(libs: str, address: str, topic: str, case: Case, records: int) -> float:
-    """Runs the producers at the same time; returns the sum of their rates."""
+    """Runs the producers at the same time. Returns the sum of their rates."""
     command = [
         *("java", "-cp", f"{libs}/*", "-Xmx512m", "org.apache.kafka.tools.ProducerPerformance", "--topic", topic),
         *("--num-records", str(records // case.producers), "--record-size", str(case.size), "--throughput", "-1"),
@@ -143,7 +145,7 @@ def produce(libs: str, address: str, topic: str, case: Case, records: int) -> fl
 
 
 def consume(libs: str, address: str, topic: str, records: int) -> float:
-    """Reads the topic from its start; returns the rate without the time of joining."""
+    """Reads the topic from its start. Returns the rate without the time of joining."""
     command = [
         *("java", "-cp", f"{libs}/*", "-Xmx512m", "org.apache.kafka.tools.ConsumerPerformance"),
         *("--bootstrap-server", address, "--topic", topic, "--messages", str(records), "--timeout", "60000"),

@@ -3,8 +3,9 @@
     python -m bench.report RESULTS.json [--out FOLDER] [--baseline FILE] [--save-baseline]
 
 A row is one benchmark: its median, its spread (the middle half of its rounds), and the ratio of its median to the
-baseline stored in the repository. Machines differ and are shared, so each side is divided by the time of a fixed piece
-of pure Python that was measured with it (`calibrate`). A ratio of 0.5 is half the time on the same machine.
+baseline stored in the repository. Machines differ and are shared. So each median is divided by the duration of a fixed
+piece of pure Python that was measured in the same run (`calibrate`). A ratio of 0.5 means half the time on the same
+machine.
 """
 
 from __future__ import annotations
@@ -41,9 +42,8 @@ class Row(NamedTuple):
 
 
 def calibrate() -> float:
-    """Returns the processor seconds that a fixed piece of pure Python takes here and now: the best of several runs.
-
-    It is not the time on the wall: other processes on the machine would make the rows look faster than they are.
+    """Returns the CPU seconds that a fixed piece of pure Python takes now on this machine: the best of several runs.
+    With wall-clock time, other processes on the machine would make the rows appear faster than they are.
     """
 
     def work() -> float:
@@ -57,7 +57,9 @@ def calibrate() -> float:
 
 
 def read_rows(results: Mapping[str, Any]) -> list[Row]:
-    """Reads the rows of pytest-benchmark's JSON, in its order; `operations` in extra_info is the number per round."""
+    """Reads the rows of pytest-benchmark's JSON in their order. `operations` in extra_info is the number of operations
+    in a round.
+    """
     rows = []
     for one in results["benchmarks"]:
         stats = one["stats"]
@@ -70,7 +72,7 @@ def read_rows(results: Mapping[str, Any]) -> list[Row]:
 
 
 def as_json(rows: Iterable[Row], calibration_s: float, machine: str) -> dict[str, Any]:
-    """Returns all measurements in the form of the file."""
+    """Returns all measurements in the format of the file."""
     return {
         "machine": machine,
         "calibration_s": calibration_s,
@@ -88,13 +90,15 @@ def as_json(rows: Iterable[Row], calibration_s: float, machine: str) -> dict[str
 
 
 def as_baseline(rows: Iterable[Row], calibration_s: float, machine: str) -> dict[str, Any]:
-    """Returns the baseline for later runs: only medians, to four figures."""
+    """Returns the baseline for later runs: only medians, with four significant digits."""
     medians = {row.name: float(f"{row.median_s:.4g}") for row in sorted(rows)}
     return {"machine": machine, "calibration_s": float(f"{calibration_s:.4g}"), "median_s": medians}
 
 
 def ratio(row: Row, calibration_s: float, baseline: Mapping[str, Any]) -> float | None:
-    """Returns the row's median relative to the baseline, normalised by machine speed; None without a baseline row."""
+    """Returns the row's median relative to the baseline, normalised by the speed of the machine. Returns None without a
+    baseline row.
+    """
     known = baseline.get("median_s", {}).get(row.name)
     if not known:
         return None
@@ -102,7 +106,7 @@ def ratio(row: Row, calibration_s: float, baseline: Mapping[str, Any]) -> float 
 
 
 def duration(seconds: float) -> str:
-    """Formats a time with three figures in a suitable unit."""
+    """Formats a time with three significant digits in a suitable unit."""
     for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
         if seconds * factor >= 1:
             return f"{seconds * factor:.3g} {unit}"
@@ -136,7 +140,7 @@ def table(rows: Iterable[Row], calibration_s: float, baseline: Mapping[str, Any]
 
 
 def write(results: Path, out: Path, baseline_file: Path, save_baseline: bool) -> str:
-    """Writes bench.json and bench.md into `out`, and the baseline if requested; returns the table."""
+    """Writes bench.json and bench.md into `out`, and the baseline if requested. Returns the table."""
     results_json = json.loads(results.read_text())
     rows = read_rows(results_json)
     machine = results_json["machine_info"]["cpu"].get("brand_raw") or results_json["machine_info"]["machine"]

@@ -1,17 +1,15 @@
 """Heartbeats and commits of one process, of several, and of nodes over PostgreSQL, per CPU-second of a server.
 
-python -m bench.scaling [--variants alone,1,2,pg1,pg2,pg1+standby] [--seconds S] [--rounds N]
-    [--kinds heartbeats,commits]
+python -m bench.scaling [--variants alone,1,2,pg1,pg2,pg1+standby] [--seconds S] [--rounds N] [--kinds
+heartbeats,commits]
 
 `alone` is `kcore serve` without a cluster, a number is `kcore serve --processes`, and `pg2` are two nodes over
 PostgreSQL. `+standby` adds a synchronous standby on the same machine. The load comes from `bench/pipelines.c`, because
-every CPU cycle of a client is one less for the servers on a machine with few cores. Its cost is in the last column. So
-two figures describe the scaling: all requests per second, and the requests per CPU-second of each server process. The
-second one is what the processes would serve on cores of their own, as long as no lock or device is shared. The variants
-take turns.
-
-The last columns are the times of single commits, one after the other. For PostgreSQL the table also has
-the time of an INSERT of the same bytes in autocommit, which is the least that the database takes.
+a client's CPU time is not available to the servers on a machine with few cores. Its CPU time is in the last column. Two
+figures describe the scaling: all requests per second, and the requests per CPU-second of each server process. The
+second figure estimates the rate if each process had a core of its own and shared no lock or device. The variants take
+turns. The last columns are the durations of single commits, one after the other. For PostgreSQL the table also has the
+time of an INSERT of the same bytes in autocommit, which is the least that the database takes.
 """
 
 from __future__ import annotations
@@ -60,7 +58,7 @@ SETTLE_S = 4.0
 
 
 class Seats:
-    """Stable groups of one member each, of which every process coordinates the same number.
+    """Stable groups of one member each. Every process coordinates the same number of groups.
 
     Args:
         ports: the ports of the processes.
@@ -79,7 +77,7 @@ class Seats:
         self.members = [self._join(port, f"group-{index}-") for index, port in enumerate(self.ports)]
 
     def _join(self, port: int, prefix: str) -> tuple[str, str, int]:
-        """Returns the group, the member's id and the generation of a group of this process."""
+        """Creates a group that this process coordinates. Returns the group, the member's id and the generation."""
         with Connection.to(f"127.0.0.1:{port}") as client:
             group = _groups_by_port(client, prefix)[port]
             request = JoinGroupRequest(
@@ -96,14 +94,14 @@ class Seats:
             return group, request.member_id, generation
 
     def heartbeats(self) -> list[tuple[Message, int]]:
-        """Returns a heartbeat of each member, with its version."""
+        """Returns a heartbeat of each member, with the API version."""
         return [
             (HeartbeatRequest(group_id=group, generation_id=generation, member_id=member), 4)
             for group, member, generation in self.members
         ]
 
     def commits(self) -> list[tuple[Message, int]]:
-        """Returns a commit of one offset by each member, with its version."""
+        """Returns a commit of one offset by each member, with the API version."""
         part = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
         topics = [OffsetCommitRequestTopic(name="t", partitions=[part])]
         return [
@@ -118,14 +116,14 @@ class Seats:
 
 
 def _groups_by_port(client: Connection, prefix: str) -> dict[int, str]:
-    """Returns a group of each coordinator."""
+    """Returns a group for each coordinator."""
     keys = [f"{prefix}{number}" for number in range(100)]
     coordinators = client.send(FindCoordinatorRequest(key_type=0, coordinator_keys=keys), 4).coordinators
     return {one.port: one.key for one in coordinators}
 
 
 def _wait_spread(client: Connection, ports: list[int]) -> None:
-    """Waits until every process coordinates the same number of partitions, so that none moves any more."""
+    """Waits until every process coordinates the same number of partitions, so that no partition moves any more."""
 
     def shares() -> bool:
         keys = [f"probe-{number}" for number in range(500)]
@@ -141,8 +139,8 @@ class Servers(NamedTuple):
 
     Attributes:
         pids: port -> process.
-        database: the URL of the database; "" without one.
-        postmaster: the process of the database; 0 without one.
+        database: the URL of the database; "" without a database. postmaster: the process of the database; 0 without a
+            database.
     """
 
     pids: dict[int, int]
@@ -163,7 +161,7 @@ class Figures(NamedTuple):
     Attributes:
         rate: responses per second of all processes.
         per_cpu_s: responses per CPU-second, for each process.
-        per_database_s: responses per CPU-second of the database; 0 without one.
+        per_database_s: responses per CPU-second of the database; 0 without a database.
         client_share: CPU-seconds of the client per second.
     """
 
@@ -193,7 +191,7 @@ def _children(parent: int) -> list[int]:
 
 
 def latencies_ms(seats: Seats, kind: str, count: int = 1_000) -> list[float]:
-    """Returns the times of single requests of the first group, in ms."""
+    """Returns the durations of single requests to the first group, in ms."""
     request, version = getattr(seats, kind)()[0]
     pipeline = Pipeline(seats.ports[0], request, version, 1)
     times = []
@@ -206,7 +204,7 @@ def latencies_ms(seats: Seats, kind: str, count: int = 1_000) -> list[float]:
 
 
 def bare_ms(database: str, count: int = 1_000) -> list[float]:
-    """Returns the times of single INSERTs in autocommit, in ms."""
+    """Returns the durations of single INSERTs in autocommit, in ms."""
     bare = Bare(database, 1, 0)
     times = []
     for _ in range(count):
@@ -273,7 +271,7 @@ def alone(folder: Path) -> Iterator[Servers]:
 
 @contextmanager
 def over_postgresql(folder: Path, count: int, standby: bool) -> Iterator[Servers]:
-    """Runs nodes over a database of their own, which may have a synchronous standby."""
+    """Runs nodes over a separate database, which may have a synchronous standby."""
     databases = postgresql.Servers()
     try:
         server = databases.server("bench").create(shared_buffers="128MB")

@@ -4,10 +4,10 @@
     python -m bench.spark_scale --events 1000000 --folder FOLDER --cluster >>RESULTS
     python -m bench.spark_scale_report RESULTS
 
-The log has 200 partitions, of which one has 30 % of the events. They are generated from prepared batches: committed
-offsets of groups in their own partitions, again and again. The last 1 % of each partition has files of its own. Each
-line of the output is a JSON object. It has the job, wall seconds, processor seconds of the JVM and all its workers,
-events per processor second, and peak memory of the processes in MB. `--peer` also reads 1 % of the events with
+The log has 200 partitions, of which one has 30 % of the events. The events are generated from prepared batches:
+repeated commits of the offsets of groups in their own partitions. The last 1 % of each partition is in separate files.
+Each line of the output is a JSON object. It has the job, wall seconds, processor seconds of the JVM and all its
+workers, events per processor second, and peak memory of the processes in MB. `--peer` also reads 1 % of the events with
 kafka-python and pandas from `kcore serve`. `--cluster` starts a master and two workers with a core each, and runs the
 jobs there.
 """
@@ -83,7 +83,9 @@ START_EVENTS = 20_000
 
 
 def names_by_partition() -> list[list[str]]:
-    """Returns the groups of each partition, by the hash of their names. The first partition has more of them."""
+    """Returns the groups of each partition, by the hash of their names. The first partition has more groups than the
+    others.
+    """
     names_: list[list[str]] = [[] for _ in range(PARTITIONS)]
     number = 0
     while any(len(names) < (GROUPS if at else LARGEST_GROUPS) for at, names in enumerate(names_)):
@@ -96,7 +98,7 @@ def names_by_partition() -> list[list[str]]:
 
 
 class GeneratedSource(Source):
-    """A log of committed offsets that is made while it is read.
+    """A log of committed offsets that is generated while it is read.
 
     Args:
         events: the number of events in all partitions.
@@ -120,7 +122,9 @@ class GeneratedSource(Source):
         return chain.from_iterable(map(from_batch, self.read_batches(span)))
 
     def read_batches(self, span: Span) -> Iterator[pa.RecordBatch]:
-        """Yields the events of a partition: every offset of its groups once, with other values, and again."""
+        """Yields the events of a partition: each round has every offset of the partition's groups once, with new
+        values.
+        """
         number = span.part.partition
         cycles = [self._cycle(self._names[number], variant) for variant in range(VARIANTS)]
         start, stop, turn = span.start, self._sizes[number], 0
@@ -212,7 +216,7 @@ def _read(function: Callable[[int], Any], pid: int, missing: Any) -> Any:
 
 
 def measured(job: Callable[[], Any]) -> Usage:
-    """Runs a job and measures this process and its descendants."""
+    """Runs a job. Measures this process and its descendants."""
     done, peaks = threading.Event(), dict[str, int]()
 
     def sample() -> None:
@@ -245,8 +249,7 @@ def report(name: str, events: int, usage: Usage, where: str, shares: Mapping[str
     Args:
         name: the job.
         events: the number of events.
-        usage: its resources.
-        where: the place of the run.
+        usage: the resources of the job. where: where the job ran.
         shares: processor seconds by the parts of the work, if known.
     """
     line = {
@@ -266,7 +269,7 @@ def report(name: str, events: int, usage: Usage, where: str, shares: Mapping[str
 
 
 def generated(folder: Path, events: int) -> Path:
-    """Returns the export of a log, which is made if it does not exist. The last 1 % of each partition comes last."""
+    """Returns the export of a log, which is generated if it does not exist. The last 1 % of each partition comes last."""
     log = folder / f"events-{events}"
     if not log.exists():
         making = log.with_suffix(".part")
@@ -277,7 +280,7 @@ def generated(folder: Path, events: int) -> Path:
 
 
 def jobs(spark: SparkSession, log: Path, folder: Path, events: int, clustered: bool) -> dict[str, Callable[[], Any]]:
-    """Returns the jobs by their names, in the order in which they must run.
+    """Returns the jobs by name, in the order in which they must run.
 
     Args:
         spark: a session.
@@ -317,7 +320,7 @@ def jobs(spark: SparkSession, log: Path, folder: Path, events: int, clustered: b
 
 
 def without_spark(log: Path, folder: Path) -> dict[str, float]:
-    """Does the work of all tasks of a local rebuild in this process; returns processor seconds by its parts."""
+    """Does the work of all tasks of a local rebuild in this process. Returns CPU seconds by the parts of the work."""
     shares = dict.fromkeys((READING, REPLAYING, ROWS, WRITING), 0.0)
 
     def timed(part: str, iterator: Iterator[Any]) -> Iterator[Any]:
@@ -354,7 +357,7 @@ def without_spark(log: Path, folder: Path) -> dict[str, float]:
 def read_with_pandas(events: int, folder: Path) -> Usage:
     """Reads 1 % of the log with kafka-python and keeps the newest offset of each key with pandas.
 
-    The records are in a topic of a user, because the server's own internal topic has its own records.
+    The records are in a user topic, because the internal topic of the server has other records.
     """
 
     def read(bootstrap: str, count: int) -> None:
@@ -401,7 +404,7 @@ def session(master: str, settings: Mapping[str, str]) -> SparkSession:
 
 
 def main() -> None:
-    """Makes the log and runs the jobs."""
+    """Generates the log and runs the jobs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--folder", type=Path, required=True, help="a folder for the log and the tables")

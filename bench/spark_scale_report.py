@@ -60,7 +60,7 @@ Results = dict[tuple[str, str, int], Line]
 
 
 def results_of(texts: Iterable[str]) -> Results:
-    """Returns the results in lines of JSON. Other lines are skipped, like those of a log."""
+    """Returns the results in lines of JSON. Skips other lines, such as log lines."""
     newest: Results = {}
     for text in texts:
         if text.startswith("{"):
@@ -76,7 +76,7 @@ def millions(events: int) -> str:
 
 
 def rows_of(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Returns a table of Markdown; all columns but the first two are numbers."""
+    """Returns a Markdown table, in which all columns except the first two are numbers."""
     lines = [head, ["---", "---", *["--:"] * (len(head) - 2)], *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
@@ -127,10 +127,9 @@ def tables(results: Results) -> str:
 
 
 def day_shares(results: Results, events: int) -> Iterator[str]:
-    """Yields sentences: the CPU time of a day in percent of a whole run, each without a start.
-
-    The start is measured in two ways. With a rebuild of a small log, the state of a day counts as work. With the same
-    job over an empty day, it does not, because that job handles the same state.
+    """Yields sentences with the CPU time of a day in percent of a whole run, both without the start. The start is
+    measured in two ways. If it is measured by a rebuild of a small log, loading the state of the day counts as work. If
+    it is measured by the same job over an empty day, loading the state does not count, because that job loads it, too.
     """
     lines = {job: line.cpu_s for (job, where, size), line in results.items() if size == events and where != "cluster"}
     if not {LOCAL, START, *DAYS, *DAYS.values()} <= lines.keys():
@@ -145,7 +144,7 @@ def day_shares(results: Results, events: int) -> Iterator[str]:
 
 
 def plot(results: Results) -> str:
-    """Returns an SVG plot of CPU seconds over events, both on logarithmic axes."""
+    """Returns an SVG plot of CPU seconds over events. Both axes are logarithmic."""
     shown = [line for line in results.values() if line.job in (COUNT, THROUGH_SPARK, LOCAL, DAY)]
     series = sorted({(line.job, line.where) for line in shown}, key=lambda key: (key[1] == "cluster", key))
     low_x, high_x = (log10(bound(line.events for line in shown)) for bound in (min, max))
@@ -184,7 +183,7 @@ def _text(x: float, y: float, text: str, anchor: str, colour: str = "#333") -> s
 
 
 def written(page: str, results: Results) -> str:
-    """Returns the page with the tables between the two marks."""
+    """Returns the page with the tables between its two marks."""
     before, _, remainder = page.partition(BEGIN)
     _, mark, after = remainder.partition(END)
     assert mark, f"the page lacks {BEGIN.strip()} or {END.strip()}"

@@ -1,5 +1,5 @@
-"""Groups that form at once over TCP: every member has its own connection, from the first join until the group is
-stable.
+"""Groups whose members join at the same time over TCP, measured from the first join until the group is stable. Every
+member has its own connection.
 
 The figures include time and CPU of the client; the server's own usage is listed separately.
 """
@@ -51,7 +51,7 @@ class Seat:
         self._waiting: tuple[int, int] = (0, 0)
 
     def send(self, request: Any, version: int) -> None:
-        """Sends a request; the caller must receive its response before the next one."""
+        """Sends a request. The caller must receive its response before the next request."""
         self._waiting = (type(request).API_KEY, version)
         self.socket.sendall(encode_request(request, version, 1, "bench"))
 
@@ -86,7 +86,7 @@ class ConsumerStorm:
 
     Args:
         seats: a connection for each member.
-        group: its id, not used before.
+        group: the id of the group, not used before.
         topic: the topic of all members.
         partitions: the number of the topic's partitions.
     """
@@ -149,11 +149,12 @@ class ConsumerStorm:
 
 
 class ClassicStorm:
-    """A classic group whose members join at once; it is stable when all have synced in one generation.
+    """A classic group whose members join at the same time. It is stable when all members have sent SyncGroup in one
+    generation.
 
     Args:
         seats: a connection for each member.
-        group: its id, not used before.
+        group: the id of the group, not used before.
     """
 
     def __init__(self, seats: list[Seat], group: str) -> None:
@@ -192,7 +193,7 @@ class ClassicStorm:
         )
 
     def _continue(self, index: int, response: Any) -> bool:
-        """Continues with a member after a response; returns True if it waits for another response."""
+        """Continues with a member after a response. Returns True if the member waits for another response."""
         code = response.error_code
         if hasattr(response, "members"):  # JoinGroup
             self.members[index] = response.member_id

@@ -1,4 +1,6 @@
-"""A pipelined client for the benchmarks: encodes frames once, counts responses by length without decoding."""
+"""A pipelined client for the benchmarks. It encodes frames once, and counts responses by their length without decoding
+them.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ class Pipeline:
         return self._response[4:]
 
     def round(self) -> None:
-        """Sends `depth` requests and receives `depth` responses (all of one length)."""
+        """Sends `depth` requests and receives `depth` responses, all of which have the same length."""
         self._socket.sendall(self._out)
         remaining = self._in_bytes
         while remaining:

@@ -4,11 +4,12 @@
     python bench/test_assignors.py                                           a table of all cells
     bench/peers/java/run.sh assign > kafka.jsonl; python bench/test_assignors.py kafka.jsonl     beside Kafka's Java
 
-Each cell has four figures. *arrays*: numpy arrays in and out (`kcore.assignors.arrays`); the group is made beforehand,
-like Kafka's GroupSpec. *typed*: Member objects in, a GroupAssignment out, including the lowering to arrays. *rows*:
-typed, and every member's row is built, an immutable dict topic -> tuple of partitions (`values()`): the form that
-Kafka's classes return. *dict*: typed, and a new dict of all members (`to_dict()`). A pure-Python baseline runs the core
-of each algorithm in dictionaries and lists, without the tie-breaks that identical results require.
+Each cell has four figures. *arrays*: numpy arrays as input and output (`kcore.assignors.arrays`); the group is made
+beforehand, like Kafka's GroupSpec. *typed*: Member objects as input and a GroupAssignment as output, including the
+conversion to arrays. *rows*: as *typed*, and every member's row is built: an immutable dict topic -> tuple of
+partitions (`values()`), as Kafka's classes return it. *dict*: as *typed*, and a new dict of all members (`to_dict()`).
+A pure-Python baseline runs the core of each algorithm in dictionaries and lists, without the tie-breaks that identical
+results require.
 
 As in Kafka's suite, the previous assignment exists as objects before the clock starts, and topics are made once.
 
@@ -79,7 +80,7 @@ def kinds(topics: int, equal: bool) -> list[list[int]]:
 
 
 def array_call(name: str, size: tuple[int, int, int], equal: bool, full: bool) -> Callable[[], Any]:
-    """Returns a call of the array API for one cell; the previous assignment is made before the clock starts."""
+    """Returns a call of the array API for one cell. The previous assignment is made before the clock starts."""
     members, topics, partitions = size
 
     def group(count: int) -> arrays.Group:
@@ -119,7 +120,7 @@ def array_call(name: str, size: tuple[int, int, int], equal: bool, full: bool) -
 
 
 def typed_call(name: str, size: tuple[int, int, int], equal: bool, full: bool) -> Callable[[], GroupAssignment]:
-    """Returns a call of the typed API; the members, member-0, member-1, …, are made before the clock starts."""
+    """Returns a call of the typed API. The members (member-0, member-1, …) are made before the clock starts."""
     members, topics, partitions = size
     _, _, group_type, kafka_name, _ = ASSIGNORS[name]
     assignor = get(kafka_name, group_type)  # type: ignore[arg-type]
@@ -162,7 +163,7 @@ def typed_call(name: str, size: tuple[int, int, int], equal: bool, full: bool) -
 
 
 def baseline_call(name: str, size: tuple[int, int, int], equal: bool, full: bool) -> Callable[[], Any]:
-    """Returns the baseline's call: comparable work in pure Python with dictionaries, lists and heaps."""
+    """Returns the call of the baseline: comparable work in pure Python with dictionaries, lists and heaps."""
     members, topics, partitions = size
     subscriptions = kinds(topics, equal)
     group = {f"member-{m}": subscriptions[kind_of(m, members, equal)] for m in range(members)}
@@ -193,7 +194,7 @@ def python_range(group: dict[str, list[int]], partitions: int) -> dict[str, list
 def python_least_loaded(
     group: dict[str, list[int]], partitions: int, before: dict[str, list[tuple[int, int]]]
 ) -> dict[str, list[tuple[int, int]]]:
-    """Keeps partitions up to the even share, then gives the rest to the least loaded subscriber."""
+    """Keeps partitions up to an even share, then assigns the rest to the least loaded subscriber."""
     subscribers: dict[int, list[str]] = {}
     for member, topics in group.items():
         for topic in topics:
@@ -221,7 +222,9 @@ def python_least_loaded(
 
 
 def streams_array_call(size: tuple[int, int, int], standby: int, full: bool) -> Callable[[], Any]:
-    """Returns a call of the streams assignor over arrays: one process per member, half the subtopologies with state."""
+    """Returns a call of the streams assignor over arrays, with one process per member. Half of the subtopologies have
+    state.
+    """
     members, topics, partitions = size
     tasks = np.full(topics, partitions, np.int32)
     stateful = (np.arange(topics, dtype=np.int32) + 1) % 2
@@ -257,7 +260,7 @@ def streams_call(size: tuple[int, int, int], standby: int, full: bool) -> Callab
 
 
 def cpu_ms(call: Callable[[], Any], budget_s: float = 0.12) -> float:
-    """Returns the median CPU milliseconds per call; each sample lasts at least a few milliseconds."""
+    """Returns the median CPU milliseconds per call. Each sample lasts at least a few milliseconds."""
     call()
     begin = time.process_time()
     call()
@@ -314,7 +317,7 @@ def kafka_figures(path: str) -> dict[tuple[str, tuple[int, int, int], Any, bool]
 
 
 def row_of(label: str, java: float | None, figures: list[float], python: float) -> str:
-    """Renders one line of the table; a ratio above 1 is the speed-up over Kafka."""
+    """Renders one line of the table. A ratio above 1 is the speed-up over Kafka."""
     shown = "".join(f" {f:8.3f} {java / f if java else float('nan'):6.1f}" for f in figures)
     return f"{label:58} {java or float('nan'):9.3f}{shown} {python:9.2f}"
 

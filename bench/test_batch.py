@@ -1,6 +1,7 @@
 """Record batches, compared with aiokafka's (compiled) and kafka-python's (pure Python) builders and readers.
 
-A row builds or reads one batch of `records` records of 40 + 60 bytes, CRC included.
+A row builds or reads one batch of `records` records, including its CRC. A record has a key of 40 bytes and a value of
+60 bytes.
 """
 
 from collections.abc import Callable

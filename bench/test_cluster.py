@@ -1,7 +1,7 @@
 """Commits of a cluster's node over PostgreSQL, beside a bare `INSERT … COMMIT` of the same bytes.
 
-The two run in turns, so the load of the machine affects both. `bare` is one statement in autocommit without any check,
-which is the least that PostgreSQL takes; `BEGIN` is the same with BEGIN and COMMIT as round trips of their own.
+The two alternate, so that the load of the machine affects both. `bare` is one statement in autocommit without any
+check, which is the least that PostgreSQL takes; `BEGIN` is the same with BEGIN and COMMIT as round trips of their own.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Node:
 
 
 class Bare:
-    """Inserts of the same bytes by psycopg, without kcore."""
+    """Inserts of the same bytes with psycopg, without kcore."""
 
     def __init__(self, url: str, partitions: int, first: int) -> None:
         self.connection = psycopg.connect(url, autocommit=True)

@@ -2,8 +2,8 @@
 
     python -m pytest bench/test_codec.py --benchmark-columns=min,median,ops
 
-A row encodes an existing message, or decodes existing bytes, and so measures only the codec. The peers' objects are
-decoded from kcore's bytes, and every codec must reproduce those bytes before it is timed.
+A row encodes an existing message or decodes existing bytes, and so measures only the codec. The objects of the other
+codecs are decoded from kcore's bytes. Every codec must reproduce these bytes before it is measured.
 """
 
 import io

@@ -2,8 +2,7 @@
 
     pytest bench/test_compaction.py
 
-Waiting requests are served between two slices: `longest_ms` is the processor time of the longest slice, its commit
-included.
+Waiting requests are served between two slices. `longest_ms` is the CPU time of the longest slice, including its commit.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def batch_of(records: list[tuple[bytes, bytes]]) -> bytearray:
 
 
 def commits() -> Batches:
-    """Yields batches of two groups that repeatedly commit an offset each; a round holds two or three of them."""
+    """Yields batches of two groups that repeatedly commit one offset each. A round has two or three of these batches."""
     keys = [CommitKey(f"group-{number}", "t", 0).encode_key() for number in range(2)]
     number = 0
     while True:
@@ -55,14 +54,14 @@ def commits() -> Batches:
 
 
 def random_keys() -> Batches:
-    """Yields batches of ten 100-byte records with five thousand keys: nearly every batch keeps some records."""
+    """Yields batches of ten 100-byte records with five thousand keys, so that nearly every batch keeps some records."""
     chance = random.Random(7)
     while True:
         yield batch_of([(b"key-%08d" % chance.randrange(5_000), b"v" * 100) for _ in range(10)])
 
 
 class Log:
-    """A partition with `LOG_BYTES` that were never compacted."""
+    """A partition with `LOG_BYTES` bytes that were never compacted."""
 
     def __init__(self, engine: LogEngine, batches: Batches) -> None:
         self.engine = engine
@@ -94,7 +93,7 @@ class Log:
 @pytest.mark.parametrize("durability", ["memory", "fsync"])
 @pytest.mark.parametrize("batches", [commits, random_keys])
 def test_a_pass(benchmark: BenchmarkFixture, tmp_path: Path, batches: Callable[[], Batches], durability: str) -> None:
-    """Measures all work of a pass per record: reading, deciding, and its share of the commits."""
+    """Measures all work of a compaction pass per record: reading, deciding, and the record's share of the commits."""
     benchmark.group = f"compaction: {batches.__name__}"
     folder = tmp_path / "data"
     logs: list[Log] = []

@@ -1,6 +1,6 @@
 """Consumer groups inside the engine, without a socket: heartbeats of a stable group, and its formation.
 
-Requests are made beforehand where possible, time is virtual, and the log is in memory, so that a row is the cost of the
+Requests are made beforehand if possible, the time is virtual, and the log is in memory. So a row is the cost of the
 coordinator itself. `KCORE_BENCH_LARGE=1` adds the group of 10,000 members.
 """
 
@@ -95,7 +95,7 @@ class JoiningMembers:
         ]
 
     def run_until_joined(self) -> None:
-        """Sends each member's first heartbeat, and the one that acknowledges its assignment."""
+        """Sends each member's first heartbeat, and the heartbeat that acknowledges its assignment."""
         self._turn(self.joins)
         self._turn(self.beats())
 
@@ -186,7 +186,7 @@ def test_heartbeat_while_a_target_must_wait(benchmark: BenchmarkFixture, members
 
 @pytest.mark.parametrize("members", [10, 1000])
 def test_baseline_two_look_ups_and_a_store(benchmark: BenchmarkFixture, members: int) -> None:
-    """Measures the lower limit of a heartbeat's cost in Python."""
+    """Measures two dictionary look-ups and a store, the lower limit of a heartbeat's cost in Python."""
     groups = {GROUP: {f"{index:08x}": [0] for index in range(members)}}
     requests = [(GROUP, f"{index % members:08x}") for index in range(1000)]
 
@@ -198,7 +198,7 @@ def test_baseline_two_look_ups_and_a_store(benchmark: BenchmarkFixture, members:
 
 
 def test_one_more_member_in_a_crowd(benchmark: BenchmarkFixture) -> None:
-    """Measures a join and a leave in a group of 1,000 at rest: two targets and the resulting moves."""
+    """Measures a join and a leave in a stable group of 1,000 members: two targets and the resulting moves."""
     joining = JoiningMembers(1000, interval_ms=0)
     joining.run()
     joining = ConsumerGroupHeartbeatRequest(
@@ -222,7 +222,7 @@ def test_one_more_member_in_a_crowd(benchmark: BenchmarkFixture) -> None:
 
 
 def test_joins_without_an_interval(benchmark: BenchmarkFixture) -> None:
-    """Measures 50 successive joins, each of which computes a target: nine records per join; one commit."""
+    """Measures 50 successive joins with one commit. Each join computes a target and writes nine records."""
     runs: list[JoiningMembers] = []
 
     def setup() -> tuple[tuple[JoiningMembers], dict[str, Any]]:
@@ -243,7 +243,7 @@ RECORDS = 9
 
 
 def _join(number: int) -> list[Any]:
-    """Returns the records of a join, as a decision makes them."""
+    """Returns the records of a join in the form in which a decision makes them."""
     target = {bytes(16): (number, number + 1)}
     current = CurrentAssignment(number, number - 1, UNRELEASED, {bytes(16): {number: 1}})
     return [
@@ -259,7 +259,7 @@ def _join(number: int) -> list[Any]:
 
 @pytest.mark.parametrize("way", ["compiled", "reference"])
 def test_records_of_a_join(benchmark: BenchmarkFixture, way: str) -> None:
-    """Encodes the nine records of a join from memory into the batch: compiled, and by the reference implementation."""
+    """Encodes the nine records of a join into a batch, with the compiled code and with the reference implementation."""
 
     def write() -> BatchBuilder:
         batch = BatchBuilder(1 << 20, base_timestamp_ms=0)

@@ -1,5 +1,5 @@
-"""Produce and fetch, embedded: the cost of one request without a network, with the log in memory; produce includes the
-commit.
+"""Produce and fetch with an embedded engine: the cost of one request without a network, with the log in memory. Produce
+includes the commit.
 
 Each round is `REQUESTS` requests on a fresh log, followed by one commit, as on a busy node: divide by `REQUESTS`.
 """
@@ -128,8 +128,8 @@ def test_long_poll(benchmark: Any) -> None:
 @pytest.mark.parametrize("case", ["idle", "moving"])
 @pytest.mark.parametrize("partitions", [1, 50])
 def test_fetch_session(benchmark: Any, partitions: int, case: str) -> None:
-    """Measures incremental requests (KIP-227) as Java's consumer sends them: without any change, or with a batch in one
-    partition and the next fetch offset in the request.
+    """Measures incremental requests (KIP-227) as Java's consumer sends them. Either nothing changed, or one partition
+    has a batch and the request has the next fetch offset.
     """
     plane = DataPlane()
     plane.topic("t", partitions)
@@ -156,7 +156,7 @@ def test_fetch_session(benchmark: Any, partitions: int, case: str) -> None:
 
 
 def test_long_poll_of_fifty(benchmark: Any) -> None:
-    """Measures an idle consumer of fifty partitions: its poll is parked, and one batch completes it."""
+    """Measures an idle consumer of fifty partitions. Its poll is parked, and one batch completes it."""
     produce = produce_request(batch_of(VALUE))
 
     def setup() -> tuple[tuple[DataPlane, int], dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""An embedded engine by its public API, `with kcore.open(...) as engine: engine.send(...)`, in each durability."""
+"""An embedded engine with its public API, `with kcore.open(...) as engine: engine.send(...)`, in each durability."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ CALLERS = 16
 @pytest.mark.parametrize("callers", [1, CALLERS])
 @pytest.mark.parametrize("kind", ["threads", "tasks"])
 def test_concurrent_commits(benchmark: BenchmarkFixture, tmp_path: Path, kind: str, callers: int) -> None:
-    """Measures 20 commits of each caller, with fsync.
+    """Measures 20 commits by each caller, with durability `fsync`.
 
     A slow device shows the shared flushes: `LD_PRELOAD=./slowflush.so FLUSH_US=2000`, see `bench/slowflush.c`.
     """

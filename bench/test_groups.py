@@ -1,6 +1,6 @@
 """Classic groups inside the engine, without a socket: heartbeats, join storms, and the memory of a member.
 
-Requests are made beforehand, as a server has them after decoding. Time is virtual and the log is in memory, so that a
+Requests are made beforehand, as a server has them after decoding. The time is virtual and the log is in memory, so a
 row is the cost of the coordinator itself. The baseline of the heartbeat is the minimum in Python: two dictionary
 look-ups and one store.
 """
@@ -31,7 +31,7 @@ CONTEXT = RequestContext(9, "consumer-orders-consumers-1", "/10.0.0.1")
 
 
 class Storm:
-    """A cold group and the members that join it with JoinGroup v9: request an id, join, sync."""
+    """An empty group, and the members that join it with JoinGroup v9: they request an id, join, and sync."""
 
     def __init__(self, size: int) -> None:
         self.context = GroupContext({"group.initial.rebalance.delay.ms": DELAY_MS})
@@ -59,7 +59,7 @@ class Storm:
         self.second = [self._request() for _ in range(self.size)]
 
     def run(self) -> list[Any]:
-        """Runs the whole cold join: two joins and a sync per member; returns the responses to the syncs."""
+        """Runs the whole join: two JoinGroups and a SyncGroup of each member. Returns the responses to the SyncGroups."""
         context, join, sync = self.context, self.join, self.sync
         for asking, joining in zip(self.first, self.second, strict=True):
             result = join.handle(CONTEXT, asking)

@@ -3,8 +3,8 @@
     pytest bench/test_growth.py                                  # up to 100,000
     KCORE_BENCH_GROWTH=1000000 pytest bench/test_growth.py       # needs some gigabytes
 
-Requests go to entities in random order, so that a larger node pays for cache misses of the processor; no other cost may
-grow. Compare rows side by side: a row's baseline is the one with 1,000.
+Requests are for random objects, so a larger node has more cache misses of the CPU; no other cost may grow. The baseline
+of a row is the row with 1,000 objects.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Node:
         return self.call_all([request], version)[0]
 
     def call_all(self, requests: list[Any], version: int) -> list[Any]:
-        """Decides requests in one round; returns their responses."""
+        """Decides requests in one round. Returns their responses."""
         context = RequestContext(version)
         responses = [self.engine.submit(context, request) for request in requests]
         self.engine.turn()
@@ -130,7 +130,9 @@ def test_fetch_by_offsets(benchmark: BenchmarkFixture, offsets: Node) -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_heartbeat_by_groups(benchmark: BenchmarkFixture, size: int) -> None:
-    """Measures heartbeats with `size` stable groups of one member each: as many groups, members and sessions."""
+    """Measures heartbeats with `size` stable groups of one member each, so the numbers of groups, members and sessions
+    are equal.
+    """
     benchmark.group = "growth: a heartbeat, by groups, members and timers"
     node = Node(size)
     members: list[str] = []

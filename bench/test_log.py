@@ -1,6 +1,6 @@
 """The partition log: commits compared with a bare append + fdatasync, reads from memory and from the storage, scans.
 
-Compare within one run: `group` puts a figure beside its baseline. A round is one commit.
+Compare figures within one run only: `group` shows a figure beside its baseline. A round is one commit.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def test_commit(benchmark: Any, folder: Path, durability: str, batches: int, par
 @pytest.mark.parametrize("durability", ["fsync", "os"])
 @pytest.mark.parametrize("batches", [1, 10, 100])
 def test_commit_baseline_file(benchmark: Any, folder: Path, durability: str, batches: int) -> None:
-    """Appends to a file in one write, with fdatasync where the commit flushes."""
+    """Appends to a file in one write, with fdatasync if the commit would flush."""
     benchmark.group = f"commit of {batches} x {BATCH_BYTES} B: {durability}"
     data = bytes(make_batch())
     folder.parent.mkdir(exist_ok=True)
@@ -103,14 +103,14 @@ def test_commit_baseline_lmdb(benchmark: Any, folder: Path, durability: str, bat
 
 
 def rounds(durability: str, batches: int) -> dict[str, int]:
-    """Returns numbers of rounds that take about half a second."""
+    """Returns the numbers of rounds that take about half a second."""
     count = 1500 if durability == "fsync" else max(20_000 // batches, 500)
     return {"rounds": count, "warmup_rounds": 20}
 
 
 @pytest.fixture(params=["memory", "lmdb"])
 def filled(request: pytest.FixtureRequest, folder: Path) -> Iterator[PartitionLog]:
-    """Yields a log of SCAN_BATCHES batches; the LMDB log was reopened, so that its tail is empty."""
+    """Yields a log of SCAN_BATCHES batches. The LMDB log was reopened, so that its tail is empty."""
     memory = MemoryLogEngine()
     engine: LogEngine = memory if request.param == "memory" else LmdbLogEngine(folder, "os")
     log = engine.open(PartitionKey(TOPIC, 0))

@@ -1,4 +1,5 @@
-"""The total memory of a consumer group's member: as in Kafka's row, groups of 10 share a topic of 20 partitions.
+"""The total memory of a member of a consumer group. As in Kafka's row, groups of 10 members share a topic of 20
+partitions.
 
 `bytes_a_member` is the node's memory: members, assignments, targets, timers, ids, groups and their dictionaries, with
 the members' last responses. It excludes the log. Classic members and offsets are in bench/test_groups.py and
@@ -26,7 +27,7 @@ KAFKA_BYTES_A_MEMBER = 2227  # Kafka 4.3.1's own classes: the row "memory" in be
 
 
 def settle(context: GroupContext, api: ConsumerGroupHeartbeatApi, group_id: str) -> None:
-    """Lets members of a new group join and send heartbeats until each has acknowledged its share."""
+    """Makes members of a new group join and send heartbeats until each has acknowledged its share."""
     ids = [f"{group_id}-{index:016x}-member-000000000" for index in range(MEMBERS)]
     beats = [
         ConsumerGroupHeartbeatRequest(

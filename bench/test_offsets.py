@@ -1,7 +1,7 @@
 """Committed offsets: commits, fetches, loading a shard, and bytes per offset.
 
 A round of a commit row is COMMITS requests and one commit of the log; divide by COMMITS for one request. The rows named
-"decide" exclude the log and the batch: they measure only the state machine, decide and replay. KCORE_BENCH_LARGE=1
+"decide" exclude the log and the batch: they measure only the state machine's decision and replay. KCORE_BENCH_LARGE=1
 loads a million offsets.
 """
 
@@ -140,7 +140,9 @@ def test_handle_commit_generic(benchmark: Any, partitions: int) -> None:
 
 
 def handle_commit(benchmark: Any, partitions: int, generic: bool) -> None:
-    """Runs from the decoded request to its records in the shard's open batch and its response in the pipeline."""
+    """Runs an OffsetCommit from the decoded request until its records are in the shard's open batch and its response is
+    in the pipeline.
+    """
     benchmark.group = f"offsets: handle {COMMITS} commits of {partitions} partitions"
     node = Node(MemoryLogEngine())
     node.load()
@@ -180,7 +182,7 @@ def test_fetch(benchmark: Any, partitions: int) -> None:
 
 
 def test_fetch_anew(benchmark: Any) -> None:
-    """Measures fetches that differ from the last one of their group, so that no cached response applies."""
+    """Measures fetches that differ from the last fetch of their group, so that no cached response applies."""
     benchmark.group = f"offsets: {COMMITS} fetches of 10 partitions"
     node = Node(MemoryLogEngine())
     node.load()
@@ -201,7 +203,7 @@ def test_fetch_anew(benchmark: Any) -> None:
 
 
 def fill(node: Node, count: int, per_group: int) -> None:
-    """Fills a log with `count` offsets in batches of 1,000, `per_group` partitions per group."""
+    """Fills a log with `count` offsets in batches of 1,000. Each group has `per_group` partitions."""
     batch = None
     for i in range(count):
         if batch is None:
@@ -229,8 +231,8 @@ def test_load(benchmark: Any, count: int) -> None:
 
 @pytest.mark.parametrize("per_group", [10, 100])
 def test_memory_of_an_offset(benchmark: Any, per_group: int) -> None:
-    """Records the bytes per offset in `extra_info`: the object, its dictionary entries, and its share of names and
-    groups.
+    """Records the bytes per offset in `extra_info`: the object, its dictionary entries, and its share of the memory of
+    names and groups.
     """
     benchmark.group = "offsets: bytes per offset"
     count = 20_000

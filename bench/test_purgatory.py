@@ -1,8 +1,9 @@
-"""The purgatory, compared with a simple one in Python: a dict of lists, a heap of timeouts, purged when it has grown.
+"""Compares the purgatory with a simple implementation in Python: a dict of lists, and a heap of timeouts that is purged
+when it has grown.
 
 Every row does COUNT operations a round; `make bench` prints the time of one. In some rows BACKGROUND operations wait
-under the same keys all the time, as in a busy purgatory. In the other rows there are none, so that every key's list is
-created and dropped repeatedly.
+under the same keys all the time, as in a busy purgatory. In the other rows no operations wait, so that every key's list
+is created and dropped repeatedly.
 """
 
 import heapq
@@ -43,7 +44,7 @@ class ReferenceOperation:
 
 
 class ReferencePurgatory:
-    """The baseline: completed operations stay in the other lists and the heap until a purge sweeps everything."""
+    """The baseline. Completed operations stay in the other lists and in the heap until a purge removes them."""
 
     def __init__(self) -> None:
         self.watchers: dict[Any, list[ReferenceOperation]] = {}

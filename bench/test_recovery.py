@@ -3,7 +3,7 @@
     pytest bench/test_recovery.py                                      # 100 000 offsets
     KCORE_BENCH_RECOVERY_RECORDS=1000000 pytest bench/test_recovery.py
 
-The target is two seconds for a million offsets on a laptop's core.
+The target is two seconds for a million offsets on one core of a laptop.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def measure(benchmark: Callable[..., Any], folder: Path, **info: Any) -> None:
 
 
 def test_offsets_as_requests_wrote_them(benchmark: Callable[..., Any], tmp_path: Path) -> None:
-    """Opens a log in which each request committed a hundred offsets in a batch of a hundred records."""
+    """Opens a log in which each request committed a hundred offsets, in a batch of a hundred records."""
     write_commits(tmp_path / "data", 1)
     measure(benchmark, tmp_path / "data", shape="100 records a batch")
 
@@ -110,7 +110,9 @@ def test_a_long_history(benchmark: Callable[..., Any], tmp_path: Path, compacted
 
 
 def test_many_partitions(benchmark: Callable[..., Any], tmp_path: Path) -> None:
-    """Opens a log with a partition for every hundred offsets, at least a thousand, none of them empty."""
+    """Opens a log with a partition for every hundred offsets, but at least a thousand partitions. No partition is
+    empty.
+    """
     engine = open_node(tmp_path / "data")
     count = max(1_000, RECORDS // 100)
     batch = BatchBuilder(1000, base_timestamp_ms=WALL_MS)

@@ -1,6 +1,7 @@
 """The cost of measuring the time of requests, which happens only while a scraper reads metrics.
 
-A row is 64 heartbeats through the request queue of a connection: cut, look up, decide, and copy the response.
+A row is 64 heartbeats in the request queue of a connection: cutting frames, look-ups, decisions, and copies of the
+responses.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ HEARTBEATS = 64
 
 
 class Owner:
-    """The owner of the queue, for requests of which none fails."""
+    """The owner of the queue. No request fails."""
 
     def make_context(self, version: int, client_id: str) -> RequestContext:
         return RequestContext(version, client_id, "/10.0.0.1")

@@ -101,7 +101,7 @@ def test_acquire(benchmark: BenchmarkFixture) -> None:
 
 
 def test_acknowledge(benchmark: BenchmarkFixture) -> None:
-    """Acknowledges 100 records of one acquisition, and applies the written change."""
+    """Acknowledges 100 records of one acquisition and applies the written change."""
     benchmark.extra_info["operations"] = COUNT
     benchmark.pedantic(acknowledge, setup=acquired, rounds=20)
 
@@ -160,7 +160,7 @@ class JoiningMembers:
         self.heartbeats = 0
 
     def run(self) -> None:
-        """Runs from the first join until each member has its part of the target of the last epoch."""
+        """Runs from the first join until each member has its partitions of the target of the last epoch."""
         engine = self.world.engine
         while True:
             responses = [engine.submit(CONTEXT, request) for request in self.requests]

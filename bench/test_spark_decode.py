@@ -2,7 +2,7 @@
 
 Three readers process the same rows: the compiled reader (`extension`), its pure Python counterpart (`pure`), and a
 simple one with the engine's codec (`objects`). The simple one makes an object per record, dicts of the objects, and
-Arrow columns of the dicts. Processor time, best of several:
+Arrow columns of the dicts. CPU time, the best of several runs:
 
     pytest bench/test_spark_decode.py --benchmark-timer=time.process_time --benchmark-columns=min
 """
@@ -71,7 +71,7 @@ def batch_of(name: str) -> Any:
 
 
 class Objects:
-    """The baseline: makes an object per record, dicts of the objects, and Arrow columns of the dicts."""
+    """The baseline: it makes an object per record, dicts of the objects, and Arrow columns of the dicts."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         (name,) = names
@@ -105,7 +105,7 @@ def test_decode(benchmark: Any, name: str, reader: Any) -> None:
 
 
 def test_decode_into_columns_of_all_types(benchmark: Any) -> None:
-    """Decodes only offsets, with the columns of all types present."""
+    """Decodes only offsets, although the table has the columns of all types."""
     batch = batch_of("OffsetCommit")
     names = tuple(record_types())
     using = CompiledDecoder(names)
@@ -131,7 +131,7 @@ def segments(tmp_path_factory: pytest.TempPathFactory) -> SegmentPartition:
 
 @pytest.mark.parametrize("reader", [read_batches, lambda part: to_batches(read_rows(part))], ids=["extension", "rows"])
 def test_read_segments(benchmark: Any, segments: SegmentPartition, reader: Any) -> None:
-    """Reads raw segment files to Arrow, with checksums: by the extension, and by a tuple per row."""
+    """Reads raw segment files to Arrow and checks the checksums, with the extension and with a tuple per row."""
     benchmark.group = "segments"
     found = benchmark(lambda: sum(batch.num_rows for batch in reader(segments)))
     assert found == ROWS

@@ -46,7 +46,9 @@ pytestmark = pytest.mark.timeout(180 + EVENTS // 500)
 
 
 class Busy(Source):
-    """A source with each group in its own partition, and its transactional id in one of the same number."""
+    """A source with each group in its own partition, and the group's transactional id in the partition of the same
+    number.
+    """
 
     def parts(self) -> list[Part]:
         """Returns the partitions."""
@@ -139,7 +141,7 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def measured(benchmark: Benchmark, run: Callable[[], Any]) -> Any:
-    """Runs once, because it takes long; Spark is warm. Records the log's length."""
+    """Runs a job once, because it takes long; Spark has started before. Records the length of the log."""
     cpu_s: list[float] = []
 
     def timed() -> Any:

@@ -107,7 +107,7 @@ class Runs:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Runs, list[WrittenFile]]:
-    """Yields runs over a log whose last day is in files of its own, with the checkpoints of the day before."""
+    """Yields runs over a log whose last day is in separate files, with the checkpoints of the day before."""
     root = tmp_path_factory.mktemp("incremental")
     runs_ = Runs(root / "events", root / "state")
     previous: list[WrittenFile] = []

@@ -4,7 +4,8 @@
     KCORE_BENCH_SPARK_EVENTS=10000000 pytest bench/test_spark_rebuild.py
 
 The log: 100,000 offsets of 1,000 groups in eight partitions (all events, if there are fewer), committed repeatedly in
-batches of ten. The state has the same size for any history, so that costs proportional to the history show.
+batches of ten. The state has the same size for any length of the log, so that costs proportional to the length are
+visible.
 """
 
 from __future__ import annotations
@@ -122,7 +123,9 @@ def spark() -> Iterator[Any]:
 
 
 def tree_cpu_s() -> float:
-    """Returns the CPU seconds of this process and its descendants; on a shared machine wall time is unreliable."""
+    """Returns the CPU seconds of this process and its descendants, because wall-clock time is unreliable on a shared
+    machine.
+    """
     children: dict[int, list[int]] = {}
     ticks: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -176,7 +179,7 @@ def test_end_to_end_replay_alone(benchmark: Benchmark, spark: Any, events: Path)
 
 
 def parts_of(source: ExportSource) -> list[Part]:
-    """Selects partitions with about a million events together; all, if there are fewer."""
+    """Selects partitions with about a million events together, or all partitions if there are fewer events."""
     parts: list[Part] = []
     for part in source.parts():
         if sum(one.end or 0 for one in parts) < 1_000_000:
@@ -194,7 +197,7 @@ def rebuilt(source: ExportSource, part: Part) -> Rebuilt:
 
 @pytest.fixture(scope="module")
 def batches(events: Path) -> dict[tuple[str, int], list[Any]]:
-    """Returns the input of a task: Arrow batches by partition, at most a million events."""
+    """Returns the input of a task: Arrow batches by partition, with at most a million events."""
     source = ExportSource(events)
     return {part[:2]: read(source, part) for part in parts_of(source)}
 
@@ -211,7 +214,7 @@ def count_rows(batches: Iterable[Any]) -> int:
 
 
 def test_split_reading(benchmark: Benchmark, events: Path) -> None:
-    """Measures Parquet to Arrow."""
+    """Measures reading Parquet to Arrow."""
     source = ExportSource(events)
 
     def run() -> int:
@@ -231,7 +234,7 @@ def test_split_decode_and_replay(benchmark: Benchmark, batches: dict[tuple[str, 
 
 
 def test_split_decode_and_replay_row_by_row(benchmark: Benchmark, batches: dict[tuple[str, int], list[Any]]) -> None:
-    """Measures decoding and replay with an object per row: the path of transactions, groups and damaged records."""
+    """Measures decoding and replay with an object per row, as for transactions, groups and damaged records."""
 
     def run() -> int:
         rows = {place: chain.from_iterable(map(from_batch, of_place)) for place, of_place in whole.items()}
@@ -249,13 +252,13 @@ def with_place(batch: Any, topic: str, partition: int) -> Any:
 
 
 def test_split_rows_of_tables(benchmark: Benchmark, states: list[Rebuilt]) -> None:
-    """Measures state to Arrow."""
+    """Measures the conversion of the state to Arrow."""
     rows = benchmark(lambda: count_rows(batch for _, batch in all_tables(states)))
     benchmark.extra_info["rows"] = rows  # type: ignore[attr-defined]
 
 
 def test_split_files(benchmark: Benchmark, states: list[Rebuilt], tmp_path: Path) -> None:
-    """Measures tables to Parquet files, durably."""
+    """Measures writing the tables to Parquet files, with fsync."""
     tables = list(all_tables(states))
     assert benchmark(lambda: sum(one.rows for one in write_tables(tables, tmp_path))) == count_rows(
         b for _, b in tables
@@ -275,7 +278,7 @@ def test_split_all_of_a_task(benchmark: Benchmark, events: Path, tmp_path: Path)
 
 
 def test_the_engine_recovers_the_same(benchmark: Benchmark, folder: Path) -> None:
-    """Measures the engine's open of the folder, like a restart of the server on one core."""
+    """Measures the opening of the folder by the engine, as in a restart of the server on one core."""
     counts: list[int] = []
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""The time from the start to the first response: `kcore serve` on a new folder, and an embedded engine."""
+"""The time from the start to the first response, of `kcore serve` on a new folder and of an embedded engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Streams groups (KIP-1071): a heartbeat at rest, and a group of 100 processes from nothing to rest."""
+"""Streams groups (KIP-1071): a heartbeat in a stable group, and a group of 100 processes from the first join until it
+is stable.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ APPLICATION = topology(*(subtopology(str(number), ["in"]) for number in range(SU
 
 
 def formed(processes: int, partitions: int) -> tuple[World, list[Member]]:
-    """Returns a group at rest; its members join within the initial rebalance delay."""
+    """Returns a stable group, whose members join within the initial rebalance delay."""
     world = World({"in": partitions}, group_streams_initial_rebalance_delay_ms=DELAY_MS)
     world.api = StreamsGroupHeartbeatApi(world.shards, world.streams)
     members = [Member(world, f"m{number}") for number in range(processes)]

@@ -3,9 +3,9 @@
 A figure is for 64 requests and includes the client, which only copies bytes. The baseline is ApiVersions, whose
 response is constant. bench/peers/load measures requests per second of server CPU.
 
-The two storms are groups that form at once, with a connection for each member; their time includes the client's, and
-the server's usage is listed separately. Members of the new protocol send heartbeats without a pause. The group has no
-assignment interval (KIP-1263), because Kafka's default of a second would dominate the time.
+In the two storms, all members of a group join at the same time, each over its own connection. The time includes the
+client's time, and the server's CPU time is listed separately. Members of the new protocol send heartbeats without a
+pause. The group has no assignment interval (KIP-1263), because Kafka's default of a second would dominate the time.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 def joined(server: ServerProcess, group: str) -> tuple[str, int]:
-    """Creates a stable group of one member; returns its id and generation."""
+    """Creates a stable group of one member. Returns the member's id and the generation."""
     with Connection.to(server.bootstrap) as client:
         request = JoinGroupRequest(
             group_id=group,
@@ -139,7 +139,7 @@ class Storms:
         self.cpu_ms: list[float] = []
 
     def run(self, benchmark: BenchmarkFixture, make: Any) -> None:
-        """Measures the groups; members leave outside the measurement."""
+        """Measures the groups. Members leave outside of the measurement."""
 
         def setup() -> tuple[tuple[Any], dict[str, Any]]:
             self.tidy()
@@ -174,7 +174,9 @@ def test_consumer_storm(benchmark: BenchmarkFixture, server: ServerProcess) -> N
 
 
 def test_join_storm(benchmark: BenchmarkFixture, server: ServerProcess) -> None:
-    """Measures 100 members of the classic protocol, from the first join to a generation in which all have synced."""
+    """Measures 100 members of the classic protocol, from the first join until all have sent SyncGroup in one
+    generation.
+    """
     storms = Storms(server, 100)
     storms.run(benchmark, ClassicStorm)
     assert storms.last.at_rest

@@ -67,7 +67,7 @@ def test_brokers_at_a_time(benchmark: BenchmarkFixture) -> None:
 
 
 async def _stable_group(node: AsyncNode) -> list[HeartbeatRequest]:
-    """Makes a stable classic group; returns the heartbeats of its members."""
+    """Makes a stable classic group. Returns the heartbeats of its members."""
     protocols = [JoinGroupRequestProtocol(name="range", metadata=b"")]
 
     async def join(member_id: str = "") -> JoinGroupResponse:

@@ -1,6 +1,6 @@
-"""The timer wheel, compared with a binary heap with lazy deletion (as in `asyncio` and `sched`) in the same run.
+"""Compares the timer wheel with a binary heap with lazy deletion (as in `asyncio` and `sched`), in the same run.
 
-Every row does COUNT operations a round; `make bench` prints the time of one.
+Every row does COUNT operations a round; `make bench` prints the time of one operation.
 """
 
 import heapq
@@ -32,7 +32,9 @@ class HeapTimer:
 
 
 class HeapTimers:
-    """The baseline: `heapq` of (deadline, order, timer); a cancelled or moved timer stays until its entry is due."""
+    """The baseline: a `heapq` of (deadline, order, timer). A cancelled or moved timer stays in the heap until its entry
+    is due.
+    """
 
     def __init__(self) -> None:
         self.heap: list[tuple[int, int, HeapTimer]] = []

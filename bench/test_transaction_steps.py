@@ -1,4 +1,4 @@
-"""The steps of a transactional id and its record, compiled and in the reference implementation, for one transaction."""
+"""The steps of a transactional id and its record for one transaction, compiled and in the reference implementation."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_begin_prepare_complete(benchmark: BenchmarkFixture, way: Any) -> None:
 
 @pytest.mark.benchmark(group="steps of a transaction")
 def test_reading_a_record(benchmark: BenchmarkFixture) -> None:
-    """Measures the decoding of a record, as in a load."""
+    """Measures decoding a record, as in a load."""
     begun = adding.add(Transaction(*FIRST), 7, 5, PLACES, 2, NOW)
     assert isinstance(begun, Transaction)
     data = begun.encode_value(1)

@@ -1,8 +1,8 @@
 """Transactions inside the engine, without a socket: transactions per second, memory per id, and recovery of ids.
 
-A transaction of version 2 is a Produce, with offsets a TxnOffsetCommit too, and an EndTxn; of version 1 it also has an
-AddPartitionsToTxn. Producers run in parallel: a round is one step of each of them, and one commit. The baseline of a
-transaction is the same Produce without a transaction.
+A transaction of version 2 consists of a Produce and an EndTxn and, with offsets, a TxnOffsetCommit. A transaction of
+version 1 also has an AddPartitionsToTxn. Producers run in parallel: a round is one step of each producer, and one
+commit. The baseline of a transaction is the same Produce without a transaction.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Node:
 
     Args:
         log: the log engine.
-        partitions: the number of the topic's partitions.
+        partitions: the partition count of the topic.
     """
 
     def __init__(self, log: Any, partitions: int) -> None:
@@ -68,7 +68,7 @@ class Node:
         self.engine.turn()
 
     def round(self, requests: list[tuple[Any, int]]) -> list[Any]:
-        """Decides one request of each producer, then commits; returns the responses."""
+        """Decides one request of each producer, then commits. Returns the responses."""
         engine = self.engine
         engine.now.update()
         responses = [engine.submit(CONTEXTS[version], request) for request, version in requests]
@@ -85,7 +85,7 @@ class Node:
         ]
 
     def produce(self, who: tuple[str, int, int], sequence: int, transactional: bool = True) -> ProduceRequest:
-        """Makes a Produce request with a batch to each partition."""
+        """Makes a Produce request with a batch for each partition."""
         tid, producer_id, epoch = who
         data = []
         wall_ms = self.engine.now.wall_ms
@@ -177,7 +177,9 @@ def test_transactions(
     sequence = 0
 
     def prepare() -> list[list[tuple[Any, int]]]:
-        """Returns the rounds of all producers. In version 2 each end assigns a new epoch, which is predictable."""
+        """Returns the rounds of all producers. In version 2, each end of a transaction assigns a new epoch, which is
+        predictable.
+        """
         nonlocal identities, sequence
         rounds = []
         for _ in range(turns):
@@ -236,7 +238,7 @@ IDS = 100_000
 
 @pytest.mark.benchmark(group="transactional ids")
 def test_recovery_of_100_000_ids(benchmark: BenchmarkFixture) -> None:
-    """Measures the load of a log to an active shard, and the memory of an id."""
+    """Measures loading a log until the shard is active, and the memory of an id."""
     log = MemoryLogEngine()
     node = Node(log, 1)
     for first in range(0, IDS, 1000):
