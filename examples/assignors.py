@@ -11,8 +11,8 @@ from kcore.assignors import GroupAssignment, Member, Topics, arrays, get, load_a
 
 
 class EvenOdd:
-    """A user-defined assignor: the first subscriber of a topic gets its even partitions, the last one its odd
-    partitions.
+    """A user-defined assignor: the first subscriber of a topic gets its even partitions, and the last subscriber its
+    odd partitions.
     """
 
     name = "even-odd"
@@ -20,10 +20,10 @@ class EvenOdd:
     def assign(
         self, members: Iterable[Member], topics: Topics, previous: GroupAssignment | None = None
     ) -> dict[str, dict[str | bytes, list[int]]]:
-        """Returns member id -> topic -> partitions; a missing member gets no partitions.
+        """Returns member id -> topic -> partitions. A member that is missing in the result gets no partitions.
 
-        Members subscribe by topic name. In a server's group, `topics` has topic ids as keys and finds them by name,
-        too; the result may use either.
+        Members subscribe by topic name. In a server's group, the keys of `topics` are topic ids, but look-ups by name
+        work, too. The result may use ids or names.
         """
         readers: dict[str | bytes, list[str]] = {}
         for member in sorted(members, key=lambda member: member.member_id):

@@ -1,4 +1,4 @@
-"""An embedded node on an event loop: a read waits until another task has appended records.
+"""An embedded node on an event loop: one task reads, and waits until another task has appended records.
 
 python examples/embed_async.py
 """

@@ -1,11 +1,12 @@
-"""Exactly-once ETL: squares of a topic's numbers go to a second topic, and from there to SQLite.
+"""Exactly-once ETL: copies the squares of a topic's numbers to a second topic, and from there to SQLite.
 
     python examples/etl_to_sqlite.py              on an engine in this process
     python examples/etl_to_sqlite.py HOST:PORT    the same against kcore serve, or against Apache Kafka
 
 The first step commits its records and the consumer's offsets in one transaction. The second step stores the offsets in
-the database, in the same transaction as the rows. It does not commit them to the group: when it gets a partition, it
-seeks to the offset of the database. Both steps fail in the middle of their work, and no number is lost or stored twice.
+the database, in the same transaction as the rows. The second step does not commit offsets to the group: when it gets a
+partition, it seeks to the offset in the database. The example makes both steps fail in the middle of their work. No
+number is lost or stored twice.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def square(node: kcore.Node, source: str, target: str, fail_after: int | None = 
         node: the node.
         source: the topic to read.
         target: the topic to write.
-        fail_after: the number of records after which a transaction fails; None: none.
+        fail_after: the number of records after which a transaction fails; None if none fails.
     """
     copied = 0
     group = node.group(f"{source}-squares")
@@ -81,7 +82,7 @@ def count(database: sqlite3.Connection) -> int:
 
 
 def main(node: kcore.Node) -> None:
-    """Runs both steps; each fails once and is started again."""
+    """Runs both steps. Each step fails once and is started again."""
     name = uuid.uuid4().hex[:8]
     source, target = f"numbers-{name}", f"squares-{name}"
     node.topics.create(target, PARTITIONS)

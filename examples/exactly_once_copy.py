@@ -50,7 +50,7 @@ def transform(value: bytes) -> bytes:
 
 
 def copy(bootstrap: str) -> None:
-    """Copies until it is killed; prints the number of records after each commit."""
+    """Copies until it is killed. Prints the number of records after each commit."""
     revoked: list[object] = []  # partitions revoked from the consumer since the last batch
     while True:
         consumer = Consumer(
@@ -133,7 +133,7 @@ class Copier:
     """A copier in its own process.
 
     Attributes:
-        copied: the number of records in its commits.
+        copied: the number of records that its commits contain.
     """
 
     def __init__(self, bootstrap: str) -> None:
@@ -154,7 +154,7 @@ class Copier:
             self.copied += int(line)
 
     def has(self, records: int) -> bool:
-        """Returns True if the copier has copied this number of records."""
+        """Returns True if the copier has copied at least this number of records."""
         assert self._process.poll() is None, "the copier ended by itself"
         return self.copied >= records
 

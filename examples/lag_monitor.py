@@ -31,8 +31,8 @@ class Row:
         group_id: the group.
         type: "classic", "consumer", "share" or "streams".
         state: its state, for example "Stable".
-        lag: the number of records that it has not processed, in all partitions.
-        worst: the partition with the largest lag; None without lag.
+        lag: the number of records that the group has not processed, in all partitions.
+        worst: the partition with the largest lag; None without a lag.
         time_s: the time of the measurement, in seconds of a monotonic clock.
     """
 
@@ -47,8 +47,8 @@ class Row:
 def measure(node: kcore.Node) -> list[Row]:
     """Returns the lag of every group, the largest first.
 
-    The number of requests depends on the number of brokers and of share groups, and not on the number of other groups:
-    a cluster may have thousands.
+    The number of requests depends on the numbers of brokers and share groups, but not on the number of other groups,
+    because a cluster may have thousands of groups.
     """
     groups = node.groups.list()
     described = node.groups.describe(group.group_id for group in groups)
@@ -132,7 +132,7 @@ def demonstrate(node: kcore.Node) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the monitor; returns the exit status."""
+    """Runs the monitor. Returns the exit status."""
     if not arguments:
         with kcore.open() as node:
             demonstrate(node)

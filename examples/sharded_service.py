@@ -1,15 +1,16 @@
-"""A sharded service: workers own the shards, every write carries a fence, and a paused worker cannot write.
+"""A sharded service: workers own shards, every write has a fence, and the store refuses the writes of a worker that was
+paused.
 
     python examples/sharded_service.py              ten workers on an engine in this process
     python examples/sharded_service.py HOST:PORT    the same against kcore serve, or against Apache Kafka
 
 Sixty-four shards are the partitions of a virtual topic, which has no data. Ten workers share them as members of a
 group. A worker writes the state of its shards to a store, with a fence: the epoch in which it got the shard, and its
-member id. The store refuses an older epoch than the newest of the shard, and the newest epoch of another member. One
-worker freezes for longer than its session: its shards move to other workers, and when it wakes up, the store refuses
-its writes.
+member id. The store refuses an epoch that is older than the shard's newest epoch, and the newest epoch with another
+member id. One worker freezes for longer than its session: its shards move to other workers, and when it wakes up, the
+store refuses its writes.
 
-The epochs must never go back. A group without members and without committed offsets is deleted, and a new one begins
+The epochs must never decrease. A group without members and without committed offsets is deleted, and a new one begins
 at epoch 1. So each worker commits an offset that has no other use, and keeps the group for `offsets.retention.minutes`
 after the last worker has left. A server that keeps its data in memory forgets the epochs when it ends.
 """
@@ -40,8 +41,9 @@ Fence = tuple[int, str]
 class Store:
     """A database with a fencing check.
 
-    A write needs a newer epoch than the shard's last write, or the same epoch of the same member. The member id counts
-    because two processes may have one epoch: a static member (`instance_id`) and the process that replaces it.
+    A write needs a newer epoch than the shard's last write, or the same epoch of the same member. The member id is
+    necessary because two processes may have the same epoch: a static member (`instance_id`) and the process that
+    replaces it.
     """
 
     def __init__(self) -> None:
@@ -51,7 +53,7 @@ class Store:
         self.owners: dict[int, str] = {}
 
     def write(self, shard: int, worker: str, fence: Fence) -> bool:
-        """Adds one to the shard's count; returns False if another owner of this epoch or a newer one has written."""
+        """Adds one to the shard's count. Returns False if another owner has written in this epoch or a newer one."""
         with self._lock:
             last = self.fences.get(shard, fence)
             if fence != last and fence[0] <= last[0]:

@@ -2,8 +2,8 @@
 
 Workers count the words of a topic with four partitions. A task counts one partition, and its state is the count. Each
 task also has a standby task in another worker, which holds a copy of the state. The coordinator assigns the tasks, and
-moves as few of them as possible. It assigns the tasks of a lost worker to the workers with the copies. A worker without
-a copy restores the state of a task from the changelog, which is a dictionary here.
+moves as few of them as possible. If a worker is lost, the coordinator assigns its tasks to the workers that have the
+copies. A worker without a copy restores the state of a task from the changelog, which is a dictionary here.
 
 python examples/stream_tasks.py
 """
@@ -43,7 +43,7 @@ class Worker:
     Attributes:
         state: task -> state. It stays when the role of the task changes; Kafka Streams keeps it in a directory.
         active: the tasks that the worker runs.
-        standby: the tasks that other workers run, with copies of the state here.
+        standby: tasks that other workers run; this worker has copies of their state.
         restored: the tasks with a state that was restored since the last output.
     """
 
@@ -83,12 +83,12 @@ class Worker:
         )
 
     def report(self) -> None:
-        """Sends a heartbeat with the worker's tasks; the coordinator may assign all other tasks to other workers."""
+        """Sends a heartbeat with the worker's tasks. The coordinator may assign all other tasks to other workers."""
         active, standby = to_heartbeat(self.active), to_heartbeat(self.standby)
         self.heartbeat(active_tasks=active, standby_tasks=standby, warmup_tasks=[])
 
     def leave(self) -> None:
-        """Leaves the group; the coordinator reassigns the tasks at once."""
+        """Leaves the group. The coordinator reassigns the tasks at once."""
         self.epoch = -1
         self.heartbeat()
 
@@ -119,7 +119,7 @@ def to_heartbeat(tasks: list[int]) -> list[TaskIds]:
 
 
 def settle(*workers: Worker) -> None:
-    """Sends heartbeats until every task has moved to its target, which takes at most six rounds here."""
+    """Sends heartbeats until every task has moved to its target, which takes at most six rounds in this example."""
     for _ in range(6):
         for worker in workers:
             worker.report()
@@ -138,7 +138,7 @@ def show(title: str, *workers: Worker) -> None:
 
 
 def main() -> None:
-    """Starts and stops workers; no count is lost."""
+    """Starts and stops workers. No count is lost."""
     clock = kcore.ManualClock()
     with kcore.open(clock=clock, config=SETTINGS) as engine:
         topic = CreatableTopic(name=SOURCE, num_partitions=TASKS, replication_factor=1)

@@ -42,7 +42,7 @@ SETTINGS = {
 
 
 def work(bootstrap: str, worker_id: str) -> None:
-    """Increments the counts of the owned shards until the input ends; prints these shards and every refused commit.
+    """Increments the counts of the owned shards until the input ends. Prints these shards and every refused commit.
 
     After a line of input, the worker freezes between reading a shard's count and committing the next one.
     """
@@ -115,7 +115,7 @@ class Worker:
                 self.refused += 1
 
     def freeze(self) -> None:
-        """Makes the worker stop between a read and the following commit; returns when it has stopped."""
+        """Stops the worker between a read and the following commit. Returns when the worker has stopped."""
         assert self.process.stdin is not None
         self.process.stdin.write("freeze\n")
         self.process.stdin.flush()
@@ -127,7 +127,7 @@ class Worker:
         os.kill(self.process.pid, number)
 
     def leave(self) -> None:
-        """Ends the worker cleanly: it leaves its group."""
+        """Ends the worker cleanly: the worker leaves its group."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait(TIME_LIMIT_S)
@@ -143,7 +143,7 @@ def wait(condition: Callable[[], bool], description: str) -> None:
 
 
 def share(workers: Sequence[Worker]) -> None:
-    """Waits until each shard has one owner and the workers own about equally many; prints the owners."""
+    """Waits until each shard has one owner and the workers own about the same number of shards. Prints the owners."""
     fewest = SHARDS // len(workers)
 
     def shared() -> bool:
@@ -158,7 +158,7 @@ def share(workers: Sequence[Worker]) -> None:
 
 
 def demonstrate() -> None:
-    """Runs the demonstration: workers join, leave, freeze and are killed; every shard always gets one owner."""
+    """Runs the demonstration: workers join, leave, freeze and are killed, and every shard gets exactly one owner again."""
     workers: list[Worker] = []
     with ServerProcess(None, SETTINGS) as server:
         try:

@@ -25,7 +25,7 @@ GROUP, TYPE, PROTOCOL = "crew", "jobs", "round-robin"
 
 
 class Worker:
-    """One member of the group; `jobs` contains its current jobs."""
+    """One member of the group. `jobs` has its current jobs."""
 
     def __init__(self, engine: kcore.EmbeddedNode, name: str) -> None:
         self.engine = engine
@@ -45,7 +45,7 @@ class Worker:
                 time.sleep(0.01)  # a worker joined too late for this generation: its join starts the next one
 
     def _share(self) -> dict[str, Any] | None:
-        """Returns the assignment of one generation; None if the next generation has already begun."""
+        """Returns the assignment of one generation, or None if the next generation has already begun."""
         joined = self._join()
         while joined.error_code:  # the first response only assigns a member id (KIP-394)
             self.member_id = joined.member_id if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED else ""

@@ -1,8 +1,8 @@
 """Hands records to a thread, and lets the client commit automatically (confluent-kafka).
 
-The bug: the client commits the offsets of all records that `poll` has returned, also of records that the thread has not
-processed. Records that wait in the queue when the process ends are lost.
-The fix: `enable.auto.offset.store=false`, and `store_offsets` for each processed record.
+The bug: the client commits the offsets of all records that `poll` has returned, including records that the thread has
+not processed yet. Records that wait in the queue when the process ends are lost. The fix:
+`enable.auto.offset.store=false`, and `store_offsets` for each processed record.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def python_consumer(bootstrap: str, **settings: Any) -> kafka.KafkaConsumer:
 
 
 def records(consumer: confluent_kafka.Consumer, done: Done):
-    """Yields the records of a confluent-kafka consumer until `done()`; raises errors of the client."""
+    """Yields the records of a confluent-kafka consumer until `done()` is true. Raises errors of the client."""
     while not done():
         record = consumer.poll(POLL_S)
         if record is None:

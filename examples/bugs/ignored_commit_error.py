@@ -1,7 +1,7 @@
 """Catches the error of a commit, and continues as if the commit had succeeded (kafka-python).
 
-The bug: the offsets are not committed, but the program ends successfully.
-The fix: poll again, which joins the group again, process the records that are delivered again, and commit.
+The bug: the offsets are not committed, but the program ends successfully. The fix: call `poll`, which joins the group
+again. Then process the redelivered records, and commit.
 """
 
 from __future__ import annotations

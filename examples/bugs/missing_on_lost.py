@@ -1,8 +1,8 @@
 """Commits in `on_revoke`, and has no `on_lost` (confluent-kafka).
 
-The bug: without `on_lost`, `on_revoke` is also called for partitions that the consumer has lost already, because its
-session expired. The commit is refused, and its exception ends the program.
-The fix: an `on_lost` that drops the state of the partitions without a commit.
+The bug: without `on_lost`, the client also calls `on_revoke` for partitions that the consumer has already lost because
+its session expired. The commit is refused, and its exception ends the program. The fix: an `on_lost` that drops the
+state of the partitions without a commit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _revoked(consumer: confluent_kafka.Consumer, partitions: list[confluent_kafk
 
 
 def _lost(consumer: confluent_kafka.Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
-    """Drops the state of the partitions; this program has no state."""
+    """Drops the state of the partitions. In this program there is no such state."""
 
 
 def _run(consumer: confluent_kafka.Consumer, handle: Handle, done: Done) -> None:

@@ -22,7 +22,7 @@ class Account:
 
     Attributes:
         balance: the sum of the amounts.
-        next_offset: the first record that is not in the balance; only the fixed program uses it.
+        next_offset: the offset of the first record that is not in the balance; only the fixed program uses it.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Ends without `flush` (confluent-kafka).
 
 The bug: `produce` only puts a record into a queue. Records that are still in the queue when the process ends are lost.
-The fix: `flush` before the end.
+The fix: call `flush` before the program ends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Leaves `auto_offset_reset` at "latest" for a group that must process everything (kafka-python).
 
-The bug: a new group begins at the end. Records that were appended before its first assignment are never processed.
-The fix: `auto_offset_reset="earliest"`.
+The bug: a new group begins at the end of the log. Records that were appended before its first assignment are never
+processed. The fix: `auto_offset_reset="earliest"`.
 """
 
 from __future__ import annotations

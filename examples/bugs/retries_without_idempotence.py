@@ -1,8 +1,7 @@
 """Repeats requests without idempotence (aiokafka).
 
-The bug: if the broker stores a record and its response is lost, the client sends the record again. The broker
-stores it twice.
-The fix: `enable_idempotence=True`, with which the broker recognizes the repetition by its sequence number.
+The bug: if the broker stores a record and its response is lost, the client sends the record again. The broker stores it
+twice. The fix: `enable_idempotence=True`. The broker then recognizes the repeated record by its sequence number.
 """
 
 from __future__ import annotations

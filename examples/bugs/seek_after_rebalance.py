@@ -1,8 +1,7 @@
 """Seeks to the start of the topic in `on_assign` (confluent-kafka).
 
-The bug: `on_assign` is called for every rebalance, not only for the first one. Each rebalance starts from the
-beginning.
-The fix: begin at the start only if no offset is committed.
+The bug: `on_assign` is called for every rebalance, not only for the first one. So the consumer reads the topic from the
+start again after each rebalance. The fix: begin at the start only if no offset is committed.
 """
 
 from __future__ import annotations
