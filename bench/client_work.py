@@ -54,7 +54,9 @@ class HeartbeatMeter:
 
 
 def _segments() -> int:
-    """Counts the TCP segments with data that the open connections have sent; each small request is one segment (Linux)."""
+    """Counts the TCP segments with data that the open connections have sent; each small request is one segment
+    (Linux).
+    """
     count = 0
     for number in os.listdir("/proc/self/fd"):
         try:

@@ -59,7 +59,8 @@ class Case(NamedTuple):
     """One run of the load generator.
 
     Attributes:
-        arguments: the arguments of the load generator. figures: the relevant figures of its output.
+        arguments: the arguments of the load generator.
+        figures: the relevant figures of its output.
     """
 
     arguments: str
@@ -71,7 +72,9 @@ def _per_cpu_second(name: str, arguments: str, key: str = "req_per_server_cpu_s"
 
 
 def _storm(name: str, arguments: str) -> Case:
-    """Makes the case of a group whose members join at once. The CPU figure is that of one storm, including the leaves."""
+    """Makes the case of a group whose members join at once. The CPU figure is that of one storm, including the
+    leaves.
+    """
     figures = Figure(f"{name}, ms", "stable_ms", False), Figure(f"{name}, CPU s", "server_cpu_s_per_storm", False)
     return Case(arguments, figures)
 
@@ -128,7 +131,8 @@ class Pair(NamedTuple):
     Attributes:
         name: the row's title.
         bench: the benchmark's name in Java.
-        params: the parameters that select one line of its output. test: kcore's row.
+        params: the parameters that select one line of its output.
+        test: kcore's row.
     """
 
     name: str
@@ -388,7 +392,8 @@ class Field:
     """The servers of a run, which are measured in turn.
 
     Args:
-        load: the load generator. work: the parent of their folders.
+        load: the load generator.
+        work: the parent of their folders.
     """
 
     def __init__(self, load: Path, work: Path) -> None:

@@ -44,7 +44,8 @@ def measure_flush(folder: str, seconds: float, rate: float = 0.0, size_bytes: in
     Args:
         folder: the folder.
         seconds: the time of the measurement.
-        rate: flushes per second; 0 for flushes back to back. size_bytes: the size of a write.
+        rate: flushes per second; 0 for flushes back to back.
+        size_bytes: the size of a write.
     """
     data = os.urandom(size_bytes)
     times_us: list[float] = []

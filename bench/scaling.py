@@ -139,8 +139,8 @@ class Servers(NamedTuple):
 
     Attributes:
         pids: port -> process.
-        database: the URL of the database; "" without a database. postmaster: the process of the database; 0 without a
-            database.
+        database: the URL of the database; "" without a database.
+        postmaster: the process of the database; 0 without a database.
     """
 
     pids: dict[int, int]

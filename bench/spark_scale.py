@@ -249,7 +249,8 @@ def report(name: str, events: int, usage: Usage, where: str, shares: Mapping[str
     Args:
         name: the job.
         events: the number of events.
-        usage: the resources of the job. where: where the job ran.
+        usage: the resources of the job.
+        where: where the job ran.
         shares: processor seconds by the parts of the work, if known.
     """
     line = {
@@ -269,7 +270,9 @@ def report(name: str, events: int, usage: Usage, where: str, shares: Mapping[str
 
 
 def generated(folder: Path, events: int) -> Path:
-    """Returns the export of a log, which is generated if it does not exist. The last 1 % of each partition comes last."""
+    """Returns the export of a log, which is generated if it does not exist. The last 1 % of each partition comes
+    last.
+    """
     log = folder / f"events-{events}"
     if not log.exists():
         making = log.with_suffix(".part")

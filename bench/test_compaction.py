@@ -41,7 +41,9 @@ def batch_of(records: list[tuple[bytes, bytes]]) -> bytearray:
 
 
 def commits() -> Batches:
-    """Yields batches of two groups that repeatedly commit one offset each. A round has two or three of these batches."""
+    """Yields batches of two groups that repeatedly commit one offset each. A round has two or three
+    of these batches.
+    """
     keys = [CommitKey(f"group-{number}", "t", 0).encode_key() for number in range(2)]
     number = 0
     while True:

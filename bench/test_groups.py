@@ -59,7 +59,9 @@ class Storm:
         self.second = [self._request() for _ in range(self.size)]
 
     def run(self) -> list[Any]:
-        """Runs the whole join: two JoinGroups and a SyncGroup of each member. Returns the responses to the SyncGroups."""
+        """Runs the whole join: two JoinGroups and a SyncGroup of each member. Returns the responses to the
+        SyncGroups.
+        """
         context, join, sync = self.context, self.join, self.sync
         for asking, joining in zip(self.first, self.second, strict=True):
             result = join.handle(CONTEXT, asking)

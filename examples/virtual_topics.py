@@ -158,7 +158,9 @@ def share(workers: Sequence[Worker]) -> None:
 
 
 def demonstrate() -> None:
-    """Runs the demonstration: workers join, leave, freeze and are killed, and every shard gets exactly one owner again."""
+    """Runs the demonstration: workers join, leave, freeze and are killed, and every shard gets exactly one owner
+    again.
+    """
     workers: list[Worker] = []
     with ServerProcess(None, SETTINGS) as server:
         try:
