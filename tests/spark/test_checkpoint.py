@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from kcore.errors import KcoreError
@@ -15,6 +18,8 @@ from kcore.protocol.records.base import SHARE_GROUP_STATE
 from kcore.spark.events.arrow import to_batches
 from kcore.spark.events.event import EventRow
 from kcore.spark.events.segments import SegmentPartition, find_partitions, read_rows
+from kcore.spark.events.sources import Part, Source, Span
+from kcore.spark.frames.folders import rebuilt_of
 from kcore.spark.state.batch_replay import rebuild_batches
 from kcore.spark.state.checkpoint import checkpoint_batches, resume
 from kcore.spark.state.rebuild import END, AsOf, Rebuilt, Resumed, rebuild
@@ -119,6 +124,39 @@ def test_a_log_of_share_states_without_its_front_stays_complete(kafka_logs: Path
     resumed = through_storage(rebuilt(part, [row for row in kept if row.offset < middle]))
     again = through_storage(rebuilt(part, [row for row in kept if row.offset >= middle], resumed=resumed))
     assert tables(rebuilt(part, [], resumed=again)) == tables(whole)
+
+
+def test_a_checkpoint_of_another_topic_of_the_same_name_is_refused() -> None:
+    event = EventRow(None, None, TRANSACTIONS, 0, 0, 1, 0, ())
+    begun = rebuild_batches(TRANSACTIONS, 0, to_batches([event]), with_records=True)
+    assert begun.live is not None
+    begun.state.topic_id = "aa"
+    stored = io.BytesIO()
+    pq.write_table(pa.Table.from_batches(list(checkpoint_batches(begun.live, begun.cut))), stored)
+
+    def continued(topic_id: str | None) -> Rebuilt:
+        source = ListedSource([event, event._replace(offset=1)])
+        source.beside = lambda part: [pa.py_buffer(stored.getvalue())]
+        return rebuilt_of(source, Part(TRANSACTIONS, 0, 0, 2, topic_id=topic_id), END, True, from_checkpoint=True)
+
+    with pytest.raises(KcoreError) as raised:
+        continued("bb")
+    assert str(raised.value) == f"{TRANSACTIONS}-0 has the topic id bb, and its checkpoint aa: it is another log"
+    for topic_id in ("aa", None):
+        assert (continued(topic_id).state.topic_id, continued(topic_id).state.next_offset) == ("aa", 2)
+
+
+class ListedSource(Source):
+    """A source with the rows of a list."""
+
+    def __init__(self, rows: list[EventRow]) -> None:
+        self._rows = rows
+
+    def parts(self) -> list[Part]:
+        return []
+
+    def read_rows(self, span: Span) -> Iterator[EventRow]:
+        return (row for row in self._rows if span.has(row.offset))
 
 
 def test_checkpoints_that_cannot_be_used_are_refused(kafka_logs: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import kcore
@@ -238,6 +239,79 @@ def test_an_export_of_share_states_continues_after_the_deleted_front(kafka_logs:
     whole = rebuilt_of(rest, part, END, False)
     assert list(table_rows(found.state, found.cut)) == list(table_rows(whole.state, whole.cut))
     assert not found.state.completeness.lost
+
+
+def test_an_export_is_not_continued_with_another_log(tmp_path: Path) -> None:
+    """A topic that was created again, and a log that ends before the export. Other partitions are exported."""
+    first, other = (EventRow(None, b"value", topic, 0, 0, 1, 0, ()) for topic in ("orders", "other"))
+    for rows in ([first], [other]):
+        export(FixedSource(rows, end=1, topic_id="aa"), tmp_path)
+    more = [first._replace(offset=1)]
+    with pytest.raises(KcoreError) as raised:
+        export(FixedSource(more, end=2, topic_id="bb"), tmp_path)
+    assert str(raised.value) == "orders-0 has the topic id bb, and the export aa: export to another folder"
+    with pytest.raises(KcoreError) as raised:
+        export(FixedSource(more, end=0, topic_id="aa"), tmp_path)
+    assert str(raised.value) == "orders-0 ends at 0, before the export at 1: export to another folder"
+
+    both = (FixedSource(more, end=2, topic_id="bb"), FixedSource([other._replace(offset=1)], end=2))
+    with pytest.raises(KcoreError, match="orders-0 has the topic id"):
+        export(Sources(both), tmp_path)
+    exported = everything(ExportSource(tmp_path))
+    assert {place: [row.offset for row in rows] for place, rows in exported.items()} == {
+        ("orders", 0): [0],
+        ("other", 0): [0, 1],
+    }
+    export(FixedSource(more, end=2), tmp_path)  # without an id
+    assert [(part.topic, part.end, part.topic_id) for part in ExportSource(tmp_path).parts()] == [
+        ("orders", 2, "aa"),
+        ("other", 2, "aa"),
+    ]
+
+
+class Sources(Source):
+    """Several sources as one."""
+
+    def __init__(self, sources: Sequence[FixedSource]) -> None:
+        self._sources = {part[:2]: source for source in sources for part in source.parts()}
+
+    def parts(self) -> list[Part]:
+        return [part for source in self._sources.values() for part in source.parts()]
+
+    def read_rows(self, span: Span) -> Iterator[EventRow]:
+        return self._sources[span.part[:2]].read_rows(span)
+
+
+def test_each_source_has_the_ids_of_topics(tmp_path: Path) -> None:
+    with kcore.open(tmp_path / "data") as node:
+        node.topics.create("orders")
+        topic_id = node.topics.describe(["orders"])[0].id.hex()
+        found = {"server": {part.topic: part.topic_id for part in ServerSource(node).parts()}}
+    with FolderSource(tmp_path / "data") as source:
+        found["folder"] = {part.topic: part.topic_id for part in source.parts()}
+        export(source, tmp_path / "events")
+    found["export"] = {part.topic: part.topic_id for part in ExportSource(tmp_path / "events").parts()}
+    assert {name: ids["orders"] for name, ids in found.items()} == dict.fromkeys(found, topic_id)
+    assert found["server"].items() <= found["folder"].items() == found["export"].items()
+
+    segments = tmp_path / "kafka" / "orders-0"
+    segments.mkdir(parents=True)
+    (segments / "00000000000000000000.log").touch()
+    assert [part.topic_id for part in SegmentSource(segments).parts()] == [None]
+    (segments / "partition.metadata").write_text("version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw\n")
+    assert [part.topic_id for part in SegmentSource(segments).parts()] == [bytes(range(16)).hex()]
+
+
+def test_a_file_without_a_column_is_damaged(small: Path, tmp_path: Path) -> None:
+    export(SegmentSource(small / "__consumer_offsets-0"), tmp_path)
+    (path,) = tmp_path.glob("topic=__consumer_offsets/*/*")
+    pq.write_table(pq.ParquetFile(path).read().drop_columns(["control", "value"]), path)
+    source, faults = ExportSource(tmp_path), []
+    (part,) = source.parts()
+    assert list(source.rows(part, on_fault=faults.append)) == []
+    detail = f"{path.relative_to(tmp_path).as_posix()}: the file lacks the columns value, control"
+    assert [(fault.offset, fault.kind, fault.detail) for fault in faults] == [(part.start, "corrupt", detail)]
+    assert list(source.batches(part, columns=["key", "offset"]))
 
 
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])

@@ -7,6 +7,7 @@ intact batches and reports the rest.
 
 from __future__ import annotations
 
+import base64
 import mmap
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,6 +25,8 @@ _FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
 _SEGMENT = re.compile(r"\d{20}\.log")
 _LEFTOVER = re.compile(r"\d{20}\.log\.(swap|cleaned|deleted)")
 _INDEX = re.compile(r"\d{20}\.(index|timeindex|txnindex)")
+PARTITION_METADATA = "partition.metadata"
+_TOPIC_ID = re.compile(r"^topic_id: ([A-Za-z0-9_-]{22})$", re.MULTILINE)
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 OFFSETS_PER_SEGMENT = 2**31
 """The maximum number of offsets in a segment: indexes store offsets as four bytes relative to the base offset."""
@@ -107,6 +110,13 @@ def partitions_of(folders: Mapping[str, Iterable[str]], checkpoint: str = "") ->
             rest = (checkpoints.get((topic, partition)), _missing(names, leftovers), tuple(leftovers))
             partitions.append(SegmentPartition(topic, partition, paths, *rest))
     return sorted(partitions)
+
+
+def topic_id_of(part: SegmentPartition) -> str | None:
+    """Returns the id of a partition's topic in hexadecimal digits; None if the copy lacks the broker's file with it."""
+    names = [Path(path).with_name(PARTITION_METADATA) for path in part.paths[:1]]
+    found = [_TOPIC_ID.search(name.read_text(errors="replace")) for name in names if name.is_file()]
+    return base64.urlsafe_b64decode(f"{found[0][1]}==").hex() if found and found[0] else None
 
 
 def _missing(listed: list[str], leftovers: list[str]) -> tuple[tuple[int, str], ...]:

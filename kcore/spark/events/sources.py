@@ -40,6 +40,7 @@ class Part(NamedTuple):
         log_start: the start of the log. Earlier records are missing, and compaction did not remove them.
         asked_from: the requested start offset of an export that began later than its log; 0: no offset was requested.
         leftovers: files with parts of the log that are not read.
+        topic_id: the id of the topic in hexadecimal digits, which distinguishes topics of one name; None if unknown.
     """
 
     topic: str
@@ -51,6 +52,7 @@ class Part(NamedTuple):
     log_start: int = 0
     asked_from: int = 0
     leftovers: tuple[str, ...] = ()
+    topic_id: str | None = None
 
     @property
     def front(self) -> str | None:
@@ -180,6 +182,7 @@ class SegmentSource(Source):
                 active_offset=part.active_offset,
                 log_start=part.first_offset,
                 leftovers=part.leftovers,
+                topic_id=segments.topic_id_of(part) if self._read is segments.mapped else None,
             )
             for part in self._parts.values()
         ]
@@ -225,8 +228,9 @@ class FolderSource(Source):
         found = []
         for (topic, partition), key in sorted(self._keys.items()):
             log = self._log(key)
-            start = log.log_start_offset
-            found.append(Part(topic, partition, start, log.high_watermark, log.cleaned_to, log_start=start))
+            start, topic_id = log.log_start_offset, key.topic_id.hex()
+            marks = (start, log.high_watermark, log.cleaned_to)
+            found.append(Part(topic, partition, *marks, log_start=start, topic_id=topic_id))
         return found
 
     def read_rows(self, span: Span) -> Iterator[EventRow]:
@@ -320,18 +324,18 @@ class ServerSource(Source):
 
     def parts(self) -> list[Part]:
         """Implements `Source.parts`. Raises KafkaError if a partition's leader refuses."""
-        partitions = [
-            (topic.name, row.partition)
-            for topic in self._node.topics.describe()
-            for row in topic.partitions
-            if self._topics is None or topic.name in self._topics
-        ]
+        topics = [topic for topic in self._node.topics.describe() if self._topics is None or topic.name in self._topics]
+        partitions = [(topic.name, row.partition) for topic in topics for row in topic.partitions]
+        ids = {topic.name: topic.id.hex() if any(topic.id) else None for topic in topics}
         starts = self._node.topics.start_offsets(partitions)
         ends = self._node.topics.end_offsets(partitions, isolation="read_uncommitted")
         missing = [f"{topic}-{number}" for topic, number in partitions if (topic, number) not in starts.keys() & ends]
         if missing:
             raise KcoreError(f"{', '.join(sorted(missing))}: no leader, or deleted just now; try again")
-        return sorted(Part(*place, starts[place], ends[place], log_start=starts[place]) for place in starts)
+        return [
+            Part(*place, starts[place], ends[place], log_start=starts[place], topic_id=ids[place[0]])
+            for place in sorted(starts)
+        ]
 
     def read_rows(self, span: Span) -> Iterator[EventRow]:
         """Implements `Source.read_rows`. Raises KafkaError if the partition's leader refuses."""
@@ -417,6 +421,11 @@ def open_source(path: str | Path) -> Source:
         return SegmentSource(path)
     if not (path / DATA_FILE).is_file() and (inside := _log_folders(path)):
         raise KcoreError(f"{path} contains no logs, but its subfolders do: name one of {', '.join(inside)}")
+    if not (path / DATA_FILE).is_file():
+        raise KcoreError(
+            f"{path} contains no logs: neither an export ({MANIFEST}), nor the segment files of a broker "
+            f"(TOPIC-PARTITION/*.log), nor a data folder ({DATA_FILE})"
+        )
     return FolderSource(path)
 
 

@@ -87,16 +87,20 @@ def export(
             again.
 
     Raises:
-        KcoreError: the folder holds an export in another format.
+        KcoreError: the folder holds an export in another format, or of another log. The latter is raised at the end:
+            the other partitions are exported.
     """
     folder = storage_of(out)
     again = manifest is not None and folder.exists(MANIFEST)
     if manifest is None:
         manifest = open_export(folder, form)
     report = ExportReport(0, 0, [], [])
-    known_faults = _faults(manifest)
+    known_faults, refused = _faults(manifest), list[str]()
     for part in source.parts():
         if topic_filter(part.topic):
+            if (cause := _is_other_log(part, manifest)) is not None:
+                refused.append(cause)
+                continue
             exported = _place(part, manifest, start)
             if exported.asked_from > start:
                 report.begun_late.append((*part[:2], exported.asked_from))
@@ -106,6 +110,8 @@ def export(
                 report = report._replace(files=report.files + 1, rows=report.rows + written.count)
     if not again or _faults(manifest) != known_faults or (manifest.noted and not folder.can_append):
         manifest.save(folder)
+    if refused:
+        raise KcoreError(f"{'; '.join(refused)}: export to another folder")
     return report
 
 
@@ -144,6 +150,18 @@ def _is_data(name: str) -> bool:
     return len(parts) == 3 and parts[0].startswith("topic=") and parts[1].startswith("partition=")
 
 
+def _is_other_log(part: Part, manifest: Manifest) -> str | None:
+    """Returns the sign that an export of a partition is one of another log; None if it can be continued."""
+    exported = manifest.partitions.get(part[:2])
+    if exported is None:
+        return None
+    if exported.topic_id is not None and part.topic_id is not None and exported.topic_id != part.topic_id:
+        return f"{part.topic}-{part.partition} has the topic id {part.topic_id}, and the export {exported.topic_id}"
+    if exported.files and part.end is not None and part.end < exported.next_offset:
+        return f"{part.topic}-{part.partition} ends at {part.end}, before the export at {exported.next_offset}"
+    return None
+
+
 def _place(part: Part, manifest: Manifest, start: int) -> ExportedPartition:
     """Returns a partition's entry in the manifest, after updating it for this run."""
     place = (part.topic, part.partition)
@@ -158,7 +176,8 @@ def _place(part: Part, manifest: Manifest, start: int) -> ExportedPartition:
     marks = [offset for offset in (exported.cleaned_to, part.cleaned_to) if offset is not None]
     exported.cleaned_to = None if part.cleaned_to is None else max(marks)
     exported.active_offset = part.active_offset
-    if part.topic == SHARE_GROUP_STATE and part.log_start > exported.next_offset:
+    exported.topic_id = part.topic_id or exported.topic_id
+    if part.topic == SHARE_GROUP_STATE and part.log_start > exported.next_offset and not part.asked_from:
         # Its coordinator has deleted records that the export lacks. The log from its start contains the whole state.
         exported.log_start, exported.asked_from = part.log_start, 0
     exported.forget_end()
@@ -291,6 +310,7 @@ class ExportSource(Source):
                 part.active_offset,
                 part.log_start,
                 part.asked_from,
+                topic_id=part.topic_id,
             )
             for place, part in sorted(self._manifest.partitions.items())
         ]
@@ -352,6 +372,9 @@ class ExportSource(Source):
                 yield from to_batches(_json_rows(_lines(file), report))
             return
         with self._open(name) as file, pq.ParquetFile(file) as parquet:
+            missing = [each for each in columns or EVENT_SCHEMA.names if each not in parquet.schema_arrow.names]
+            if missing:  # without `control` or `transactional`, records would be applied wrongly
+                raise ValueError(f"the file lacks the columns {', '.join(missing)}")
             yield from parquet.iter_batches(BATCH_ROWS, columns=columns, use_threads=False)
 
 

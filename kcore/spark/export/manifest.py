@@ -92,6 +92,7 @@ class ExportedPartition:
             was requested.
         faults: the unreadable parts, the first `MAX_FAULTS` of them.
         files: its files by offset.
+        topic_id: the id of the topic in hexadecimal digits; None if no source knew it.
     """
 
     topic: str
@@ -103,6 +104,7 @@ class ExportedPartition:
     asked_from: int = 0
     faults: list[ExportedFault] = field(default_factory=list)
     files: list[ExportedFile] = field(default_factory=list)
+    topic_id: str | None = None
 
     def __post_init__(self) -> None:
         _check_types(self)
@@ -124,6 +126,7 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "int": (int,),
     "int | None": (int, NoneType),
     "str": (str,),
+    "str | None": (str, NoneType),
     "list[ExportedFile]": (list,),
     "list[ExportedFault]": (list,),
 }

@@ -207,6 +207,7 @@ def rebuilt_of(
         with_records=with_records,
         resumed=resumed,
     )
+    result.state.topic_id = part.topic_id or result.state.topic_id
     front = part.front
     if front is not None and resumed is None:  # the checkpoint contains the fault already
         result.state.completeness.lost = True
@@ -251,7 +252,7 @@ def _files(results: Iterable[Rebuilt], folder: str, checkpoint: bool) -> Iterato
 
 
 def _resumed(source: Source, part: Part) -> Resumed:
-    """Returns the state at the checkpoint of a partition. Raises KcoreError if the log ends before the checkpoint."""
+    """Returns the state at the checkpoint of a partition. Raises KcoreError if it is one of another log."""
     from kcore.spark.state.checkpoint import resume  # noqa: PLC0415
     from kcore.spark.state.table_files import read_checkpoint  # noqa: PLC0415
 
@@ -260,6 +261,11 @@ def _resumed(source: Source, part: Part) -> Resumed:
         raise KcoreError(
             f"{part.topic}-{part.partition} ends at {part.end}, before its checkpoint at {resumed.state.next_offset}: "
             "it is another log"
+        )
+    if part.topic_id is not None and resumed.state.topic_id not in (None, part.topic_id):
+        raise KcoreError(
+            f"{part.topic}-{part.partition} has the topic id {part.topic_id}, and its checkpoint "
+            f"{resumed.state.topic_id}: it is another log"
         )
     return resumed
 

@@ -86,6 +86,7 @@ def _properties(state: PartitionState, cut: bool) -> bytes:
     faults = [fault for fault in state.faults if fault.offset < state.next_offset]
     document = {
         "version": VERSION,
+        "topic_id": state.topic_id,
         **{name: getattr(state, name) for name in _COUNTERS},
         "complete": completeness.is_complete(state.last_stable_offset, cut),
         "lost": completeness.lost,
@@ -166,6 +167,7 @@ def _restore(state: PartitionState, stored: dict[str, Any]) -> None:
         setattr(state, name, stored[name])
     state.faults = [LogFault(state.topic, state.partition, *fault) for fault in stored["faults"]]
     state.fault_count = stored["fault_count"]
+    state.topic_id = stored.get("topic_id")
     state.producers.states = decode(map(base64.b64decode, stored["producers"]))
     completeness = state.completeness
     completeness.first_offset = stored["log_first_offset"]

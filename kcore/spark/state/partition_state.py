@@ -50,7 +50,10 @@ class PartitionState:
         unknown: the number of records of unknown types, which are skipped as in Kafka.
         faults: the records that were not applied, and unreadable parts.
         fault_count: the number of faults.
+        topic_id: the id of the topic in hexadecimal digits; None if the source does not know it.
     """
+
+    topic_id: str | None = None
 
     def __init__(self, topic: str, partition: int, cleaned_to: int | None = None) -> None:
         if topic not in COORDINATOR_TOPICS:
