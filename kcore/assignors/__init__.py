@@ -1,4 +1,5 @@
-"""All partition assignors of Kafka, with identical results wherever Kafka's are deterministic, and kcore's own.
+"""All partition assignors of Kafka, with Kafka's results wherever Kafka is deterministic, and the assignor
+`kcore.balanced`.
 
     from kcore.assignors import Member, Topics, get
 

@@ -1,8 +1,9 @@
 """The assignor interface, lookup by name, and loading of user assignors.
 
-Names are Kafka's. A client's `partition.assignment.strategy` names assignors of the group type "classic", a server's
-`group.consumer.assignors` those of "consumer"; "share" and "streams" groups have one each. `kcore.balanced` serves
-classic and consumer groups. A name of the form "package.module:Class" is imported.
+The names are those of Kafka. A client's `partition.assignment.strategy` names assignors of the group type "classic". A
+server's `group.consumer.assignors` names assignors of the type "consumer". The types "share" and "streams" have one
+assignor each. `kcore.balanced` serves classic and consumer groups. A name of the form "package.module:Class" is
+imported.
 """
 
 import importlib
@@ -54,8 +55,8 @@ class PartitionAssignorError(KcoreError):
 class Assignor(Protocol):
     """An algorithm that assigns the partitions of a group to its members.
 
-    An implementation is a class without arguments, with these two members. It is pure: the same members, topics and
-    previous assignment give the same result in every process.
+    An implementation is a class whose constructor takes no arguments, with the attributes `name` and `assign`. It is
+    pure: the same members, topics and previous assignment give the same result in every process.
     """
 
     @property
@@ -143,7 +144,7 @@ def load_all(setting: str | Iterable[str], group_type: GroupType = "classic") ->
         group_type: the group type, as for `get`.
 
     Raises:
-        ConfigError: as for `get`; also if two assignors share a name or the setting is empty.
+        ConfigError: `get` refuses a name, two assignors have the same name, or the setting is empty.
     """
     listed = setting.split(",") if isinstance(setting, str) else list(setting)
     found: dict[str, Any] = {}

@@ -1,8 +1,8 @@
 """The assignors over numpy arrays: members, topics and partitions are numbers, without a Python object per partition.
 
 For simulations and planning: 10,000 members and 1,000,000 partitions take a few milliseconds and a few megabytes. A
-partition's number is the number of its topic's first partition plus its own. Numeric order replaces the order of names:
-member 0 has the id that sorts first, topic 0 the name (or id) that sorts first.
+partition's number is the number of its topic's first partition plus its own. Numbers stand for the order of names:
+member 0 is the member whose id sorts first, and topic 0 is the topic whose name (or id) sorts first.
 """
 
 from collections.abc import Sequence
@@ -38,9 +38,11 @@ class Group:
     Args:
         topic_partitions: partitions of every topic, shape (topics,).
         members: number of members; may be left out when `kind_of` is given.
-        kind_of: which of `kinds` each member subscribes to, shape (members,). None: all have the first.
-        kinds: the different subscriptions, each an ascending sequence of topic numbers. None: one, of all topics.
-        order: member numbers, static members first (KIP-345); for range and round robin. None: as numbered.
+        kind_of: for each member, the index of its subscription in `kinds`, shape (members,). None: 0 for all members.
+        kinds: the different subscriptions, each an ascending sequence of topic numbers. None: a single subscription to
+            all topics.
+        order: the member numbers in the order that range and round robin use, static members first (KIP-345). None: 0,
+            1, 2, ...
         generations: the generation of each member's assignment, shape (members,); for the sticky assignors.
         member_racks: rack number of every member, -1 for none, shape (members,).
         partition_racks: pair (first, racks): the racks of partition p are racks[first[p]:first[p + 1]].
@@ -98,22 +100,25 @@ class Group:
 
 
 def range_(group: Group) -> Ints:
-    """Runs the client-side range assignor (rack aware): the owner of every partition, -1 without a subscriber."""
+    """Runs the client-side range assignor (rack aware).
+
+    Returns the owner of every partition, -1 if its topic has no subscriber.
+    """
     return ranges.run(group.problem, True)
 
 
 def server_range(group: Group) -> Ints:
-    """Runs the server-side range assignor: the owner of every partition."""
+    """Runs the server-side range assignor. Returns the owner of every partition."""
     return ranges.run(group.problem, False)
 
 
 def roundrobin(group: Group) -> Ints:
-    """Runs the round-robin assignor: the owner of every partition."""
+    """Runs the round-robin assignor. Returns the owner of every partition."""
     return ring.run(group.problem)
 
 
 def sticky(group: Group, previous: Ints | None = None) -> Ints:
-    """Runs the sticky assignor: the owner of every partition.
+    """Runs the sticky assignor. Returns the owner of every partition.
 
     Args:
         group: the group.
@@ -123,17 +128,21 @@ def sticky(group: Group, previous: Ints | None = None) -> Ints:
 
 
 def cooperative_sticky(group: Group, previous: Ints | None = None) -> tuple[Ints, Ints]:
-    """Runs the cooperative sticky assignor: (owner of every partition, partitions withheld until they are revoked)."""
+    """Runs the cooperative sticky assignor.
+
+    Returns the owner of every partition, and the partitions that have no owner until their previous owners have revoked
+    them.
+    """
     return _sticky.run(group.problem, previous, True)
 
 
 def uniform_(group: Group, previous: Ints | None = None) -> Ints:
-    """Runs KIP-848's uniform assignor: the owner of every partition; `previous` as for `sticky`."""
+    """Runs KIP-848's uniform assignor. Returns the owner of every partition; `sticky` documents `previous`."""
     return uniform.run(group.problem, previous)
 
 
 def balanced(group: Group, previous: Ints | None = None) -> Ints:
-    """Runs `kcore.balanced`: the owner of every partition; `previous` as for `sticky`."""
+    """Runs `kcore.balanced`. Returns the owner of every partition; `sticky` documents `previous`."""
     return flow.run(group.problem, previous)
 
 
@@ -159,7 +168,7 @@ def streams_sticky(
     active: Ints | None = None,
     standby: tuple[Ints, Ints] | None = None,
 ) -> tuple[Ints, tuple[Ints, Ints]]:
-    """Streams groups' sticky task assignor (KIP-1071). Topics stand for subtopologies, partitions for tasks.
+    """Runs the sticky task assignor of streams groups (KIP-1071). Topics stand for subtopologies, partitions for tasks.
 
     Args:
         group: number of tasks of every subtopology, and the members.

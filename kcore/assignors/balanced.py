@@ -13,8 +13,9 @@ class BalancedAssignor:
     Member ids break ties. `Member.owned` or `previous` define the current owners; if two members claim a partition,
     the newer generation keeps it, then the lower member id.
 
-    It is eager: a partition moves to its new member immediately. Server-side groups still hand partitions over safely;
-    a classic group must use it with eager rebalancing.
+    The assignor is eager: the result gives a partition to its new member at once. The coordinator of a consumer group
+    still waits until the old member has revoked the partition. A classic group must use this assignor with eager
+    rebalancing.
     """
 
     name = "kcore.balanced"

@@ -5,11 +5,11 @@ from kcore_ext.assign import sticky
 
 
 class CooperativeStickyAssignor:
-    """The sticky assignment in two phases: moving partitions are first revoked, and assigned in the next rebalance.
+    """The sticky assignor in two phases: partitions that move are first revoked, and assigned in the next rebalance.
 
-    `Member.owned` (the subscription's owned partitions) defines the current owners; the generation is the
-    subscription's, else the four bytes of user data. `GroupAssignment.withheld` contains the revoked partitions. If
-    there are any, the members that lose them rejoin after revoking them, and the next call assigns them.
+    `Member.owned` (the subscription's owned partitions) defines the current owners; the generation comes from the
+    subscription, or else from the four bytes of its user data. `GroupAssignment.withheld` contains the revoked
+    partitions. If there are any, the members that lose them rejoin after revoking them, and the next call assigns them.
     """
 
     name = "cooperative-sticky"

@@ -7,13 +7,13 @@ from kcore.assignors.api import GroupAssignment, Member
 
 
 class Measures(NamedTuple):
-    """Figures of one assignment, all in partitions.
+    """Figures of one assignment. Unless stated otherwise, a figure is a number of partitions.
 
     Attributes:
         counts: number of partitions of each member, ascending.
         spread: largest minus smallest count.
-        topic_spread: the largest such difference within one topic, over the members that subscribe to it (without
-            `members`: over those that own some of it).
+        topic_spread: the largest such difference within one topic, among the members that subscribe to the topic
+            (without `members`: among the members that own some of its partitions).
         imbalance: the sum of the squared counts, which `kcore.balanced` minimises.
         moved: partitions that a member owned, could keep and lost (0 without a previous assignment).
         gained: partitions that a member owns and did not own before.
@@ -46,8 +46,8 @@ def measure(
     Args:
         assignment: the assignment.
         previous: the previous assignment: member id -> topic -> partitions.
-        members: the members, for rack matches and for the partitions they may keep; without them every existing
-            partition may be kept.
+        members: the members, for rack matches and for the partitions they may keep; if there are none, members may keep
+            every partition that exists.
 
     Returns:
         The figures.

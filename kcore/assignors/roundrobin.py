@@ -8,8 +8,8 @@ class RoundRobinAssignor:
     """The assignor that goes through all partitions, topic by topic, and gives each to the next member that subscribes
     to its topic.
 
-    With equal subscriptions, members differ by at most one partition; with unequal ones there is no bound. It is
-    neither sticky nor rack aware.
+    With equal subscriptions, members differ by at most one partition; with unequal subscriptions there is no bound. The
+    assignor is neither sticky nor rack aware.
     """
 
     name = "roundrobin"

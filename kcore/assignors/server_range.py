@@ -7,7 +7,7 @@ from kcore_ext.assign import ranges
 
 class ServerRangeAssignor:
     """The assignor that gives each subscriber of a topic a range of its partitions; the first members get one more,
-    static ones before others.
+    static members before others.
     """
 
     name = "range"

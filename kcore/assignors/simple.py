@@ -11,8 +11,8 @@ class SimpleAssignor:
     """The assignor of share groups: each partition has at least one reader and at most ceil(members / partitions)
     (Kafka 4.1 to 4.3).
 
-    With unequal subscriptions, every topic is shared among its own subscribers. A partition without subscribers leaves
-    the target (Kafka 4.3 keeps it forever).
+    With unequal subscriptions, every topic is shared among its own subscribers. A partition without subscribers is
+    removed from the target (Kafka 4.3 keeps it for ever).
     """
 
     name = "simple"

@@ -14,7 +14,7 @@ class StickyAssignorUserData:
 
     Attributes:
         owned: topic -> partitions of the last assignment.
-        generation_id: the generation of that assignment; -1 when absent (version 0).
+        generation_id: the generation of that assignment; -1 in version 0, which has none.
     """
 
     owned: Mapping[str, Iterable[int]] = field(default_factory=dict)
@@ -72,9 +72,9 @@ class StickyAssignor:
     If two members claim a partition, the larger generation wins; two claims of one generation are both void.
 
     With equal subscriptions, no two members differ by more than one partition and, without racks, no equally balanced
-    assignment moves less. With unequal ones, no single move improves the balance. Where Kafka 4.3 would loop forever,
-    it uses the assignment of `kcore.balanced`. Kafka remembers the largest generation over the life of an assignor;
-    this one considers only the present members, so that a result depends only on its arguments.
+    assignment moves less. With unequal subscriptions, no single move improves the balance. Where Kafka 4.3 would loop
+    forever, it uses the assignment of `kcore.balanced`. Kafka remembers the largest generation over the life of an
+    assignor; this one considers only the present members, so that a result depends only on its arguments.
     """
 
     name = "sticky"

@@ -16,7 +16,7 @@ class Subtopology:
     """A part of a topology that is executed as a unit.
 
     Attributes:
-        partitions: number of its tasks (the most partitions of an input topic).
+        partitions: the number of its tasks, which is the largest number of partitions of its input topics.
         stateful: True if it has changelog topics, and therefore standbys.
     """
 
@@ -26,11 +26,11 @@ class Subtopology:
 
 @dataclass(frozen=True, slots=True)
 class StreamsAssignment:
-    """The tasks of all members, three mappings member id -> subtopology id -> partitions.
+    """The tasks of all members. Each attribute is a mapping: member id -> subtopology id -> partitions.
 
     Attributes:
         active: every task exactly once.
-        standby: copies of stateful tasks, never two of a task on one process.
+        standby: copies of stateful tasks; a process never has two copies of the same task.
         warmup: always empty; Kafka 4.3 assigns none.
     """
 
@@ -40,8 +40,8 @@ class StreamsAssignment:
 
 
 class StickyTaskAssignor:
-    """The assignor that keeps tasks in place or moves them to a standby, then fills the least loaded processes (as of
-    Kafka 4.3).
+    """The assignor that keeps tasks on their member or moves them to a member with a standby, then assigns the other
+    tasks to the least loaded processes (as Kafka 4.3).
 
     Ids and the layout of a binary heap break ties between equally loaded processes or members, as in Kafka.
     """

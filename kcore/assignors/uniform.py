@@ -8,7 +8,8 @@ class UniformAssignor:
     """The assignor that distributes partitions evenly with few moves: KIP-848's default, as of Kafka 4.1 to 4.3.
 
     Works with names or topic ids. With equal subscriptions, members differ by at most one partition, and no equally
-    balanced assignment moves less; with unequal ones, each topic is even among its subscribers. It ignores racks.
+    balanced assignment moves less; with unequal subscriptions, each topic is spread evenly over its subscribers. The
+    assignor ignores racks.
     """
 
     name = "uniform"

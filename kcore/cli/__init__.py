@@ -1,4 +1,4 @@
-"""The `kcore` command; each verb has a module of its own."""
+"""The `kcore` command. Each verb has a separate module."""
 
 from __future__ import annotations
 

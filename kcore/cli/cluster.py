@@ -136,7 +136,7 @@ def drain(store: ClusterStore, node_id: int, draining: bool) -> int:
 
 
 def fence(store: ClusterStore, node_id: int, force: bool) -> int:
-    """Fences a node: its writes and renewals are refused from now on."""
+    """Fences a node: the store refuses the node's writes and lease renewals from now on."""
     node = next((each for each in store.nodes() if each.node_id == node_id), None)
     if node is None:
         raise KcoreError(f"no node {node_id} has registered")

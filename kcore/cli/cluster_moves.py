@@ -79,7 +79,7 @@ def rebalance(store: ClusterStore, command_config: str | None) -> int:
 
 
 def _is_spread(store: ClusterStore) -> bool:
-    """Returns True if the nodes that may lead have equal numbers of the partitions of each topic, up to one."""
+    """Returns True if, for each topic, the numbers of partitions of the nodes that may lead differ by at most one."""
     targets = [node.node_id for node in store.nodes() if node.lease.remaining_ms and not (node.fenced or node.draining)]
     topics: dict[bytes, Counter[int]] = {}
     for row in store.leaders():
@@ -139,7 +139,7 @@ def _wait(condition: Callable[[], bool], otherwise: str) -> None:
     """Waits until a condition holds.
 
     Raises:
-        KcoreError: it does not hold after `TIMEOUT_S`.
+        KcoreError: the condition does not hold after `TIMEOUT_S`.
     """
     deadline_s = time.monotonic() + TIMEOUT_S
     while not condition():

@@ -22,9 +22,9 @@ class SteppedCollector:
     objects.
 
     A full collection of millions of objects would stop the event loop for up to a second, again and again while a
-    client makes the state grow. So frozen objects are never visited again. They do not need the collector: deleted
-    state and ended connections are not in cycles, so they are freed at once. A cycle that becomes garbage after it was
-    frozen is never freed.
+    client makes the state grow. Frozen objects are never visited again. They do not need the collector: deleted state
+    and ended connections are not in cycles, so they are freed at once. A cycle that becomes garbage after it was frozen
+    is never freed.
     """
 
     __slots__ = ()

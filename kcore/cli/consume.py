@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Terminated(KeyboardInterrupt):
-    """The exception for SIGTERM, which stops the command like Ctrl-C but with an exit status of its own."""
+    """The exception for SIGTERM, which stops the command like Ctrl-C but with another exit status."""
 
 
 @contextmanager
@@ -110,7 +110,7 @@ def parse_start(text: str) -> tuple[str, int]:
     """Parses `--from` into ("time", ListOffsets timestamp) or ("offset", offset).
 
     Raises:
-        ConfigError: the text is neither.
+        ConfigError: the text is neither a time nor an offset.
     """
     if text in {"earliest", "latest"}:
         return "time", EARLIEST if text == "earliest" else LATEST
@@ -184,7 +184,8 @@ class Reader:
         """Reads records of the next partition.
 
         Args:
-            follow: True to read all partitions and wait for new records; False: those that are not at their end.
+            follow: True to read all partitions and wait for new records; False to read only the partitions whose end is
+                not reached.
             max_records: the largest number of records; None: `MAX_RECORDS`.
         """
         places = self._places if follow else self._unread

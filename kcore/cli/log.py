@@ -74,7 +74,9 @@ def as_line(event: Event) -> str:
 
 
 def _when(timestamp_ms: int) -> str:
-    """Formats a time in UTC; a timestamp that is not a date, which clients may write, as a number."""
+    """Formats a time in UTC. A timestamp beyond the range of dates, which a client may have written, becomes a
+    number.
+    """
     try:
         return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")[:-6]
     except (OverflowError, OSError, ValueError):

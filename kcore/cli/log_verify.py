@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints each finding with its partition and offset. Returns 1 if there are any, else 0."""
+    """Prints each finding with its partition and offset. Returns 1 if there are findings, else 0."""
     findings, names, partitions = (verify_store if is_store_url(options.data) else verify)(options.data)
     rows = [(partition_name(finding, names), finding.offset, finding.kind, finding.detail) for finding in findings]
     if rows or options.format == "json":
@@ -93,7 +93,7 @@ def verify_store(url: str) -> tuple[list[Finding], dict[bytes, str], int]:
         url: the store's URL.
 
     Returns:
-        As `verify`.
+        The findings, the topic names by id, and the number of partitions.
 
     Raises:
         ConfigError: no kind of store has this scheme, or a package that it needs is not installed.

@@ -13,7 +13,7 @@ from kcore.errors import ConfigError
 def make_config(file: Path | None, assignments: Iterable[str], options: dict[str, str]) -> Config:
     """Creates a node's configuration from the file, then `-c`, then the verb's options; later sources win.
 
-    Settings that Kafka has and kcore does not use are stored; unknown ones are refused, with their location.
+    Settings that Kafka has and kcore does not use are stored. Unknown settings are refused.
 
     Raises:
         ConfigError: a setting is unknown or invalid; the message names its location and the valid values.

@@ -169,7 +169,7 @@ def run_loop(main: object) -> int:
 
 
 def place_of_listeners(config: Config) -> str:
-    """Returns the location of the listeners setting, for error messages."""
+    """Returns the place where `listeners` was set (an option or a line of a file), for error messages."""
     sources = {config.source(name) for name in ("listeners", "advertised.listeners")} - {"default"}
     return ", ".join(sorted(sources)) or "default"
 

@@ -1,4 +1,4 @@
-"""`kcore serve --cluster`: one node of a cluster, which registers again if the others have fenced it."""
+"""`kcore serve --cluster`: one node of a cluster, which registers again after another node has fenced it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Stop:
     """The request to end a node.
 
     Attributes:
-        requested: is set when the node should end.
-        hand_over: False if all nodes of the cluster end, so that none can take partitions over.
+        requested: an event, which is set when the node must end.
+        hand_over: True if the node gives its partitions to other nodes; False if all nodes of the cluster end.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,8 @@ async def serve_cluster(config: Config, url: str) -> int:
 async def serve_node(
     config: Config, open_store: Callable[[], ClusterStore], stop: Stop, ready: Callable[[], None] = lambda: None
 ) -> int:
-    """Serves as one node of a cluster until SIGTERM, SIGINT, SIGHUP or `stop`. It registers again if it is fenced.
+    """Serves as one node of a cluster until SIGTERM, SIGINT, SIGHUP or `stop`. The node registers again if it is
+    fenced.
 
     Args:
         config: the node's settings.

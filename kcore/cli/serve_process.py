@@ -1,7 +1,7 @@
 """One of the processes of `kcore serve --processes`: a node of the cluster that they form.
 
 The supervisor starts it as `python -m kcore.cli.serve_process`. Its standard input has one line, a JSON object, and
-stays open: its end shows that the supervisor has died, and the process then ends too.
+stays open as long as the supervisor lives. At the end of the input this process ends, too.
 """
 
 from __future__ import annotations

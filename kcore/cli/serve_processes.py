@@ -65,7 +65,7 @@ class Start(NamedTuple):
 
 
 def plan(config: Config, processes: int, start: Start) -> list[Start]:
-    """Returns the settings of each process: ids and ports ascend by one.
+    """Returns the settings of each process. Node ids and ports increase by one from process to process.
 
     Args:
         config: the settings of the command.
@@ -109,11 +109,11 @@ def _shifted(address: str, by: int) -> str:
 
 
 class Child:
-    """One process, started again whenever it ends.
+    """One process of the server, which the supervisor starts again whenever it ends.
 
     Args:
-        start: its settings.
-        locks: the descriptors of the folder's locks, which it inherits.
+        start: the settings of the process.
+        locks: the descriptors of the folder's locks, which the process inherits.
 
     Attributes:
         has_served: True once any of its runs has begun to serve.
@@ -132,7 +132,7 @@ class Child:
         """Runs the process once; returns its exit status.
 
         Args:
-            served: called when it has begun to serve.
+            served: called when the process has begun to serve.
         """
         reading, writing = os.pipe()
         began_s = time.monotonic()
@@ -196,7 +196,7 @@ class Supervisor:
         self._status = 0
 
     async def run(self) -> int:
-        """Runs the processes; returns the exit status, 1 if one of them cannot start."""
+        """Runs the processes; returns the exit status, which is 1 if a process cannot start."""
         loop = asyncio.get_running_loop()
         stop_at_signals(loop, self._stop.set)
         keeping = [asyncio.ensure_future(self._keep(child)) for child in self._children]
@@ -279,7 +279,7 @@ def make_ready(config: Config) -> DataFolder:
 
     Raises:
         DataFolderError: the folder is damaged, locked, of an unknown version, or not a kcore folder.
-        LogError: it cannot be read or written.
+        LogError: the folder cannot be read or written.
     """
     path = os.path.abspath(config.kcore_data_dir)
     log = LmdbLogEngine(path, config.kcore_durability, map_size_bytes=config.kcore_map_size)

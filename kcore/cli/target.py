@@ -49,7 +49,7 @@ def security(options: argparse.Namespace) -> ClientSecurity | None:
 
 
 def require_folder(data: str, instead: str) -> None:
-    """Raises ConfigError if a data folder is needed and the URL of a cluster's store was named.
+    """Raises ConfigError if the argument for a data folder is the URL of a cluster's store.
 
     Args:
         data: the argument.
@@ -82,7 +82,7 @@ def open_target(options: argparse.Namespace, create: bool = False) -> Iterator[N
         create: True to create a missing data folder.
 
     Raises:
-        ConfigError: neither or both were named.
+        ConfigError: the arguments name neither a data folder nor a server, or both.
         DataFolderError: the folder cannot be opened, e.g. because a server has it open.
         ConnectionClosedError: no server can be reached.
     """

@@ -110,7 +110,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def describe(node: Node, transactional_ids: list[str], form: str) -> int:
-    """Prints one row per partition of each transaction, or one per id without any. Returns 1 if an id is unknown."""
+    """Prints a row for each partition of each transaction, and a row for each id whose transaction has no partitions.
+
+    Returns 1 if an id is unknown.
+    """
     described = node.transactions.describe(transactional_ids)
     states = {key: state for key, state in described.items() if not isinstance(state, KafkaError)}
     ends = stable_offsets(node, {partition for state in states.values() for partition in state.partitions})
@@ -152,7 +155,7 @@ def describe(node: Node, transactional_ids: list[str], form: str) -> int:
 
 
 def find_hanging(node: Node, options: argparse.Namespace) -> int:
-    """Prints hanging transactions. Returns 1 if there are any."""
+    """Prints the hanging transactions. Returns 1 if there are hanging transactions, else 0."""
     partitions = all_partitions(node, options.topic, options.partition)
     hanging = node.transactions.hanging(partitions, idle=options.idle_minutes * 60)
     output.print_rows(OPEN_COLUMNS, _open_rows(node, hanging), options.format)

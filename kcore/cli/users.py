@@ -66,7 +66,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _password(file: str | None) -> str:
-    """Reads the password. It is never an argument, because every user of the machine can see those."""
+    """Reads the password.
+
+    No option takes the password, because every user of the machine can see a process's arguments.
+    """
     if file is None:
         password, again = _prompt()
         if again != password:
@@ -104,7 +107,7 @@ def add(node: Node, user: str, password: str, mechanisms: list[str], iterations:
 
 
 def remove(node: Node, user: str, mechanisms: list[str]) -> int:
-    """Removes a user's passwords of some mechanisms; empty: of all that have one."""
+    """Removes a user's passwords for some mechanisms; with an empty list, for every mechanism that has one."""
     if not mechanisms:
         existing = node.users.list().get(user)
         if existing is None:

@@ -104,7 +104,7 @@ def jaas_fault(text: str) -> str | None:
 
 
 def _tokens(text: str) -> list[tuple[str, bool]]:
-    """Splits a JAAS configuration into (text, is a sign); quotes are removed."""
+    """Splits a JAAS configuration into pairs of a text without quotes and True if the text is a sign, such as `;`."""
     tokens: list[tuple[str, bool]] = []
     position = 0
     while position < len(text):

@@ -1,8 +1,8 @@
 """The settings that Apache Kafka's brokers have and kcore does not use, from a list generated from Kafka's own.
 
-Such a setting is validated, stored and described as in Kafka, so that Kafka's configuration files and tools work. Most
+These settings are validated, stored and described as in Kafka, so that Kafka's configuration files and tools work. Most
 of them have no meaning in kcore: numbers of threads, sizes of buffers, replication, the quorum. A few would change what
-clients may do; those are refused unless they have their default.
+clients may do; a node refuses them unless they have their default.
 """
 
 from __future__ import annotations
@@ -105,7 +105,9 @@ def described_order() -> Mapping[str, int]:
 
 @cache
 def unlisted_settings() -> frozenset[str]:
-    """Returns the names that DescribeConfigs lists only if they are set: Kafka's internal ones, replication quotas."""
+    """Returns the names that DescribeConfigs lists only if they are set: Kafka's internal settings and the replication
+    quotas.
+    """
     return frozenset(row["name"] for row in _rows() if not row.get("listed", True))
 
 
@@ -134,10 +136,10 @@ def _setting(row: dict[str, Any]) -> Setting:
 
 
 def single_value(name: str, value: Any) -> Any:
-    """Returns the value for a setting that Kafka lets have several.
+    """Returns the value of a setting that is a list in Kafka and a single value in kcore.
 
     Raises:
-        ConfigError: there are several.
+        ConfigError: the list has several values.
     """
     if not isinstance(value, tuple):
         return value

@@ -1,7 +1,7 @@
 """Every setting of a node, in one table: Kafka's name, type, default, bounds, meaning.
 
-An attribute's name is Kafka's with underscores for dots: `group.max.size` is `config.group_max_size`. Names that
-begin with `kcore.` are kcore's own. If a default differs from Kafka's, the line has the reason.
+An attribute's name is Kafka's with underscores for dots: `group.max.size` is `config.group_max_size`. Names that begin
+with `kcore.` are kcore's own. If a default differs from Kafka's, the setting's line in the table has the reason.
 """
 
 from __future__ import annotations

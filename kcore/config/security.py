@@ -1,6 +1,6 @@
 """The security settings: protocols of listeners, TLS, SASL and authorization.
 
-Those of TLS and SASL may be set for one listener, with Kafka's prefix:
+The settings of TLS and SASL may be set for a single listener, with Kafka's prefix:
 `listener.name.internal.ssl.client.auth=required`.
 """
 

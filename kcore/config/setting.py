@@ -101,7 +101,7 @@ class Setting(NamedTuple):
     def format(self, value: Any) -> str | None:
         """Returns the text of a value as Kafka writes it into a properties file; `HIDDEN` for any password.
 
-        An empty password is hidden too, since its text would reveal that it is empty.
+        An empty password is replaced, too, since an empty text would reveal that the password is empty.
         """
         if value is None:
             return None
@@ -262,7 +262,9 @@ def declared(cls: type) -> dict[str, Setting]:
 
 
 def similar_name(name: str, known: Iterable[str]) -> str:
-    """Returns a hint with the most similar name for the refusal of an unknown one, or ""."""
+    """Returns a hint with the known name that is most similar to an unknown one, for the error; "" if none is
+    similar.
+    """
     import difflib  # noqa: PLC0415  # only a refusal needs it
 
     near = difflib.get_close_matches(name, list(known), n=1)

@@ -62,7 +62,7 @@ class ConfigValues(SecuritySettings):
         return cls(merged)
 
     def set(self, name: str, value: Any, source: str) -> None:
-        """Changes a setting at once: components read the attributes whenever they use them.
+        """Changes a setting. The change takes effect at once, because other code reads the attribute at each use.
 
         Raises:
             ConfigError: the name is unknown or the value is not valid.
@@ -79,7 +79,9 @@ class ConfigValues(SecuritySettings):
         self._sources[name] = source
 
     def _set_foreign(self, name: str, value: Any, source: str) -> None:
-        """Stores a setting of Kafka that kcore does not use, and applies those that have another name here."""
+        """Stores a setting that kcore does not have under this name; also sets kcore's equivalent setting, if there is
+        one.
+        """
         from kcore.config.kafka_settings import UNSUPPORTED, single_value  # noqa: PLC0415  # most nodes need none
 
         entry = self.setting(name)
@@ -166,7 +168,7 @@ class ConfigValues(SecuritySettings):
         return default if own is None else own.value
 
     def for_listener(self, listener: str, changed: Mapping[str, Any] | None = None) -> SecuritySettings:
-        """Returns the security settings of one listener: its own, else those of all listeners.
+        """Returns the security settings of one listener: its own values, else the values for all listeners.
 
         Args:
             listener: the listener's name.
@@ -189,8 +191,8 @@ class ConfigValues(SecuritySettings):
         """Returns the setting for a name with a listener's prefix, under that name.
 
         Raises:
-            ConfigError: it cannot be set for one listener, or it has upper-case letters: Kafka's brokers read only the
-                name in lower case.
+            ConfigError: the setting cannot be set for a single listener, or the name has upper-case letters: Kafka's
+                brokers read only the name in lower case.
         """
         if name != name.lower():
             raise ConfigError(f"{name}: the name of a listener's setting is in lower case: {name.lower()}")

@@ -76,7 +76,7 @@ class ClusterStory(SparkStory):
             self._compare_plans()
 
     def _continue(self, cluster: Cluster, place: str, moment: tuple[str, ...]) -> None:
-        """Rebuilds the state at a moment with checkpoints, and continues from them to the end of the log."""
+        """Rebuilds the state at a moment and writes checkpoints, from which it continues to the end of the log."""
         for out, arguments in (("middle", (*moment, "--checkpoint")), ("continued", ("--since", f"{place}/middle"))):
             self._spark("rebuild", f"{place}/events", f"{place}/{out}", arguments, cluster.master, cluster.settings())
         self._compare(cluster, TABLES["rebuild"], "continued")
@@ -103,7 +103,7 @@ class ClusterStory(SparkStory):
         settings: Mapping[str, str],
         killed: Cluster | None = None,
     ) -> None:
-        """Runs a job in a process of its own; kills an executor of a cluster meanwhile, if requested."""
+        """Runs a job in a separate process; kills an executor of `killed` meanwhile, unless that is None."""
         command = ["spark", job, events, "--out", out, *arguments, "--master", master]
         self.show.command(["kcore", *command, *(["--conf", "…"] if settings else [])])
         for name, value in {**SPARK_SETTINGS, **settings}.items():

@@ -47,7 +47,7 @@ class Nodes:
         """Runs `kcore cluster`, and returns its output.
 
         Raises:
-            KcoreError: it failed.
+            KcoreError: the command failed.
         """
         done = subprocess.run(
             [sys.executable, "-m", "kcore", "cluster", *arguments], capture_output=True, text=True, check=False
@@ -99,7 +99,7 @@ class Nodes:
         return {row["node"]: row for row in rows}
 
     def leading(self) -> set[int]:
-        """Returns the nodes that are alive and lead partitions; none while the database cannot be reached."""
+        """Returns the nodes that are alive and lead partitions; an empty set while the database cannot be reached."""
         try:
             rows = self.status()
         except KcoreError:
@@ -110,7 +110,7 @@ class Nodes:
         """Waits until exactly these nodes lead partitions, and no partition is without a live leader.
 
         Raises:
-            KcoreError: it takes longer than `START_S`.
+            KcoreError: the nodes do not lead after `START_S`.
         """
         deadline_s = time.monotonic() + START_S
         while self.leading() != set(node_ids):

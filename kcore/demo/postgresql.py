@@ -49,7 +49,7 @@ def require_programs() -> Path:
     """Returns the folder of the server programs.
 
     Raises:
-        ConfigError: they are not installed.
+        ConfigError: the server programs are not installed.
     """
     folder = programs()
     if folder is None:
@@ -64,7 +64,10 @@ def free_port() -> int:
 
 
 def _runs(pid: int) -> bool:
-    """Returns True unless a process has ended; its parent may not have noticed yet."""
+    """Returns True unless a process has ended.
+
+    A process whose parent has not read its exit status yet counts as ended.
+    """
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
@@ -80,7 +83,7 @@ def _wait_until(condition: Callable[[], object], what: str) -> None:
 
 
 class Server:
-    """One PostgreSQL server in a folder of its own. As root, it runs as user postgres.
+    """One PostgreSQL server with its own folder. If this process runs as root, the server runs as the user postgres.
 
     Args:
         parent: the folder in which the server's folder is made.
@@ -97,7 +100,7 @@ class Server:
         """Runs one of PostgreSQL's programs.
 
         Raises:
-            KcoreError: it failed, and `check` is True.
+            KcoreError: the program failed, and `check` is True.
         """
         command = [str(self._programs / program), *arguments]
         if os.geteuid() == 0:
@@ -187,14 +190,14 @@ class Server:
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
     def query(self, text: str, *arguments: object, database: str = "postgres") -> list[tuple[object, ...]]:
-        """Runs one statement on a connection of its own, in autocommit."""
+        """Runs one statement on a new connection, in autocommit mode."""
         with psycopg.connect(self.url(database), autocommit=True) as connection:
             cursor = connection.execute(text.encode(), arguments or None)
             return cursor.fetchall() if cursor.description else []
 
 
 class Servers:
-    """A folder for servers, which end with it."""
+    """Servers in one temporary folder. Closing this object ends the servers and removes the folder."""
 
     def __init__(self) -> None:
         require_programs()

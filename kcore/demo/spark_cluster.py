@@ -1,4 +1,4 @@
-"""A standalone Spark cluster and an S3 server on this machine: a master, and workers with folders of their own."""
+"""A standalone Spark cluster and an S3 server on this machine: a master, and workers with separate folders."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ AWS: Final = {
 
 
 def s3_jars(folder: Path | None = None) -> list[Path]:
-    """Finds the packages that Spark needs for `s3a:` beside those of its own distribution.
+    """Finds the packages that Spark needs for `s3a:` and that its distribution lacks.
 
     Maven downloads missing packages (700 MB) to its local repository, unless a folder is given.
 
@@ -108,11 +108,11 @@ def free_port() -> int:
 
 
 class Cluster:
-    """The processes of the cluster. They end with the context.
+    """The processes of the cluster, as a context manager, whose end stops the processes.
 
     Args:
         folder: the folder of logs and of the workers' own folders.
-        jars: the packages for S3, on the class path of driver and executors; none: the cluster has no S3 server.
+        jars: the packages for S3, on the class path of driver and executors; if empty, the cluster has no S3 server.
 
     Attributes:
         master: the master's URL.
@@ -164,7 +164,7 @@ class Cluster:
                 process.wait()
 
     def _start(self, name: str, command: list[str], own: Path) -> None:
-        """Starts a process in a folder of its own, which is also that of its temporary files."""
+        """Starts a process in its own folder, which also has its temporary files."""
         for place in (own, own / "tmp"):
             place.mkdir(parents=True, exist_ok=True)
         environment = {
@@ -238,7 +238,7 @@ class Cluster:
             runs: True while the job runs.
 
         Returns:
-            The executor's process id; None if the job ended before.
+            The executor's process id; None if the job ended first.
         """
         while runs():
             executors = _executors(self._folder)
@@ -250,7 +250,7 @@ class Cluster:
 
 
 def _until(message: str) -> Iterator[None]:
-    """Yields until the time to wait is over; then raises KcoreError."""
+    """Yields repeatedly until the time to wait is over; then raises KcoreError with `message`."""
     end_s = time.monotonic() + START_S
     while time.monotonic() < end_s:
         yield

@@ -33,7 +33,7 @@ STOP_S: Final = 10.0
 
 
 class Cast(NamedTuple):
-    """A group: its members' protocol, its topic, and its initial number of members."""
+    """A group of the traffic: the protocol of its members, its topic, and its initial number of members."""
 
     protocol: str
     topic: str
@@ -52,7 +52,9 @@ STORMY: Final = "payment-desk"
 
 
 class Act(NamedTuple):
-    """An event: its time in seconds from the start; join, leave or crash; its group."""
+    """An event of the traffic: the time in seconds since the start, the action (join, leave or crash), and the
+    group.
+    """
 
     at_s: float
     what: str
@@ -60,7 +62,7 @@ class Act(NamedTuple):
 
 
 def script(seed: int, seconds: float) -> list[Act]:
-    """Generates events by time: joins, leaves and crashes, and a storm. A seed always gives the same script."""
+    """Returns joins, leaves and crashes in the order of their time. Equal arguments give equal events."""
     chance = random.Random(seed)
     acts = []
     for group in GROUPS:
@@ -76,7 +78,7 @@ def script(seed: int, seconds: float) -> list[Act]:
 
 
 class Traffic:
-    """A script that plays against a running server.
+    """The members of a script, and the actions that they take against a running server.
 
     Args:
         bootstrap: the server.

@@ -3,7 +3,7 @@
     python -m kcore.demo.worker LIBRARY BOOTSTRAP GROUP TOPIC PAUSE_S
 
 It prints a record before it commits the record's offset. A reader of the lines therefore gets each record at least
-once. Keyed by partition and offset, each counts exactly once.
+once. If it identifies records by partition and offset, it counts each record exactly once.
 """
 
 from __future__ import annotations

@@ -173,9 +173,9 @@ class EngineInterruptedError(EngineClosedError):
 
 
 class ReentrantCallError(KcoreError, RuntimeError):
-    """A call that would wait for itself, because the engine or a member has called the code that makes it.
+    """A call that would wait for itself, because the calling code runs inside a callback of the engine or of a member.
 
-    A thread that is inside the engine called it again, from a signal handler or from a group's watcher. Or a listener
+    Either a signal handler or a group's watcher called the engine on a thread that is inside the engine, or a listener
     or a callback of a member closed the member or its node. Instead, let a signal handler set a flag or raise, and let
     a watcher or a listener pass the event to other code.
     """
@@ -191,8 +191,8 @@ class ReentrantCallError(KcoreError, RuntimeError):
 class ConcurrentCallError(KcoreError, RuntimeError):
     """Two tasks or threads waited for the records of one consumer, or for the events of one member, at the same time.
 
-    The second call is refused, because it would count the records or the event of the first one as processed. Let one
-    task or thread poll, and pass records to the others. Any of them may close the consumer.
+    The second call is refused, because it would count the records or the event of the first call as processed. Let one
+    task or thread poll and pass records to the others. Any task or thread may close the consumer.
 
     An embedded node of an event loop also refuses the calls of other loops and threads. Make such a call with
     `asyncio.run_coroutine_threadsafe`.

@@ -6,7 +6,7 @@ from kcore.errors.by_code import UnknownServerError
 
 
 class MalformedResponseError(UnknownServerError):
-    """A broker sent a response that can be decoded but not used: it lacks rows, or has values that cannot be.
+    """A broker sent a response that can be decoded but not used, because rows are missing or values are impossible.
 
     Attributes:
         broker: the address of the broker, as far as the client knows it.

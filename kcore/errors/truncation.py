@@ -1,4 +1,4 @@
-"""The error of a consumer whose next records a new leader lacks."""
+"""The error of a consumer that has read records which the log of the new leader does not have."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class LogTruncationError(OffsetOutOfRangeError):
 
     Attributes:
         divergent_offsets: partition -> the first offset at which the leader's log differs from the records that the
-            consumer has read; None: the leader does not know.
+            consumer has read; None: the leader has not named it.
     """
 
     def __init__(

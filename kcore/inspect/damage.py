@@ -1,7 +1,7 @@
 """Assesses stored batches for a repair: batches that cannot be loaded, their contents, and missing topics.
 
-The log handles only bytes and offsets. This module knows the rules of its readers: records must decode, and the
-metadata must name each topic before its partitions.
+The log handles only bytes and offsets. This module adds the rules of the code that reads the log: records must be
+decodable, and the metadata must name each topic before its partitions.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class FolderReader:
             _append_metadata(plan, records)
 
     def _guess(self, partitions: list[PartitionPlan], batches: Batches) -> str | None:
-        """Guesses the internal topic from the first records of some partitions, or returns None."""
+        """Returns the internal topic to which partitions probably belong, by their first records; None if unclear."""
         for partition in partitions:
             for _, batch in batches(partition):
                 if not parse_header(batch).record_count or parse_header(batch).is_control:

@@ -21,11 +21,11 @@ class OffsetRow(NamedTuple):
         group: its group.
         topic: its topic.
         partition: its partition.
-        offset: the committed offset; of a share group, the start offset: all records before it are acknowledged or
-            archived. None: no member of the share group has fetched yet.
+        offset: the committed offset. For a share group, the start offset: all records before this offset are
+            acknowledged or archived; None before the first fetch of a member.
         end: the offset after the last record of the partition; None: the partition does not exist.
         lag: the number of records that the group has not processed; None: unknown.
-        metadata: the text that was committed with the offset; None without any.
+        metadata: the text that was committed with the offset; None if there is no text.
     """
 
     group: str

@@ -20,9 +20,9 @@ class MemberProgress(NamedTuple):
     """The reconciliation progress of a member.
 
     Attributes:
-        state: "Stable"; "Unrevoked" while it owns partitions outside of its target; "Unreleased" while target
-            partitions are missing; "Behind" if only its epoch is old; "Away" for a static member that may return;
-            "Stale" for a streams member with an old topology.
+        state: "Stable"; "Unrevoked" while the member owns partitions outside of its target; "Unreleased" while target
+            partitions are missing; "Behind" if only the member's epoch is old; "Away" for a static member that may
+            return; "Stale" for a streams member with an old topology.
         waits_for: the next required step; None for a member that has its target, unless a newer target is due.
     """
 
@@ -53,7 +53,7 @@ def _with_target(group: GroupDescription, member: MemberDescription) -> MemberPr
 
 
 def share_progress(group: GroupDescription, member: MemberDescription) -> MemberProgress:
-    """Returns the progress of a member of a share group (KIP-932): it gets its partitions without waiting."""
+    """Returns the progress of a member of a share group (KIP-932), which gets its partitions without waiting."""
     if member.epoch < group.epoch:
         return MemberProgress("Behind", "its next heartbeat")
     return MemberProgress("Stable", None)
@@ -89,7 +89,7 @@ def shown_tasks(tasks: Tasks) -> str | None:
 
 
 def _task_set(tasks: Tasks) -> set[tuple[int, str, int]]:
-    """Returns tasks as role, subtopology and partition; a role is its index in `ROLES`."""
+    """Returns tasks as tuples (role, subtopology, partition), where the role is an index in `ROLES`."""
     return {(role, *task) for role, own in enumerate(tasks) for task in own}
 
 

@@ -73,9 +73,9 @@ def folder_events(path: str | Path, selection: Selection) -> Iterator[Event]:
 
 
 def cluster_events(url: str, selection: Selection) -> Iterator[Event]:
-    """Yields the events in the store of a cluster, by topic, partition and offset. Its nodes may run.
+    """Yields the events in the store of a cluster, by topic, partition and offset. The nodes of the cluster may run.
 
-    Each partition ends where it ended when its first event was read.
+    Events that a partition gets after its first event was read are not included.
 
     Raises:
         ConfigError: no kind of store has this scheme, or a package that it needs is not installed.

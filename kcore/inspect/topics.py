@@ -20,7 +20,7 @@ class TopicPartitionRow(NamedTuple):
         leader: its leader's node id, None without a leader.
         start_offset: the first offset of its log.
         end_offset: the offset of the next record.
-        settings: its topic's own settings, as `name=value`; "" without any.
+        settings: the settings that were set for the topic, as `name=value`; "" if none was set.
     """
 
     topic: str

@@ -9,7 +9,10 @@ from kcore_ext.codec import frames
 
 
 class ApiKey(IntEnum):
-    """The number of each API, under Kafka's own name. APIs without messages here are for brokers and controllers."""
+    """The number of each API, under Kafka's own name.
+
+    Some of these APIs have no message classes, because only Kafka's brokers and controllers use them.
+    """
 
     PRODUCE = 0
     FETCH = 1
@@ -133,7 +136,9 @@ def response_class(api_key: int) -> type[Message]:
 
 
 def flexible_since(api_key: int) -> int:
-    """Returns the first version of an API with compact lengths and tag sections (KIP-482); 32768 without any."""
+    """Returns the first version of an API with compact lengths and tag sections (KIP-482); 32768 if no version has
+    them.
+    """
     return request_class(api_key).FLEXIBLE_SINCE
 
 

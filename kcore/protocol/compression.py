@@ -6,9 +6,9 @@
 * lz4: the frame format with independent blocks, the only kind that Kafka's Java reader accepts.
 * zstd: RFC 8878 frames (KIP-110).
 
-A batch of a few bytes can claim to be gigabytes. These functions never hold more output than the given limit. Their
-work is linear in input and output: gzip members and snappy blocks, which cost some microseconds each regardless of
-size, are counted. A batch with far more of them than any writer produces is refused.
+A batch of a few bytes can claim to be gigabytes. These functions never allocate more output than the given limit. The
+time is proportional to the sizes of input and output. Each gzip member and each snappy block costs some microseconds
+regardless of its size, so a batch with far more of them than any writer produces is refused.
 """
 
 from __future__ import annotations
@@ -169,8 +169,8 @@ def decompress(codec: int, data: Buffer, max_size_bytes: int) -> bytes:
         The decompressed bytes; with codec 0 the unchanged bytes.
 
     Raises:
-        OutputTooLargeError: more output than allowed.
-        CompressionError: unknown codec, or corrupt, truncated or trailing data.
+        OutputTooLargeError: the output would exceed `max_size_bytes`.
+        CompressionError: the codec is unknown, or the data are corrupt, truncated, or followed by other bytes.
     """
     if codec == CompressionType.NONE:
         return _decompress_none(data, max_size_bytes)
@@ -194,7 +194,7 @@ def decompress_in_steps(codec: int, data: Buffer, max_size_bytes: int) -> Genera
         The decompressed bytes.
 
     Raises:
-        CompressionError: as `decompress`.
+        OutputTooLargeError: the output would exceed `max_size_bytes`. CompressionError: as for `decompress`.
     """
     if codec == CompressionType.NONE:
         return _decompress_none(data, max_size_bytes)
@@ -216,10 +216,10 @@ def _decompression(codec: int, data: Buffer, max_size_bytes: int) -> Decompressi
 
 
 def prepared(records: bytes | None) -> Callable[[int, Buffer, int], bytes]:
-    """Returns a function in the form of `decompress` for one batch that was decompressed before.
+    """Returns a replacement of `decompress` for one batch, whose records were decompressed before.
 
     Args:
-        records: the decompressed records of that batch; None: it is not compressed.
+        records: the decompressed records of that batch; None: the batch is not compressed.
     """
 
     def unpacked(codec: int, data: Buffer, max_size_bytes: int) -> bytes:
@@ -268,9 +268,9 @@ class Decompression(ABC):
     Attributes:
         data: the compressed block.
         max_size_bytes: the largest output.
-        step_bytes: the number of bytes of output that take as long as the last step.
-        parts: the output so far.
-        size_bytes: its size.
+        step_bytes: the cost of the last step, as the number of output bytes whose decompression usually takes as long.
+        parts: the pieces of output so far.
+        size_bytes: the total size of `parts`.
     """
 
     __slots__ = ("data", "max_size_bytes", "parts", "size_bytes", "step_bytes")
@@ -298,8 +298,8 @@ class Decompression(ABC):
 class _Gzip(Decompression):
     """The decompression of one or more gzip members.
 
-    A decompressor copies the data after its member. So the first one, which is nearly always the only one, gets all
-    data, and a further one gets no more than it is likely to need.
+    A decompressor copies the data that follow its member. The first member, which is nearly always the only one, is
+    therefore decompressed from all data, and each further member from a piece that is probably large enough.
     """
 
     __slots__ = ("_has_more", "_member", "_members", "_piece", "_piece_bytes", "_used")
@@ -355,7 +355,7 @@ class _Gzip(Decompression):
 def _inflated(member: Any, piece: Buffer, most_bytes: int) -> bytes:
     """Decompresses a piece of a gzip member.
 
-    This is a short function, because CPython 3.11 repeats the unwinding of a long one for ever without any memory.
+    This function is short on purpose: when memory runs out in a long function, CPython 3.11 unwinds it again and again.
     """
     try:
         out: bytes = member.decompress(piece, most_bytes)

@@ -45,19 +45,25 @@ def _compress_xerial(data: Buffer, level: int | None) -> bytes:
 
 
 class _XerialPacker:
-    """The compressor of pieces, whose sizes are multiples of a block, to blocks of one frame."""
+    """A compressor that writes pieces of data as the blocks of one frame.
+
+    The sizes of the pieces are multiples of a block.
+    """
 
     def __init__(self) -> None:
         self._first = True
 
     def compress(self, piece: Buffer) -> bytes:
-        """Returns the blocks of a piece; those of the first one follow the header."""
+        """Returns the compressed blocks of a piece.
+
+        Before the blocks of the first piece it returns the header of the frame.
+        """
         packed = _compress_xerial(piece, None)
         first, self._first = self._first, False
         return packed if first else packed[len(_XERIAL_HEADER) :]
 
     def finish(self) -> bytes:
-        """Returns nothing: the frame has no end."""
+        """Returns b"", because the frame has no end mark."""
         return b""
 
 
@@ -113,9 +119,10 @@ def _decompress_snappy_block(block: memoryview, size_before: int, max_size_bytes
 
 
 class _Frames(Decompression):
-    """The decompression of frames into a buffer that doubles until it fits: frames may omit or misstate their size.
+    """The decompression of frames into a buffer that doubles until it is large enough, because frames may omit or
+    misstate their size.
 
-    Each try takes a part of a step.
+    A step can have several attempts.
 
     Args:
         codec: the name of the codec.

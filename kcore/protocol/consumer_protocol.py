@@ -1,7 +1,8 @@
 """The embedded consumer protocol: JoinGroup metadata and SyncGroup assignments of classic consumers.
 
-Both follow an int16 version on the wire. A version above the newest known is decoded as the newest known: fields are
-only ever appended, and bytes after the known fields are ignored. Negative versions are refused.
+On the wire, an int16 version precedes the metadata and the assignment. A version above the newest known is decoded as
+the newest known: fields are only ever appended, and bytes after the known fields are ignored. Negative versions are
+refused.
 """
 
 from typing import Final, Self
@@ -74,7 +75,7 @@ class ConsumerProtocolSubscription(_Versioned, versions="0-3"):
 
 
 class ConsumerProtocolAssignment(_Versioned, versions="0-3"):
-    """A consumer's assignment; all versions are equal and only follow those of the subscription."""
+    """A consumer's assignment. All versions have the same fields; the version numbers are those of the subscription."""
 
     assigned_partitions: Array[TopicPartition] = ()
     user_data: NullableBytes = None

@@ -1,4 +1,4 @@
-"""Replaces `kcore_ext` where it is not built: enough to read declarations.
+"""Replaces `kcore_ext` where the extension is not built; it has only what is needed to import the declarations.
 
 Spark's executors may have no build. They can still import the declarations of `kcore.protocol`, so that the wire format
 is declared once: classes with their `FIELDS`, but without constructors and codec. `kcore.spark.decode.pure_record`

@@ -112,12 +112,13 @@ def field(
 
     Args:
         versions: the versions that have the field: ``"3+"``, ``"0-7"`` or ``"2"``.
-        default: the value of a field that is not given or missing in the decoded version; always Kafka's default.
+        default: the value of a field that the constructor does not get or the decoded version does not have; always
+            Kafka's default.
         default_factory: the struct class, for a field that holds a struct and is not null by default.
         nullable: the versions that allow null; all versions of the field if the annotation allows None.
-        tag: the number of a tagged field (KIP-482), None for one in the fixed part.
-        tagged: the versions in which it is tagged; by default all versions of the field.
-        ignorable: True to drop, False to refuse a non-default value in versions that lack the field.
+        tag: the number of a tagged field (KIP-482); None for a field in the fixed part.
+        tagged: the versions in which the field is tagged; by default all versions of the field.
+        ignorable: for versions that lack the field: True to drop a value other than the default, False to refuse it.
         compact: False for the one string that keeps its two-byte length in flexible versions (the header's client id).
     """
     return _Options(versions, default, default_factory, nullable, tag, tagged, ignorable, compact)

@@ -1,6 +1,6 @@
 """Topic ids and other uuids: sixteen bytes.
 
-Kafka prints them as base64url without padding, 22 characters. Member ids contain them in hexadecimal.
+Kafka prints uuids as base64url without padding, 22 characters. Member ids contain uuids in hexadecimal.
 """
 
 import binascii
@@ -32,7 +32,7 @@ def to_text(uuid: bytes) -> str:
         uuid: sixteen bytes.
 
     Raises:
-        ValueError: it has another length.
+        ValueError: the uuid has another length.
     """
     if len(uuid) != 16:
         raise ValueError(f"a uuid has 16 bytes, found {len(uuid)}")
@@ -46,7 +46,7 @@ def from_text(text: str) -> bytes:
         text: base64url, with or without its two characters of padding.
 
     Raises:
-        ValueError: it is no base64url, or not of sixteen bytes.
+        ValueError: the text is not base64url, or does not have sixteen bytes.
     """
     try:
         raw = binascii.a2b_base64(text.rstrip("=").translate(_TO_PLAIN) + "==", strict_mode=True)

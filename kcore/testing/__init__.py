@@ -60,7 +60,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a class at its first use: pytest loads this package in every run, and most runs need no engine."""
+    """Imports a class of this package at its first use, because pytest loads this package in every run, and most runs
+    need no engine.
+    """
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,4 +1,6 @@
-"""Checks the arguments of the testing kit: a wrong value fails where it is given, not in a later request."""
+"""Checks the arguments of the testing kit, so that a wrong value raises in the call that has it, and not in a later
+request.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ MAX_SECONDS = 366 * 86_400.0
 
 
 def check_type(name: str, value: object, *types: type, optional: bool = False) -> None:
-    """Checks the type of an argument; a bool is no number.
+    """Checks the type of an argument. A bool does not count as a number.
 
     Raises:
         TypeError: the argument has another type.
@@ -26,8 +28,8 @@ def check_text(name: str, value: object, *, optional: bool = False) -> None:
     """Checks a string, which must be one that Kafka's protocol can encode.
 
     Raises:
-        TypeError: it is no string.
-        ValueError: it has half a surrogate pair.
+        TypeError: the argument is not a string.
+        ValueError: the string has half a surrogate pair.
     """
     check_type(name, value, str, optional=optional)
     if value is not None and any("\ud800" <= letter <= "\udfff" for letter in str(value)):
@@ -38,8 +40,8 @@ def check_count(name: str, value: object, minimum: int, *, optional: bool = Fals
     """Checks an integer.
 
     Raises:
-        TypeError: it is no integer.
-        ValueError: it is below the minimum.
+        TypeError: the argument is not an integer.
+        ValueError: the argument is below the minimum.
     """
     check_type(name, value, int, optional=optional)
     if value is not None and value < minimum:  # type: ignore[operator]
@@ -50,8 +52,8 @@ def check_seconds(name: str, value: object, minimum: float = 0.0, maximum: float
     """Checks a time in seconds.
 
     Raises:
-        TypeError: it is no number.
-        ValueError: it is not in the range.
+        TypeError: the argument is not a number.
+        ValueError: the argument is not in the range.
     """
     check_type(name, value, int, float)
     if not minimum <= value <= maximum or math.isnan(value):  # type: ignore[operator, arg-type]
@@ -62,7 +64,7 @@ def check_function(name: str, value: object, *, optional: bool = False) -> None:
     """Checks a function.
 
     Raises:
-        TypeError: it cannot be called.
+        TypeError: the argument cannot be called.
     """
     if not callable(value) and not (optional and value is None):
         raise TypeError(f"{name}={value!r}: must be a function{' or None' if optional else ''}")
@@ -72,7 +74,7 @@ def topic_sizes(topics: Iterable[str] | Mapping[str, int]) -> dict[str, int]:
     """Returns numbers of partitions by topic; topics without a number have one partition.
 
     Raises:
-        TypeError: a name is no string, a number no integer, or `topics` a single string.
+        TypeError: a name is not a string, a number is not an integer, or `topics` is a single string.
         ValueError: a number is below 1.
     """
     if isinstance(topics, str | bytes):
@@ -88,7 +90,8 @@ def setting_texts(settings: Mapping[str, Any] | None) -> dict[str, str]:
     """Returns settings as texts, as in a properties file.
 
     Raises:
-        TypeError: `settings` is no mapping, a name is no string, or a value has no form in a properties file.
+        TypeError: `settings` is not a mapping, a name is not a string, or a value cannot be written in a properties
+            file.
     """
     check_type("settings", settings, Mapping, optional=True)
     texts = {}

@@ -81,7 +81,7 @@ class Broker(Checks):
     Args:
         settings: settings by Kafka's names, beside `FAST_SETTINGS`.
         topics: topics to create: their names, or names with numbers of partitions.
-        port: the port; 0 selects a free one, which a restart keeps.
+        port: the port; 0 selects a free port, which `restart` keeps.
 
     Attributes:
         groups: the groups, their state and the faults of their coordinator: `broker.groups["workers"]`.
@@ -248,7 +248,7 @@ class Broker(Checks):
 
     @property
     def bootstrap(self) -> str:
-        """The HOST:PORT that clients connect to; with the setting `listeners`, that of the first one."""
+        """The HOST:PORT that clients connect to; with the setting `listeners`, the address of the first listener."""
         return f"{self._host}:{self._port}"
 
     @property
@@ -258,7 +258,7 @@ class Broker(Checks):
 
     @property
     def node(self) -> EmbeddedNode:
-        """The client API of kcore on this broker, which no fault concerns: `broker.node.topics.create("jobs")`.
+        """kcore's client API for this broker: `broker.node.topics.create("jobs")`. No fault applies to its requests.
 
         Raises:
             KcoreError: the broker does not run.
@@ -317,7 +317,7 @@ class Broker(Checks):
     def disconnect(
         self, api: str | Iterable[str] | None = None, *, client_id: str | None = None, **options: Any
     ) -> ActiveFault | None:
-        """Closes connections: now (without `api`), or at the next request; see `kcore.testing.faults.disconnect`.
+        """Closes connections, without `api` at once, else at the next request; see `kcore.testing.faults.disconnect`.
 
         Args:
             api: the APIs at whose requests the broker closes the connection; None: it closes the connections now.
@@ -356,7 +356,7 @@ class Broker(Checks):
         return chosen
 
     def clear_faults(self, fault: ActiveFault | None = None) -> None:
-        """Removes a fault, or all with the script and the random ones. Held requests stay held."""
+        """Removes a fault, or else all faults, including the script and random faults. Held requests stay held."""
         check_type("fault", fault, ActiveFault, optional=True)
         self.call(lambda _: self._interceptor.clear(fault))
 
@@ -374,9 +374,9 @@ class Broker(Checks):
         """Carries out held requests, and sends held responses, in the order of their arrival.
 
         Args:
-            group: only those of this group.
-            client_id: only those of this client.
-            keep_holding: True to hold later requests still; otherwise the faults that hold requests end.
+            group: the group whose requests are released; None: all.
+            client_id: the client whose requests are released; None: all.
+            keep_holding: True to continue to hold later requests; False to end the faults that hold requests.
 
         Returns:
             The number of released requests.
@@ -469,7 +469,10 @@ class Broker(Checks):
         self._set_full(False)
 
     def check_disk(self) -> None:
-        """Raises KcoreError if the disk is full: clients of `node` repeat writes, and would wait for `free_disk`."""
+        """Raises KcoreError if the disk is full.
+
+        Without this check, calls of `node` would repeat a write until `free_disk`.
+        """
         if self._disk.log is not None and self._disk.log.full:
             raise KcoreError("the disk is full: call free_disk() first")
 
@@ -506,7 +509,7 @@ class Broker(Checks):
     def wait_for(self, condition: Callable[[Broker], T], timeout: float = 10.0, *, message: str = "") -> T:
         """Waits until `condition(broker)` returns a true value, and returns it.
 
-        The condition is evaluated after each round of the broker: no test needs a pause.
+        The condition is evaluated after each round of the broker, so that a test needs no pauses.
 
         On an event loop use `wait_for_async`: this method blocks the loop, and with it the clients on the loop.
 
@@ -518,7 +521,7 @@ class Broker(Checks):
         Raises:
             AssertionError: the condition is still false; the text has its last value and the histories of all groups.
             KcoreError: a function of a fault has failed.
-            TypeError: the condition is no function, or a coroutine function.
+            TypeError: the condition is not a function, or it is a coroutine function.
         """
         return self._wait(condition, timeout, message, lambda: False)
 
@@ -560,7 +563,10 @@ class Broker(Checks):
 
 
 class _Rounds:
-    """The number of rounds of the engine. It has no reference to the broker, so a forgotten one can be collected."""
+    """The number of completed rounds of the engine.
+
+    This object has no reference to the broker, so that a broker without other references can be garbage-collected.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

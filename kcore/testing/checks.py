@@ -33,7 +33,7 @@ def position_of(record: Any) -> Position:
     """Returns the position of a record: of a tuple (topic, partition, offset), or of a record of any Python client.
 
     Raises:
-        TypeError: the object is none of these.
+        TypeError: the object is neither a tuple nor a record of a known client.
     """
     if isinstance(record, tuple) and len(record) == 3:
         topic, partition, offset = record
@@ -76,7 +76,7 @@ class Checks:
         """Asserts that no rebalance is in progress, no request is held and no transaction is open.
 
         Raises:
-            AssertionError: one of these is in progress; the text names it.
+            AssertionError: the broker is not at rest; the text names the rebalance, the requests or the transactions.
         """
         broker = cast("Broker", self)
 

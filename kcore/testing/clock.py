@@ -50,7 +50,7 @@ class SteppableClock(ManualClock):
         return self._frozen_ns is not None
 
     def advance(self, ms: int) -> None:
-        """Moves both clocks forward by `ms`; a negative value changes nothing, because the clock runs meanwhile."""
+        """Moves both clocks forward by `ms`; a negative value changes nothing."""
         with self._lock:
             self._offset_ms += max(0, ms)
 
@@ -78,7 +78,7 @@ class BrokerClock:
 
     Args:
         clock: the clock.
-        advance: moves it and fires the due timers of the broker, in milliseconds.
+        advance: moves the clock forward by a number of milliseconds, and fires the broker's due timers.
     """
 
     def __init__(self, clock: SteppableClock, advance: Callable[[int], None]) -> None:
@@ -113,7 +113,7 @@ class BrokerClock:
         self._advance(0)
 
     def step_wall(self, seconds: float) -> None:
-        """Moves the clock for timestamps of records, forward or back. Timeouts are not affected.
+        """Moves the clock that gives records their timestamps, forward or back. Timeouts are not affected.
 
         Raises:
             ValueError: the time would be before 1970 or after 9999.

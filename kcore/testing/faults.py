@@ -37,7 +37,7 @@ MAX_DELAY_S = 0.05  # of random faults: short, because a random test injects man
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """The requests to which a fault applies: those that have every given property.
+    """The requests to which a fault applies: requests that match every attribute that is not None.
 
     Attributes:
         group: the group id that the request names.
@@ -45,7 +45,7 @@ class Filter:
         client_id: the client id of the request.
         principal: the authenticated principal, such as "User:alice".
         transactional_id: the transactional id that the request names.
-        where: a function of the typed request that returns True.
+        where: a function that gets the typed request and returns True if the fault applies.
     """
 
     group: str | None = None
@@ -61,7 +61,7 @@ class Filter:
         check_function("where", self.where, optional=True)
 
     def matches(self, context: RequestContext, request: Any, topics_of: Callable[[Any], Iterable[str | None]]) -> bool:
-        """Returns True if the request has every given property."""
+        """Returns True if the request matches every attribute that is not None."""
         return (
             (self.client_id is None or context.client_id == self.client_id)
             and (self.principal is None or context.principal == self.principal)
@@ -72,7 +72,7 @@ class Filter:
         )
 
     def describe(self) -> str:
-        """Returns the given properties in words: "group g, topic jobs"."""
+        """Returns the attributes that are not None in words: "group g, topic jobs"."""
         names = ("group", "topic", "client_id", "principal", "transactional_id")
         given = [f"{name} {value}" for name in names if (value := getattr(self, name)) is not None]
         return ", ".join(given if self.where is None else [*given, "where ..."])
@@ -87,7 +87,7 @@ class Fault:
         apis: the names of the APIs; ("*",) for all.
         filter: the requests to which it applies.
         times: the number of requests to which it applies; None: without a limit.
-        skip: the number of matching requests that pass before.
+        skip: the number of matching requests to which the fault does not apply first.
         error: the error of `fail`: a name, a number, or a function of the request.
         message: the error message of `fail`.
         seconds: the time of `delay` and `throttle`.
@@ -193,7 +193,7 @@ def fail(
 def delay(
     api: str | Iterable[str], seconds: float, *, after: bool = False, times: int | None = 1, **which: Any
 ) -> Fault:
-    """Returns a fault that delays requests on the broker's clock; with `after`, their responses.
+    """Returns a fault that delays requests, or with `after` responses, by a time on the broker's clock.
 
     Args:
         api: an API or several; "*" for all.
@@ -206,7 +206,7 @@ def delay(
 
 
 def hold(api: str | Iterable[str], *, after: bool = False, times: int | None = None, **which: Any) -> Fault:
-    """Returns a fault that holds requests until `Broker.release`; with `after`, their responses."""
+    """Returns a fault that holds requests, or with `after` responses, until `Broker.release`."""
     return _fault("hold", api, which, times, after=after)
 
 
@@ -234,13 +234,13 @@ def throttle(api: str | Iterable[str], seconds: float, *, times: int | None = 1,
 
 
 class ActiveFault:
-    """A fault that was injected, with the number of requests that it met.
+    """A fault that was injected, with the numbers of requests that it matched and changed.
 
     Args:
         fault: the fault.
 
     Raises:
-        TypeError: `fault` is no `Fault`.
+        TypeError: `fault` is not a `Fault`.
 
     Attributes:
         fault: the fault.
@@ -274,10 +274,10 @@ class ActiveFault:
 
 
 class RandomFaults:
-    """Random faults, the same for the same seed and order of requests.
+    """Random faults. Equal seeds and an equal order of requests give equal faults.
 
     Args:
-        seed: the seed; None: a new one. Print `seed` to repeat a run.
+        seed: the seed; None: a new seed. To repeat a run, print the attribute `seed` and pass it here.
         probability: the probability of a fault for each request of these APIs.
         apis: the APIs.
         faults: the faults to choose from; None: retriable errors, short delays, and lost connections and responses.

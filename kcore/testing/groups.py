@@ -95,7 +95,7 @@ class TestGroup:
         """Returns the member with a client id.
 
         Raises:
-            LookupError: not exactly one member has it.
+            LookupError: no member or several members have this client id.
         """
         members = self.members.values()
         found = [member for member in members if member.client_id == client_id]
@@ -108,7 +108,7 @@ class TestGroup:
     # ---- faults of the coordinator
 
     def rebalance(self) -> None:
-        """Begins a rebalance: members of a classic group must join again; others get a new group epoch.
+        """Begins a rebalance: the members of a classic group must join again; a group of another type gets a new epoch.
 
         It returns at once, before the members have joined again. It has no effect on a classic group in the state
         PreparingRebalance.
@@ -131,7 +131,7 @@ class TestGroup:
 
         Args:
             member_id: the member's id.
-            client_id: instead of it, the client id of exactly one member.
+            client_id: the client id of the member, instead of `member_id`; no other member may have it.
 
         Raises:
             LookupError: the group or the member does not exist.
@@ -148,7 +148,7 @@ class TestGroup:
 
         Args:
             member_id: the member's id.
-            client_id: instead of it, the client id of exactly one member.
+            client_id: the client id of the member, instead of `member_id`; no other member may have it.
 
         Raises:
             LookupError: the group or the member does not exist.
@@ -176,9 +176,10 @@ class TestGroup:
         return isinstance(find_group(engine, self.group_id), ConsumerGroup)
 
     def unload_coordinator(self) -> None:
-        """Takes the group's coordinator away: its requests get NOT_COORDINATOR until `load_coordinator`.
+        """Unloads the group's coordinator: requests for the group get NOT_COORDINATOR until `load_coordinator`.
 
-        Requests that wait for a rebalance get it at once. Every group of the same partition is affected.
+        Requests that wait for a rebalance get this error at once. Every group of the same coordinator partition is
+        affected.
         """
 
         def unload(engine: ObservedEngine) -> None:
@@ -200,7 +201,7 @@ class TestGroup:
         self._broker.call(load)
 
     def move_coordinator(self) -> None:
-        """Moves the coordinator away and back: waiting requests get NOT_COORDINATOR, and the state is loaded again."""
+        """Unloads the coordinator and loads it again, as if it had moved: waiting requests get NOT_COORDINATOR."""
         self.unload_coordinator()
         self.load_coordinator()
 

@@ -67,9 +67,9 @@ class Ownership:
     Attributes:
         partition: the partition.
         member_id: its owner.
-        since: the begin, in seconds on the broker's clock.
-        until: the end; None while the member owns it.
-        ended_by: the cause of the end.
+        since: the time at which the member became the owner, in seconds since the broker was created.
+        until: the time at which the ownership ended, like `since`; None while the member owns the partition.
+        ended_by: the cause for which the ownership ended.
     """
 
     partition: TopicPartition
@@ -110,7 +110,7 @@ class History(Sequence[Event]):
         """Returns the events of some kinds.
 
         Raises:
-            ValueError: a kind does not exist: no event could ever have it.
+            ValueError: a kind does not exist.
         """
         for kind in kinds:
             if kind not in KINDS:

@@ -38,8 +38,8 @@ def replay(
     The folder is only read; a server of another process may have it open. Topics keep all their records, so that
     consumers can read on from the offsets of the moment. The broker's wall clock begins at the moment.
 
-    The members of that time are still in their groups. `broker.clock.advance(60)` ends their sessions, so that joins of
-    the test's own consumers need not wait for them.
+    The members that the groups had at the moment are still in the groups. `broker.clock.advance(60)` ends their
+    sessions, so that joins of the test's consumers need not wait for these members.
 
     The broker's log compacts `__consumer_offsets`; records that compaction has removed from the folder are missing.
 
@@ -50,7 +50,7 @@ def replay(
         settings: settings of the broker by Kafka's names.
 
     Raises:
-        DataFolderError: the folder is damaged, or is no data folder.
+        DataFolderError: the folder is damaged, or is not a data folder.
         ValueError: `at` has no time zone.
     """
     check_type("log_folder", log_folder, str, os.PathLike)

@@ -1,7 +1,7 @@
 """Applies faults to the requests of a server, and observes requests about groups.
 
-An API to which no fault applies keeps its own entry in the server's table: it costs nothing. The first fault of an API
-replaces the functions `fast` and `handle` of its entry; the end of the last one puts them back.
+Requests of an API to which no fault applies cost nothing: the API keeps its own entry in the server's table. The first
+fault of an API replaces the functions `fast` and `handle` of the entry, and the end of the last fault restores them.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class HeldRequest:
 
 
 class Interceptor:
-    """The faults of one broker. They outlive a restart of the broker.
+    """The faults of one broker, which survive a restart of the broker.
 
     All methods run on the thread of the broker's engine.
 
@@ -117,7 +117,10 @@ class Interceptor:
         return added
 
     def script(self, faults: Iterable[Fault]) -> list[ActiveFault]:
-        """Injects faults of which each becomes active when the one before has applied to all its requests."""
+        """Injects faults one after another.
+
+        Each fault becomes active when the previous one has applied to all its requests.
+        """
         added = [ActiveFault(fault) for fault in faults]
         self._script += added
         self._install_all()
@@ -163,7 +166,7 @@ class Interceptor:
             served.fast, served.handle = None, partial(self._intercept, served, decide)
 
     def _named(self, decide: Handle, context: RequestContext, request: Any) -> Any:
-        """Notes the client id of a connection, and decides its request."""
+        """Records the client id of a connection, and decides its request."""
         self._client_ids.setdefault(context.connection_id, set()).add(context.client_id)
         if len(self._client_ids) > max(MIN_CONNECTIONS, 2 * len(self._server.connections)):
             present = {connection.connection_id for connection in self._server.connections}
@@ -215,7 +218,7 @@ class Interceptor:
         return None
 
     def _function_failed(self, fault: str, name: str, error: Exception) -> None:
-        """Keeps the error of a function of the test: the client gets no part of it, and the test gets all."""
+        """Stores the error of a test's function for the test. The client gets no part of the error."""
         failure = KcoreError(f"the function {name!r} of a fault ({fault}) failed: {error!r}")
         failure.__cause__ = error
         if len(self.failures) < MAX_FAILURES:
@@ -294,7 +297,7 @@ class Interceptor:
             then(response.response if isinstance(response, Pending) else response)
 
     def release(self, chosen: Callable[[HeldRequest], bool]) -> int:
-        """Carries on with the held requests and responses that `chosen` selects. Returns their number."""
+        """Decides the held requests, and sends the held responses, that `chosen` selects. Returns their number."""
         released = [held for held in self.held if chosen(held)]
         taken = set(map(id, released))
         self.held = [held for held in self.held if id(held) not in taken]

@@ -117,7 +117,7 @@ class Recorder:
         events.append(Event((self._clock.monotonic_ms() - self._start_ms) / 1000, kind, **values))
 
     def look(self, engine: Engine, group_id: str, cause: str) -> None:
-        """Compares a group with its last state, and adds an event for each difference."""
+        """Compares a group's present state with its last recorded state, and adds an event for each difference."""
         before = self._last.get(group_id, GroupSnapshot(group_id))
         after = snapshot(engine, group_id)
         if after.kind == "classic" and after.state != "Stable":
@@ -165,7 +165,10 @@ class Recorder:
     # ---- requests
 
     def decided(self, engine: Engine, context: RequestContext, request: Any, response: Any) -> Any:
-        """Records the effects of a decided request. Returns the response, or a `Pending` that records it later."""
+        """Records the effects of a decided request.
+
+        Returns the response; or a `Pending`, which records the effects at its completion.
+        """
         if request.API_KEY == ApiKey.CONSUMER_GROUP_HEARTBEAT and self._unchanged(engine, request, response):
             return response
         cause = _cause(context, request)

@@ -34,7 +34,7 @@ def api_key(name: str) -> ApiKey:
     """Returns the key of an API, by its name in Kafka's documentation: "OffsetCommit".
 
     Raises:
-        TypeError: the name is no string.
+        TypeError: the name is not a string.
         ValueError: no API has this name.
     """
     check_type("api", name, str)
@@ -54,7 +54,7 @@ def error_code(error: str | int | type[KafkaError]) -> ErrorCode:
     """Returns an error code by its name in Kafka ("NOT_COORDINATOR"), its number, or its class in `kcore.errors`.
 
     Raises:
-        TypeError: it is neither a name nor a number.
+        TypeError: the argument is neither a name, a number nor a class of error.
         ValueError: no error has this name or number.
     """
     if not isinstance(error, type):

@@ -1,4 +1,4 @@
-"""A kcore server in a process of its own."""
+"""A kcore server in a separate process."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class ServerProcess:
         """Starts the server and waits until it listens and has loaded its folder.
 
         Raises:
-            KcoreError: the process ended; the text contains its output. Or it runs already.
+            KcoreError: the server runs already, or the process ended (the text contains its output).
         """
         if self.alive:
             raise KcoreError(f"the server runs already, as process {self.pid}")
@@ -134,7 +134,7 @@ class ServerProcess:
         return self._end(signal.SIGKILL)[0]
 
     def stop(self) -> int | None:
-        """Sends SIGTERM and waits for a clean exit; returns the exit status, None if it did not run."""
+        """Sends SIGTERM and waits for a clean exit; returns the exit status, or None if the server did not run."""
         return self._end(signal.SIGTERM)[1] if self.alive else None
 
     def _end(self, number: signal.Signals) -> tuple[int, int]:

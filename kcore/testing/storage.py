@@ -59,11 +59,11 @@ class Disk:
             self._synced = _copied(self._storage)
 
     def sync(self) -> None:
-        """Makes everything that was written so far survive a power failure."""
+        """Makes all records that were written so far survive a power failure."""
         self._synced = None
 
     def fail_power(self) -> None:
-        """Loses everything that was written since `stop_syncing`; without it nothing is lost."""
+        """Loses all records that were written since `stop_syncing`. If that was not called, no record is lost."""
         if self._synced is not None:
             self._storage, self._synced = self._synced, None
 

@@ -94,8 +94,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     Attributes:
         now_ns: the virtual time in ns since the loop was created.
         now_ms: the same time in ms, rounded.
-        working: number of calls of `run_in_executor` that have not ended: the time stands still for them.
-        jumps: number of jumps.
+        working: the number of calls of `run_in_executor` that have not ended. The time stands still until they end.
+        jumps: the number of times that the time jumped to a timer.
     """
 
     # Of asyncio's base classes, whose declarations do not have them.
@@ -157,7 +157,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._timer_count += 1
 
     def _timer_handle_cancelled(self, handle: _Timer) -> None:
-        """Counts a cancelled timer, and removes them when most timers are cancelled."""
+        """Counts a cancelled timer. Removes all cancelled timers when they are the majority."""
         if not handle._scheduled:
             return
         self._cancelled_count += 1
@@ -246,7 +246,7 @@ class LoopClock:
 class Repetition:
     """A request that is sent again and again in virtual time, such as the heartbeat of a member.
 
-    It costs a few microseconds each time: no task and no client is involved.
+    Each time costs a few microseconds, because no task and no client is involved.
 
     Args:
         node: sends the request.
@@ -393,7 +393,7 @@ class VirtualNode(Checks):
             max_seconds: the maximum virtual time.
 
         Raises:
-            TimeoutError: the coroutine takes longer: it waits for a condition that never becomes true.
+            TimeoutError: the coroutine takes longer, probably because it waits for a condition that never becomes true.
         """
         if not inspect.iscoroutine(scenario):
             check_function("scenario", scenario)
@@ -424,7 +424,7 @@ class VirtualNode(Checks):
             version: the version of the request; None: the newest.
 
         Raises:
-            TypeError: `request` is no request, or `every` no number.
+            TypeError: `request` is not a request, or `every` is not a number.
             ValueError: `every` is not positive.
             KcoreError: the API is not served in this version.
         """

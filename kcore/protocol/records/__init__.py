@@ -47,7 +47,7 @@ class UnknownRecord(NamedTuple):
 
 @cache
 def key_classes(topic_name: str) -> dict[int, type[RecordKey]]:
-    """Returns the key classes of a topic by record type; none for a topic of users.
+    """Returns the key classes of a topic by record type; empty for a topic that is not internal.
 
     In `__consumer_offsets`, keys of types 0 and 1 have the same fields, and both are read as `OffsetCommitKey`.
     """
@@ -89,7 +89,7 @@ def decode_value(key: RecordKey | UnknownRecord, data: Buffer | None) -> RecordV
         data: the value's bytes, None for a tombstone.
 
     Returns:
-        The value; None for a tombstone; for an UnknownRecord, the same one with its value.
+        The value; None for a tombstone; for an UnknownRecord, a copy of it with the value.
 
     Raises:
         DecodeError: the bytes are malformed, or of a version that cannot be read.

@@ -1,7 +1,7 @@
 """Keys and values of records in Kafka's internal topics.
 
 A key is its int16 record type, then the key's fields in version 0. A value is its int16 version, then the fields of
-that version; a missing value (null, a tombstone) deletes what the key names.
+that version; a null value (a tombstone) deletes the object that the key names.
 """
 
 from typing import ClassVar, Final, Self
@@ -77,7 +77,7 @@ class RecordKey(Message):
 
 
 def _prefix(data: Buffer, what: str) -> int:
-    """Returns the int16 at the beginning."""
+    """Returns the int16 at the beginning of a key or value."""
     if len(data) < 2:
         raise DecodeError(0, f"{what} needs 2 bytes, found {len(data)}")
     return int.from_bytes(data[:2], "big", signed=True)

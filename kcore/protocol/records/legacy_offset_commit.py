@@ -5,7 +5,7 @@ from kcore.protocol.schema import Int32, Int64, String
 
 
 class LegacyOffsetCommitValue(RecordValue, versions="0"):
-    """The value as first written; today's readers use OffsetCommitValue."""
+    """The value in Kafka's first versions; readers now use OffsetCommitValue."""
 
     offset: Int64 = 0
     metadata: String = ""

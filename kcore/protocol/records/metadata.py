@@ -57,7 +57,9 @@ class BrokerFeature(Struct):
 
 
 class RegisterBrokerRecord(MetadataRecord, api_key=0, versions="0-4", flexible="0+"):
-    """A node registered; v1 has controlled shutdown, v3 log directories (KIP-858), v4 cordoned ones (KIP-1066)."""
+    """A node registered; v1 has controlled shutdown, v3 log directories (KIP-858), v4 cordoned directories
+    (KIP-1066).
+    """
 
     broker_id: Int32 = 0
     is_migrating_zk_broker: Bool = field("2+", default=False)
@@ -151,7 +153,7 @@ class UserScramCredentialRecord(MetadataRecord, api_key=11, versions="0", flexib
 
 
 class FeatureLevelRecord(MetadataRecord, api_key=12, versions="0", flexible="0+"):
-    """A feature was finalized at a level, 0 for none (KIP-584)."""
+    """A feature was set to a level; level 0 removes the feature (KIP-584)."""
 
     name: String = ""
     feature_level: Int16 = 0
@@ -238,8 +240,8 @@ def decode_metadata_record(data: Buffer) -> MetadataRecord:
     """Reads a value of the metadata log.
 
     Raises:
-        DecodeError: the bytes are malformed, or the record's type or version is unknown. A metadata log that cannot be
-            read whole must not be used: every record in it changes what the next ones mean.
+        DecodeError: the bytes are malformed, or the record's type or version is unknown. A metadata log of which a
+            record cannot be read must not be used, because the meaning of a record depends on all records before it.
     """
     if len(data) > 2 and data[0] == _FRAME_VERSION and data[1] < 0x80 and data[2] < 0x80:
         api_key, version, position = data[1], data[2], 3  # varints of one byte, as `encode_metadata_record` writes
@@ -258,7 +260,7 @@ def decode_metadata_record(data: Buffer) -> MetadataRecord:
 
 
 def _unsigned_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """Reads an unsigned varint of at most five bytes. Returns it and the position after it."""
+    """Reads an unsigned varint of at most five bytes. Returns the number and the position after it."""
     value = 0
     for at in range(5):
         if position + at >= len(data):

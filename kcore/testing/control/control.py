@@ -64,7 +64,7 @@ class Control:
     Attributes:
         broker: the broker.
         faults: the injected faults by id.
-        random: the random faults, if any were injected.
+        random: the random faults; None if none were injected.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -126,7 +126,7 @@ class Control:
             return self.random
 
     def restart(self, how: str) -> None:
-        """Restarts the broker, one restart after another."""
+        """Restarts the broker, after any restart in progress."""
         with self._lifecycle:
             self.broker.restart(kill=how == "kill", power=how == "power")
 

@@ -128,7 +128,7 @@ def check_text(text: str, path: str) -> None:
     """Checks a string, which must be valid in Kafka's protocol.
 
     Raises:
-        InvalidRequestError: it is too long, or has half a surrogate pair.
+        InvalidRequestError: the string is too long, or has half a surrogate pair.
     """
     if len(text) > MAX_TEXT:
         raise InvalidRequestError(f"{path} has {len(text)} characters; the maximum is {MAX_TEXT}")
@@ -142,7 +142,7 @@ def check_object(fields: Sequence[Field], value: Any, path: str = "") -> dict[st
     """Checks an object with exactly known fields, and returns it.
 
     Raises:
-        InvalidRequestError: it is no object, or a field is missing, unknown or not valid.
+        InvalidRequestError: the value is not an object, or a field is missing, unknown or not valid.
     """
     if not isinstance(value, dict):
         raise InvalidRequestError(f"{path or 'the body'} must be a JSON object")

@@ -1,4 +1,4 @@
-"""`kcore serve --control`: a test broker in a process of its own, controlled over HTTP."""
+"""`kcore serve --control`: a test broker in a separate process, controlled over HTTP."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def loopback_address(address: str) -> tuple[str, int]:
     """Parses HOST:PORT and checks that the host is a loopback address.
 
     Raises:
-        ConfigError: it is not; the control server has no access control.
+        ConfigError: the host is not a loopback address; the control server has no access control.
     """
     host, port = parse_address(address)
     if not _is_loopback(host):
@@ -82,7 +82,7 @@ def _is_loopback(host: str) -> bool:
 
 
 class ControlServer(ThreadingHTTPServer):
-    """The server of a broker's controls, on threads of its own.
+    """The server of a broker's controls. It runs on separate threads.
 
     Args:
         control: the broker and its faults.
@@ -132,7 +132,7 @@ class ControlServer(ThreadingHTTPServer):
                 connection.shutdown(SHUT_RDWR)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serves a connection on a thread of its own; refuses it if too many are open."""
+        """Serves a connection on a new thread; refuses the connection if too many are open."""
         if not self._free.acquire(blocking=False):
             with contextlib.suppress(OSError):
                 request.setblocking(False)
@@ -212,10 +212,10 @@ def _decoded(word: str) -> str:
 
 
 def parse_body(body: bytes) -> Any:
-    """Parses a body of JSON; an empty one is an empty object.
+    """Parses a body of JSON; an empty body counts as an empty object.
 
     Raises:
-        InvalidRequestError: it is not JSON.
+        InvalidRequestError: the body is not JSON.
     """
 
     def refuse(name: str) -> None:
@@ -249,7 +249,7 @@ def reply_to_error(error: Exception) -> Reply:
 
 
 class _TimedReader(RawIOBase):
-    """The reader of a connection, which limits the time from the first byte of a request to its last."""
+    """The reader of a connection. It limits the time between the first and the last byte of a request."""
 
     def __init__(self, connection: socket) -> None:
         self._connection = connection
@@ -286,7 +286,7 @@ class ControlHandler(BaseHTTPRequestHandler):
     server: ControlServer
 
     def __getattr__(self, name: str) -> Any:
-        """Returns `_reply` for every HTTP method, so that unknown ones get a response in JSON."""
+        """Returns `_reply` for every HTTP method, so that requests with unknown methods get a response in JSON."""
         if name.startswith("do_"):
             return self._reply
         raise AttributeError(name)
@@ -360,7 +360,7 @@ class ControlHandler(BaseHTTPRequestHandler):
         return body
 
     def _check_origin(self) -> None:
-        """Refuses the requests of web pages: any page in a browser of this machine could send them."""
+        """Refuses the requests of web pages, because any page in a browser of this machine could send such requests."""
         host = self.headers.get("Host", "127.0.0.1").rpartition(":")
         name = host[0] if host[2].isdigit() and host[0] else "".join(host)
         if self.headers.get("Origin") is not None or not _is_loopback(name.lower().strip("[]")):
