@@ -48,7 +48,7 @@ cdef class ClaimReader:
         release(&self.memory)
 
     cdef int add(self, object owned, str member_id) except -1:
-        """Appends the existing partitions of a mapping topic -> numbers; drops unknown ones.
+        """Appends the partitions in a mapping topic -> numbers; ignores partitions that do not exist.
 
         Raises ValueError for an invalid collection of partitions.
         """
@@ -74,8 +74,9 @@ cdef class ClaimReader:
         return 0
 
     cdef inline int topic(self, PyObject* name) except -2:
-        """Returns the local number of a topic key or alias; -1: absent. It compares object identities first, because
-        the keys of an earlier assignment are the same objects.
+        """Returns the local number of a topic key or alias; -1 if the topic is absent.
+
+        Compares object identities first, because the keys of an earlier assignment are the same objects.
         """
         cdef int slot = _slot(name)
         cdef PyObject* found
@@ -195,7 +196,10 @@ cdef class ClaimReader:
 
 
 cdef ClaimReader claim_reader(Problem problem, Topics topics, const int* local):
-    """Returns a reader that appends to `problem.claims`; `local`: the problem's topics as positions in `topics`."""
+    """Returns a reader that appends to `problem.claims`.
+
+    `local` has the problem's local number of each topic in `topics`.
+    """
     cdef ClaimReader out = ClaimReader.__new__(ClaimReader)
     cdef PyObject* name
     cdef int i, t, slot

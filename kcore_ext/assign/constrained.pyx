@@ -136,7 +136,9 @@ cdef int _by_rack_members(Problem p, Memory* memory, IntVec* unassigned) except 
 
 
 cdef int _next_on_rack(Problem p, IntVec* members, int start, int partition) noexcept nogil:
-    """Returns the index of the first member, cyclically from `start`, on one of the partition's racks; -1: none."""
+    """Returns the index of the first member, cyclically from `start`, on one of the partition's racks; -1 if there is
+    none.
+    """
     cdef int i, j, n = <int>members.size, rack
     for i in range(n):
         j = start + i
@@ -186,7 +188,7 @@ cdef int _rack_round(Problem p, Memory* memory, Work* work) except -1 nogil:
 
 
 cdef int _round(Memory* memory, Work* work) except -1 nogil:
-    """Gives each member below the least quota one partition in turn, then each member at that quota one more."""
+    """Gives partitions in turn to the members below the lower quota; then gives each member at that quota one more."""
     cdef IntVec* under = &work.under
     cdef IntVec* exact = &work.exact
     cdef int* unassigned = work.unassigned.at

@@ -1,8 +1,8 @@
 """Memory of the assignors: an arena, growing lists inside it, an index of 64-bit keys, and sorts.
 
-One `Memory` holds all memory of a call or an object and is freed with it, so no function frees memory. A list that
-outgrows its block moves within the arena; the blocks left behind are together no larger than the new one. The only
-error is MemoryError.
+A `Memory` owns all memory of a call or an object and is freed together with it, so no function frees memory. A list
+that outgrows its block gets a new block of the arena; the unused old blocks of a list are together no larger than the
+new block. The only error is MemoryError.
 """
 
 from libc.string cimport memcpy, memset
@@ -150,7 +150,7 @@ cdef inline int push_long(Memory* memory, LongVec* list, i64 value) except -1 no
 
 
 cdef inline i64 pair(int first, int second) noexcept nogil:
-    """Packs two numbers into one that sorts like the pair; `second` must not be negative."""
+    """Packs two numbers into one number that sorts like the pair; `second` must not be negative."""
     return <i64>((<u64>first << 32) | <u64>second)
 
 
@@ -163,7 +163,7 @@ cdef inline int second_of(i64 value) noexcept nogil:
 
 
 cdef inline int found(Index* index, u64 key) noexcept nogil:
-    """Returns a number of the key, -1 if there is none."""
+    """Returns the number of an entry with the key; -1 if there is none."""
     cdef int number
     if index.room == 0:
         return -1
@@ -174,7 +174,7 @@ cdef inline int found(Index* index, u64 key) noexcept nogil:
 
 
 cdef inline int found_next(Index* index, int number) noexcept nogil:
-    """Returns another number of the same key, -1 if there is none."""
+    """Returns the number of the next entry with the same key as entry `number`; -1 if there is none."""
     cdef u64 key = index.keys[number]
     number = index.chain[number]
     while number >= 0 and index.keys[number] != key:
@@ -183,7 +183,7 @@ cdef inline int found_next(Index* index, int number) noexcept nogil:
 
 
 cdef inline int add_key(Memory* memory, Index* index, u64 key) except -1 nogil:
-    """Assigns a number to a key, even if the key already has one."""
+    """Adds an entry for a key, even if the key already has one; returns the number of the entry."""
     cdef int number, slot
     if index.room == 0 or (index.unused < 0 and index.count == index.room):
         grow_index(memory, index, 2 * index.room + 16)
@@ -201,7 +201,7 @@ cdef inline int add_key(Memory* memory, Index* index, u64 key) except -1 nogil:
 
 
 cdef inline void drop_number(Index* index, int number) noexcept nogil:
-    """Releases a number for reuse."""
+    """Removes an entry; its number can be used for another entry."""
     cdef int* at = &index.slots[(index.keys[number] * <u64>0x9E3779B97F4A7C15) >> index.shift]
     while at[0] != number:
         at = &index.chain[at[0]]

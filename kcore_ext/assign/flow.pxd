@@ -1,4 +1,4 @@
-"""The most balanced assignment with the fewest moves and the most rack matches."""
+"""Declarations of `kcore.balanced`: the most balanced assignment, with the fewest moves and the most rack matches."""
 
 from kcore_ext.assign.containers cimport Memory
 from kcore_ext.assign.problem cimport Problem

@@ -212,8 +212,9 @@ cdef int _levels(Net* net) except -1 nogil:
 
 
 cdef int _augment(Net* net, int start) except -1 nogil:
-    """Searches along levels depth first from a group to a member with room; sends one unit. Returns False if there is
-    no path.
+    """Searches along levels, depth first, for a path from a group to a member with room, and sends one unit along it.
+
+    Returns False if there is no path.
     """
     cdef int node = start, arc, target, i, base = net.groups + net.pools
     cdef IntVec* path = &net.path
@@ -250,7 +251,7 @@ cdef int _augment(Net* net, int start) except -1 nogil:
 
 
 cdef int _send_all(Net* net) except -1 nogil:
-    """Sends every supply; each round raises the price to that of the cheapest remaining path."""
+    """Sends every supply. Each round raises the price to the price of the cheapest remaining path."""
     cdef i64 sink
     cdef int node, nodes = net.groups + net.pools + net.members
     net.potential = longs(net.memory, nodes)
@@ -289,7 +290,7 @@ cdef int _most_racks(Problem p) noexcept nogil:
 
 cdef int _pool_of_each(Problem p, Memory* memory, bint racks, const int* topic_of, int* pool_of,
                        IntVec* sample) except -1 nogil:
-    """Numbers the pairs (class of topics, set of racks); `sample` is one partition of each."""
+    """Numbers the pairs (class of topics, set of racks). `sample` gets one partition of each pair."""
     cdef Index seen                # hash of class and racks -> pool
     cdef int width = _most_racks(p) if racks else 0
     cdef int* row = ints(memory, width)
@@ -434,9 +435,10 @@ cdef int _read_flow(Problem p, Net* net, const int* group_of, const int* pool_of
 
 
 cdef int least_imbalance(Problem p, Memory* memory, const int* previous, bint racks, int* owner) except -1 nogil:
-    """Fills `owner` with the optimum. `previous`: earlier owners, -1 for none; ineligible ones are ignored.
+    """Fills `owner` with the optimum. `previous` has the earlier owners, -1 for none; owners that may not own the
+    partition are ignored.
 
-    Both may be one array: it is read before it is written.
+    `previous` and `owner` may be the same array, because it is read before it is written.
     """
     cdef int* topic_of = ints(memory, p.partitions)
     cdef int* pool_of = ints(memory, p.partitions)
@@ -469,7 +471,7 @@ cdef int _newest_owners(Problem p, int* owner) noexcept nogil:
 
 
 def run(Problem problem not None, previous=None, bint racks=True):
-    """Runs kcore.balanced over arrays: returns the owner of every partition."""
+    """Runs kcore.balanced over arrays. Returns the owner of every partition."""
     cdef Scratch scratch = Scratch.__new__(Scratch)
     cdef int* owner
     out = new_array(problem.partitions, &owner)

@@ -1,13 +1,13 @@
 """The sticky assignor for unequal subscriptions: keeps partitions, fills the least loaded members, and then moves
 partitions while that improves the balance (KIP-54, KIP-341).
 
-Kafka tests before every partition whether the whole assignment is balanced. That test only ends a sweep early: a
-partition that can move proves that the assignment is not balanced. It is therefore left out here. The least loaded
-subscriber comes from a tournament tree instead of a walk over a sorted set.
+Kafka tests before every partition whether the whole assignment is balanced. That test only ends a sweep early, because
+a partition that can move proves that the assignment is not balanced. So this module leaves the test out. The least
+loaded subscriber comes from a tournament tree instead of a walk over a sorted set.
 
-Kafka's loop may never end. In place of a partition it may move another one of the topic back, and so take it from a
-third member. A sweep that ends in an earlier state would then repeat forever. This code detects the repetition (Brent's
-method) and then uses the most balanced assignment with the fewest moves.
+Kafka's loop may never end. Instead of a partition it may move another partition of the topic back, and so take that
+from a third member. A sweep that ends in an earlier state would then repeat forever. This code detects the repetition
+(Brent's method) and then uses the most balanced assignment with the fewest moves.
 """
 
 
@@ -182,7 +182,7 @@ cdef i64 _score(Problem p, Memory* memory, const int* owner, const char* fixed) 
 
 
 cdef char* _find_fixed(Problem p, const IntVec* movable, State* state) except NULL nogil:
-    """Finds members that have all their possible partitions, none of which another member could have."""
+    """Finds the members that own every partition of their topics and whose partitions no other member can own."""
     cdef char* fixed = flags(state.memory, p.members, True)
     cdef int* most = nones(state.memory, p.kinds)
     cdef int m, i, k
@@ -202,8 +202,9 @@ cdef char* _find_fixed(Problem p, const IntVec* movable, State* state) except NU
 
 
 cdef int _sequence(Problem p, Memory* memory, IntVec* out, IntVec* movable) except -1 nogil:
-    """Orders all partitions: topics by number of subscribers, then by name. `movable`: those with two subscribers or
-    more.
+    """Orders all partitions: topics by number of subscribers, then by name.
+
+    `movable` gets the partitions with at least two subscribers.
     """
     cdef i64* keyed = longs(memory, p.topics)
     cdef int t, i, q, c, at = 0, alone = 0, count = 0
@@ -248,7 +249,7 @@ cdef int _start(Problem p, Memory* memory, Front* front, State* state) except -1
 
 cdef int _balance(Problem p, State* state, const IntVec* movable, const IntVec* unassigned, bint revoked,
                   bint initializing) except -1 nogil:
-    """Moves the new partitions and then all; reverts the moves if they do not improve the balance."""
+    """Moves first the new partitions and then all partitions; reverts the moves if they do not improve the balance."""
     cdef Memory* memory = state.memory
     cdef int* before = copied(memory, state.owner, p.partitions)
     cdef char* fixed = NULL

@@ -34,7 +34,9 @@ cdef int _whole_classes(Problem p, Memory* memory, Loads* loads, IntVec* sizes) 
 
 
 cdef int seat(Problem p, Memory* memory, bint by_rack, Loads* loads) except -1 nogil:
-    """Puts every member into the cells of its classes and computes all winners; `loads.load` must be set."""
+    """Adds every member to the cells of its classes and computes the winners of all tournaments; `loads.load` must be
+    set.
+    """
     cdef int c, i, m, k, cell, cells, seats
     cdef int* member_cells = NULL
     cdef int* cursor

@@ -48,7 +48,7 @@ cdef extern from * nogil:
 
 
 cdef inline bint same_text(PyObject* a, PyObject* b) noexcept:
-    """Compares ids; nearly always they are one object, or both have one byte per character."""
+    """Returns True if two ids are equal. Fast if they are one object, or if both have one byte per character."""
     cdef Py_ssize_t n
     if a == b:
         return True

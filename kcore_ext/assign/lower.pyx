@@ -49,14 +49,15 @@ cdef class Lowered:
         release(&self.memory)
 
     cdef GroupAssignment exclusive(self):
-        """Allocates an assignment with one owner per partition; the caller fills `owner`."""
+        """Returns a new assignment with one owner per partition; the caller fills `owner`."""
         cdef GroupAssignment out = self.empty()
         out.exclusive = True
         out.owner = ints(&out.memory, out.partitions)
         return out
 
     cdef GroupAssignment shared(self, Py_ssize_t total):
-        """Allocates an assignment with `total` pairs of member and partition; the caller fills `row_first` and `rows`.
+        """Returns a new assignment with `total` pairs of member and partition; the caller fills `row_first` and
+        `rows`.
         """
         cdef GroupAssignment out = self.empty()
         out.exclusive = False
@@ -147,7 +148,7 @@ cdef bint _order_as_before(Lowered low, Memory* scratch, PyObject** ids, GroupAs
 
 
 cdef bint _merge(Lowered low, Memory* scratch, PyObject** ids, GroupAssignment before, int old) except -1:
-    """Merges the members after the first `old` into the order of those."""
+    """Merges the members after the first `old` ones into the order of the first `old` members."""
     cdef int fresh_count = low.problem.members - old, j = 0, k, w = 0, low_at, high_at, middle, order
     cdef PyObject** fresh = ids + old
     cdef int* fresh_order = ints(scratch, fresh_count)
@@ -296,7 +297,7 @@ cdef int _read_racks(Lowered low) except -1:
 
 
 cdef int _read_claims(Lowered low, Source source) except -1:
-    """Reads claims and generations of all members, from `owned` or from sticky's user data."""
+    """Reads the claims and generations of all members, from `owned` or from the user data of the sticky assignor."""
     cdef Problem p = low.problem
     cdef ClaimReader rows = None
     cdef Member member
@@ -368,7 +369,7 @@ cdef int _read_previous(Lowered low, Memory* scratch, object previous) except -1
 
 
 cdef int _renumber(Lowered low, Memory* scratch, GroupAssignment before, int* renumbered, IntVec* fresh) except -1:
-    """Maps the members of an earlier assignment to present ones; `fresh`: new members with claims."""
+    """Maps the members of an earlier assignment to present members. `fresh` gets the new members with claims."""
     cdef int m, i, q = 0, n = <int>len(before.ids)
     # Both lists ascend: a remaining member usually comes next and is usually the same object.
     for m in range(low.problem.members):

@@ -89,14 +89,13 @@ cdef class Topics:
 
     Args:
         partitions: topic name (str) or topic id (16 bytes) -> number of partitions. All keys of one type.
-        names: with ids as keys, name -> id, so that members may subscribe by name.
-        racks: topic -> one collection of rack ids per partition (all replicas, also those out of sync; more are
-            ignored).
+        names: name -> id, if the keys are ids, so that members may subscribe by name.
+        racks: topic -> one collection of rack ids for each partition, with the racks of all replicas, in sync or not.
+            Collections beyond the number of partitions are ignored.
 
-    Immutable. Iterates over the keys in Kafka's order (names by UTF-16 code units, ids as Uuid.compareTo).
-    Build it once for a metadata image: assignors cache derived data in it.
-    Raises ValueError for a count that is negative or too large (2**31 - 2 partitions in all) and for a rack list
-    shorter than the partition count.
+    Immutable. Iterates over the keys in Kafka's order (names by UTF-16 code units, ids as Uuid.compareTo). Build one
+    `Topics` for each metadata image, because assignors cache derived data in it. Raises ValueError for a count that is
+    negative or too large (2**31 - 2 partitions in all) and for a rack list shorter than the partition count.
     """
 
     def __cinit__(self):
@@ -156,7 +155,9 @@ cdef class Topics:
         self.has_racks = listed.size > 0
 
     cdef int open_runs(self) except -1:
-        """Makes room for rows that all assignments of these topics share: one per partition, up to a limit."""
+        """Allocates the table of rows that all assignments of these topics share: one row per partition, up to a
+        limit.
+        """
         cdef int room = 16
         while room < MOST_RUNS and room < self.first[self.count]:
             room *= 2
@@ -167,7 +168,7 @@ cdef class Topics:
         return 0
 
     def partition_count(self, topic):
-        """Returns the number of partitions of a topic (by key or alias); raises KeyError for an unknown one."""
+        """Returns the number of partitions of a topic, named by key or alias; raises KeyError for an unknown topic."""
         cdef int i = self.index[topic]
         return self.first[i + 1] - self.first[i]
 
@@ -188,7 +189,7 @@ cdef class Topics:
         return self.first[self.count]
 
     def key_of(self, topic):
-        """Returns the key that assignments use for a topic given by key or alias; None for an unknown one."""
+        """Returns the key that assignments use for a topic, named by key or alias; None for an unknown topic."""
         i = self.index.get(topic)
         return None if i is None else self.ordered[i]
 
@@ -244,7 +245,7 @@ cdef class Subscription:
         release(&self.memory)
 
     cdef int resolve(self, Topics topics) except -1:
-        """Computes the positions of the existing topics; caches them for the last Topics."""
+        """Computes the positions of the existing topics; caches the result for the last `topics`."""
         cdef object i
         cdef int r, w = 0, count = 0
         if self.serial == topics.serial:
@@ -310,15 +311,15 @@ cdef class Member:
     Args:
         member_id: the coordinator's id of the member.
         topics: names (or, for server-side assignors, 16-byte ids) of its subscribed topics.
-        owned: topic -> partitions: the subscription's owned partitions (client side) or the current
-            target assignment (server side). A `MemberAssignment` of an earlier result is the cheapest form.
-        generation_id: the subscription's generation, -1 when absent (KIP-792).
-        rack_id: `client.rack`; None or "" when there is none (KIP-881).
+        owned: topic -> partitions: the owned partitions in the subscription (client side) or the current target
+            assignment (server side). A `MemberAssignment` of an earlier result is read fastest.
+        generation_id: the generation in the subscription (KIP-792); -1 if there is none.
+        rack_id: the client's rack (`client.rack`, KIP-881); None or "" if it has none.
         instance_id: `group.instance.id` of a static member (KIP-345), else None.
         user_data: the subscription's user data: bytes, or a decoded `StickyAssignorUserData`.
 
-    Raises TypeError for arguments of another kind, ValueError for a topic that is neither a name nor an id and for a
-    generation that is no 32-bit number. Owned partitions are read when an assignor runs.
+    Raises TypeError for an argument of a wrong type; ValueError for a topic that is neither a name nor an id, and for a
+    generation that does not fit into 32 bits. Owned partitions are read when an assignor runs.
     """
 
     def __init__(self, str member_id not None, topics=(), *, owned=None, generation_id=-1, rack_id=None,

@@ -1,8 +1,9 @@
 """The partition moves of one run of sticky's general path, by topic and members.
 
-Instead of a partition that would move back, the least partition that moved the other way is moved (Kafka's
-PartitionMovements). This needs sets of partitions with a known least element and the removal of any element. A
-partition is in at most one set: the sets are pairing heaps whose links are arrays by partition.
+If a partition is to move in the opposite direction of an earlier move, the lowest partition that moved in that earlier
+direction moves instead (Kafka's PartitionMovements). This requires sets of partitions from which the lowest and any
+other element can be removed. A partition is in at most one set, so the sets are pairing heaps whose links are arrays by
+partition.
 """
 
 from libc.string cimport memset
@@ -64,7 +65,7 @@ cdef int _meld(Moves* moves, int a, int b) noexcept nogil:
 
 
 cdef int _pairs(Moves* moves, int node) noexcept nogil:
-    """Joins a row of neighbours: two by two from the left, then all from the right."""
+    """Joins a list of neighbouring heaps: first in pairs from the left, then all from the right."""
     cdef int left, right, rest, joined = -1, out = -1
     while node >= 0:
         left = node
@@ -106,7 +107,9 @@ cdef void _remove(Moves* moves, int number, int partition) noexcept nogil:
 
 
 cdef int actual_partition(Moves* moves, int topic, int partition, int source, int target) noexcept nogil:
-    """Returns the partition to move instead of `partition`: one that went the other way, else itself."""
+    """Returns the partition to move in place of `partition`: a partition that moved in the opposite direction, else
+    `partition`.
+    """
     cdef int number
     if moves.live == 0:
         return partition

@@ -23,7 +23,9 @@ cdef object np = None
 
 
 cdef int need_numpy() except -1:
-    """Imports numpy at the first use of an array: servers never use one, and the import costs 60 ms and 15 MB."""
+    """Imports numpy at the first use of an array, because servers use no arrays, and the import costs 60 ms and
+    15 MB.
+    """
     global np
     if np is None:
         import numpy
@@ -152,7 +154,7 @@ cdef class Problem:
         return 0
 
     cdef int build_classes(self, Memory* scratch) except -1 nogil:
-        """Groups topics by their set of subscribers, so that each class needs only one list and one heap."""
+        """Groups topics with the same subscribers into classes, so that each class needs only one list and one heap."""
         cdef int* used = zeros(scratch, self.kinds)
         cdef int* topic_first = zeros(scratch, self.topics + 1)
         cdef int* representative = ints(scratch, self.topics)
@@ -293,7 +295,10 @@ cdef class Problem:
         return low < self.kind_first[k + 1] and self.kind_topics[low] == topic
 
     cdef int owners_of_claims(self, int* owner) noexcept nogil:
-        """Returns the previous assignment as an owner array; of two claimants the lower index wins."""
+        """Writes the previous assignment to `owner`.
+
+        If two members claim a partition, the member with the lower index gets it.
+        """
         cdef int m, i
         if self.has_owner:
             memcpy(owner, self.given_owner, self.partitions * sizeof(int))
@@ -347,7 +352,7 @@ cdef int* numbers_of(Memory* memory, object values, Py_ssize_t n, str complaint)
 
 
 cdef int checked_owner(Problem problem, object previous, int* owner) except -1:
-    """Copies an owner array (None: the claims, or no owners) and checks it. Raises ValueError."""
+    """Copies an owner array and checks it; None stands for the claims, or for no owners. Raises ValueError."""
     cdef const int[::1] view
     cdef int p, n = problem.partitions, m = problem.members
     cdef unsigned bad = 0

@@ -10,7 +10,10 @@ from kcore_ext.assign.result cimport GroupAssignment
 
 
 cdef int without_racks(Problem p, int* owner) except -1 nogil:
-    """Assigns every topic in runs: the first n % m members, in member order, get one more than the others."""
+    """Assigns consecutive partitions of every topic to each member.
+
+    Of m members and n partitions, the first n % m members get one more than the others.
+    """
     cdef int t, c, i, j, at, n, m, share, extra, size
     cdef const int* ordered
     p.ensure_classes()
@@ -73,7 +76,7 @@ cdef bint _topic_needs_racks(Problem p, int topic, const char* class_rack, char*
 
 cdef int _walk(Problem p, int topic, const int* members, int m, Quota* quota, int* taken, bint racks,
                int* owner) noexcept nogil:
-    """Gives members, in order, the first free partitions (with `racks`: only those on their rack)."""
+    """Gives members, in order, the first free partitions; with `racks`, only partitions on the member's rack."""
     cdef int i, q, want, got, rack, left = 0
     for q in range(p.first[topic], p.first[topic + 1]):
         if owner[q] < 0:
@@ -98,7 +101,9 @@ cdef int _walk(Problem p, int topic, const int* members, int m, Quota* quota, in
 
 cdef int _together(Problem p, Memory* memory, const int* topics, int count, const int* members, int m, Quota* quota,
                    int* taken, int* owner) except -1 nogil:
-    """Assigns co-partitioned topics: partition number q of all of them goes to a member on a rack of each."""
+    """Assigns co-partitioned topics: the partitions with the same number of all topics go to a member whose rack has a
+    replica of each.
+    """
     cdef int* open_members = ints(memory, m)
     cdef int* on = ints(memory, p.racks)
     cdef int i, j, k, q, r, t, n = p.first[topics[0] + 1] - p.first[topics[0]], left = m
@@ -224,7 +229,9 @@ cdef int solve(Problem p, bint racks, Memory* memory, int* owner) except -1 nogi
 
 
 def run(Problem problem not None, bint racks=True):
-    """Runs range over arrays: returns the owner of every partition. `racks`: match racks first (the client's assignor).
+    """Runs range over arrays.
+
+    Returns the owner of every partition. `racks` is True to match racks first, as the client's assignor does.
     """
     cdef Scratch scratch = Scratch.__new__(Scratch)
     cdef int* owner

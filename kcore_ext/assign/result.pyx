@@ -79,8 +79,8 @@ cdef tuple _sorted_numbers(numbers):
 cdef class MemberAssignment(dict):
     """The assignment of one member: an immutable dict topic -> partitions (ascending tuple), without empty topics.
 
-    Assignments share them: a member whose partitions stay the same has the same object in successive results.
-    `dict(row)` makes a mutable copy; methods that would change the row itself raise TypeError.
+    If the partitions of a member stay the same, successive results have the same object for the member. `dict(row)`
+    makes a mutable copy; methods that would change the row itself raise TypeError.
     """
 
     def __init__(self, partitions=None):
@@ -162,10 +162,10 @@ cdef MemberAssignment _nothing = MemberAssignment()
 cdef class GroupAssignment(AssignedRows):
     """The assignment of a group: an immutable mapping member id -> MemberAssignment, by member id.
 
-    Every member is present, also without partitions. The data are arrays; a member's mapping is built at its first
-    access. As the `previous` of a server-side assignor, the assignment needs no conversion, and members with unchanged
-    partitions keep their mappings. Until all rows are built or the next assignment follows, a result therefore
-    references its predecessor.
+    The mapping has every member, also members without partitions. The data are arrays; a member's mapping is built at
+    its first access. As the `previous` of a server-side assignor, the assignment needs no conversion, and members with
+    unchanged partitions keep their mappings. A result therefore refers to the previous assignment until all its rows
+    are built or the next assignment is made from it.
     """
 
     cdef MemberAssignment made_row(self, int member):
@@ -208,7 +208,7 @@ cdef class GroupAssignment(AssignedRows):
         return out
 
     cdef MemberAssignment run(self, int topic, const int* rows, int count):
-        """Builds the row of consecutive partitions, or returns the one that an earlier assignment built."""
+        """Returns the row of consecutive partitions of a topic, which an earlier assignment may have built."""
         cdef Topics topics = self.topics
         cdef MemberAssignment out
         cdef int slot
@@ -283,7 +283,9 @@ cdef class GroupAssignment(AssignedRows):
         return rows
 
     cdef inline MemberAssignment shared_row(self, int m, int q):
-        """Returns the built row, else that of position `q` of the previous assignment (-1: none), else a new one."""
+        """Returns the row if it is built, else the row at position `q` of the previous assignment (-1: none), else a
+        new row.
+        """
         if self.built is not None and PyList_GET_ITEM(self.built, m) != <PyObject*>None:
             return <MemberAssignment>PyList_GET_ITEM(self.built, m)
         if q < 0:
@@ -340,8 +342,8 @@ cdef class GroupAssignment(AssignedRows):
 
     @property
     def withheld(self):
-        """Partitions without an owner in this round of cooperative-sticky: their old owner must revoke them first
-        (KIP-429).
+        """The partitions without an owner in this round of cooperative-sticky, because their old owners must first
+        revoke them (KIP-429).
         """
         cdef int i, p, t = 0
         out = []
@@ -386,7 +388,7 @@ cdef class GroupAssignment(AssignedRows):
     def changed_members(self, GroupAssignment previous):
         """Returns the ids of members that are new or whose partitions differ from `previous`, ascending.
 
-        These are the members for which KIP-848 writes a target assignment record. It reads arrays only and creates no
+        These are the members for which KIP-848 requires a new target assignment record. The comparison creates no
         Python objects per partition.
         """
         cdef int m
@@ -456,7 +458,7 @@ cdef class GroupAssignment(AssignedRows):
 
 
 cdef int* _kept(GroupAssignment now, GroupAssignment before, Memory* memory) except NULL:
-    """Computes, for every member with unchanged partitions, its position in `before`; -1 for others."""
+    """Computes the position in `before` of every member with unchanged partitions; -1 for other members."""
     cdef int* was = nones(memory, <int>len(now.ids) + 1)
     cdef int* table
     cdef int m, q

@@ -1,4 +1,4 @@
-"""Round robin: one ring of members; each partition goes to the next subscriber."""
+"""Round robin: assigns each partition to the next member, cyclically, that subscribes to its topic."""
 
 from collections.abc import Iterable, Mapping
 

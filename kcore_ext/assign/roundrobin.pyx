@@ -1,4 +1,4 @@
-"""Round robin: one ring of members; each partition goes to the next subscriber."""
+"""Round robin: assigns each partition to the next member, cyclically, that subscribes to its topic."""
 
 
 from kcore_ext.assign.containers cimport Memory, Scratch, fill, ints
@@ -50,7 +50,7 @@ cdef int deal(Problem p, Memory* memory, int* owner) except -1 nogil:
 
 
 def run(Problem problem not None):
-    """Runs round robin over arrays: returns the owner of every partition."""
+    """Runs round robin over arrays. Returns the owner of every partition."""
     cdef Scratch scratch = Scratch.__new__(Scratch)
     cdef int* owner
     out = new_array(problem.partitions, &owner)

@@ -1,4 +1,6 @@
-"""Share groups' simple assignor (KIP-932, KAFKA-18901): every partition gets its share of readers."""
+"""Share groups' simple assignor (KIP-932, KAFKA-18901), which gives every partition about the same number of
+readers.
+"""
 
 from libc.string cimport memset
 
@@ -78,7 +80,7 @@ cdef void _revoke(Share* share, int sharing) noexcept nogil:
 
 
 cdef void _ring(Share* share, const int* members, int n) noexcept nogil:
-    """Chains the members below their share, ascending; index n stands for both ends."""
+    """Links the members below their share to a ring, ascending; index n stands for both ends."""
     cdef int i, last = n
     for i in range(n):
         if share.below[members[i]]:
@@ -92,8 +94,9 @@ cdef void _ring(Share* share, const int* members, int n) noexcept nogil:
 cdef int _hand_out(Share* share, Portion* portion, int sharing) except -1 nogil:
     """Walks the partitions with too few readers and the ring of members together.
 
-    A member that had the partition before this step is skipped. A member that got it in this step is not skipped: the
-    second time changes nothing, but counts as a reader. Kafka 4.3 does the same, and clients see the result.
+    A member that read the partition before this step is skipped. A member that got the partition in this step is not
+    skipped: getting it again changes nothing, but counts as a reader. Kafka 4.3 does the same, and clients see the
+    result.
     """
     cdef int n = portion.n, q, i, m, room, at = 0, cursor = share.next[n], top = share.reader_count
     cdef bint given = False
@@ -296,7 +299,10 @@ cdef int _heterogeneous(Problem p, Share* share, const i64* readers, int reader_
 
 cdef int solve(Problem p, Memory* memory, const int* claim_first, const int* claims, char* assignable,
                LongVec* out) except -1 nogil:
-    """Fills the pairs (member, partition). NULL for `claim_first`: no claims; for `assignable`: all partitions."""
+    """Fills `out` with pairs (member, partition).
+
+    `claim_first` is NULL if there are no claims; `assignable` is NULL if all partitions can be assigned.
+    """
     cdef Share share
     cdef i64* readers
     cdef int t, q, count = 0, claimed = claim_first[p.members] if claim_first != NULL else 0
@@ -336,7 +342,11 @@ cdef int _rows(Problem p, Memory* memory, const LongVec* pairs, int* row_first, 
 
 
 def run(Problem problem not None, claim_first=None, claims=None):
-    """Runs simple over arrays: takes rows member -> partitions (None: no readers) and returns (first, rows)."""
+    """Runs simple over arrays.
+
+    The arguments `claim_first` and `claims` are the previous rows member -> partitions (None: no readers). Returns the
+    new rows as (first, rows).
+    """
     cdef Scratch scratch = Scratch.__new__(Scratch)
     cdef Memory* memory = &scratch.memory
     cdef int* first = NULL

@@ -64,7 +64,7 @@ cdef int settle(Problem p, Memory* memory, Front* front) except -1 nogil:
 
 
 cdef int _older_owners(Problem p, Memory* memory, Front* front) except -1 nogil:
-    """Records owners of an older generation. With one owner per partition there is no conflict."""
+    """Records the owners of an older generation, for claims without conflicts."""
     cdef int m, q, largest = -1
     cdef bint differ = False
     if p.generation == NULL:
@@ -85,7 +85,8 @@ cdef int _older_owners(Problem p, Memory* memory, Front* front) except -1 nogil:
 cdef int _withhold(Problem p, Memory* memory, const int* before, int* owner, IntVec* withheld) except -1 nogil:
     """Withholds, on the general path, the partitions that move between members (KIP-429).
 
-    `before`: earlier owners; NULL if claims may conflict, so that one claimant may keep a partition that another loses.
+    `before` has the earlier owners. It is NULL if claims may conflict, because one of the members that claim a
+    partition may keep it while another loses it.
     """
     cdef char* leaves
     cdef char* stays
@@ -138,8 +139,10 @@ cdef int solve(Problem p, Memory* memory, Front* front, bint cooperative, IntVec
 
 
 def run(Problem problem not None, previous=None, bint cooperative=False):
-    """Runs sticky over arrays. `previous`: owner array (None: the problem's claims). Returns (owner, withheld
-    partitions).
+    """Runs sticky over arrays.
+
+    `previous` is an owner array, or None for the problem's claims. Returns the tuple (owner of every partition,
+    withheld partitions).
     """
     cdef Scratch scratch = Scratch.__new__(Scratch)
     cdef IntVec withheld = IntVec(NULL, 0, 0)

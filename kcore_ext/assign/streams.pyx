@@ -179,7 +179,10 @@ cdef void _fill_queue(Streams* s) noexcept nogil:
 
 
 cdef int _least_previous(Streams* s, int task, bint for_standby) noexcept nogil:
-    """Finds a previous standby: a later one replaces the first only if process load and own count are both smaller."""
+    """Finds a member that had a standby of the task.
+
+    A later member replaces the first one only if the load of its process and its own number of tasks are both smaller.
+    """
     cdef int i, other, first, best
     if s.standby_first[task] == s.standby_first[task + 1]:
         return -1
@@ -306,8 +309,8 @@ cdef class StreamsMember:
 
     Args:
         member_id: the coordinator's id of the member.
-        process_id: the process it runs in; standbys of a task go to other processes.
-        active, standby, warmup: its present target assignment, subtopology id -> partitions.
+        process_id: the process in which the member runs; standbys of a task go to other processes.
+        active, standby, warmup: the member's present target assignment, each as subtopology id -> partitions.
     """
 
     cdef readonly str member_id
@@ -438,7 +441,7 @@ cdef int _group_processes(Streams* s, const int* process_of) except -1 nogil:
 
 
 cdef int _name_tasks(Streams* s, Problem p, const char* keeps) except -1 nogil:
-    """Fills every task's partition and state flag; `keeps`: by subtopology."""
+    """Fills the partition and the state flag of every task; `keeps` has the state flag of each subtopology."""
     cdef int t, task
     s.members = p.members
     s.tasks = p.partitions
@@ -557,7 +560,7 @@ cdef int _checked_replicas(object standby_replicas, int tasks) except -1:
 
 
 def assign(members, topics, stateful, standby_replicas):
-    """Assigns tasks; returns (active, standby, warmup) as three GroupAssignments; the last is empty.
+    """Assigns tasks. Returns the GroupAssignments (active, standby, warmup), of which the last is empty.
 
     Args:
         members: StreamsMember values.

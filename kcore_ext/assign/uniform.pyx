@@ -30,7 +30,7 @@ cdef enum:
 
 
 cdef int _drop(Problem p, int* owner, int* load) noexcept nogil:
-    """Removes owners that no longer subscribe and counts the remaining partitions."""
+    """Removes owners that no longer subscribe to the topic, and counts the remaining partitions of each member."""
     cdef int t, q, m, last, k = -1
     cdef bint yes = False
     for t in range(p.topics):
@@ -52,7 +52,8 @@ cdef int _drop(Problem p, int* owner, int* load) noexcept nogil:
 
 
 cdef int homogeneous(Problem p, Memory* memory, int* owner) except -1 nogil:
-    """Lets members keep partitions up to their quota; gives the others in blocks to members below their quota.
+    """Lets members keep partitions up to their quota; gives the other partitions in blocks to members below their
+    quota.
 
     While more members than extra partitions are left, a member that keeps its partitions gets no extra one.
     """
@@ -351,7 +352,10 @@ cdef int _solve(Problem p, Memory* memory, int* owner) except -1 nogil:
 
 
 def run(Problem problem not None, previous=None):
-    """Runs uniform over arrays: takes the previous owner array (None: the problem's claims), returns the new one."""
+    """Runs uniform over arrays.
+
+    `previous` is the previous owner array (None: the problem's claims). Returns the new owner array.
+    """
     cdef Scratch scratch = Scratch.__new__(Scratch)
     cdef int* owner
     out = new_array(problem.partitions, &owner)

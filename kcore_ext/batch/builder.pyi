@@ -43,7 +43,9 @@ class BatchBuilder:
     def transactional(self) -> bool: ...
     @property
     def marker(self) -> tuple[int, bool, int] | None:
-        """(coordinator epoch, True for a commit, transaction.version) of an end marker."""
+        """The tuple (coordinator epoch, True for a commit, transaction.version) of an end marker; None for another
+        batch.
+        """
     def append(
         self,
         timestamp_ms: int,
@@ -75,7 +77,7 @@ def copy_records(reader: Iterator[Record], builder: BatchBuilder, max_records: i
         True if the batch may have further records.
 
     Raises:
-        CorruptBatchError: a record is malformed; the ones before it are copied.
+        CorruptBatchError: a record is malformed; the records before it were copied.
         ValueError: the builder is full.
     """
 

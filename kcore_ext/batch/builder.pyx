@@ -65,23 +65,24 @@ cdef class BatchBuilder:
     Args:
         max_size_bytes: the maximum size of the batch including its header, 61 to 2^31 - 1.
         base_timestamp_ms: the batch's base timestamp; with log_append_time the append time of every record.
-        producer_id, producer_epoch, base_sequence: of an idempotent or transactional producer; -1 for none.
-        transactional, control: the bits of the attributes.
+        producer_id, producer_epoch, base_sequence: the fields of an idempotent or transactional producer; -1 for none.
+        transactional, control: True to set these bits of the attributes.
         compression: codec of the records: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
         compress: `compress(codec, data) -> bytes`; needed for any codec but 0. If compression does not shrink the
             records, the batch stays uncompressed, so that the limit holds.
-        keeps_codec: also compress records that become longer, as Kafka's brokers do, if the batch stays in the limit.
-        log_append_time: timestamps are the log's, not the producer's.
+        keeps_codec: True to use the compressed records even if they are longer, as Kafka's brokers do, unless the batch
+            then exceeds the limit.
+        log_append_time: True if the timestamps are the time of the append, not that of the producer.
 
     Attributes:
         count: the number of records. size_bytes: the size of `build`'s result before compression.
         last_offset_delta: the delta of the last record, -1 before the first.
         producer_id, producer_epoch, base_timestamp_ms: as given. max_timestamp_ms: the largest timestamp.
         transactional: as given.
-        marker: (coordinator epoch, True for a commit, transaction.version) of an end marker, else None.
+        marker: the tuple (coordinator epoch, True for a commit, transaction.version) of an end marker, else None.
 
     Raises:
-        ValueError: a number is out of its range, or a codec comes without compress.
+        ValueError: a number is out of its range, or a codec is given without `compress`.
     """
 
     def __cinit__(self):
@@ -132,13 +133,14 @@ cdef class BatchBuilder:
         """Adds a record.
 
         Args:
-            timestamp_ms: its create time.
+            timestamp_ms: the create time of the record.
             key, value: bytes, any buffer, or None.
             headers: sequence of (str, bytes or None).
-            offset_delta: its offset within the batch, above the last one's (a compacted log has gaps); -1: the next.
+            offset_delta: the offset of the record within the batch. It must be above the delta of the last record, and
+                may leave a gap, as in a compacted log. -1: the next delta.
 
         Returns:
-            False if it does not fit: the batch is full, and unchanged.
+            False if the batch has no room for the record, and is unchanged.
 
         Raises:
             ValueError: offset_delta is not above the last record's.
@@ -152,8 +154,8 @@ cdef class BatchBuilder:
 
         Args:
             base_offset: offset of the batch. leader_epoch: epoch of the partition; the log stamps both.
-            last_offset_delta: for a compacted batch, the delta of its original last record; -1: that of the present
-                one.
+            last_offset_delta: for a compacted batch, the delta of its original last record; -1: the delta of the
+                present last record.
 
         Raises:
             ValueError: the batch is empty and no last_offset_delta is given, or last_offset_delta is below the last
@@ -174,11 +176,13 @@ cdef class BatchBuilder:
         return out
 
     def record_bytes(self):
-        """Returns the records as they are before compression."""
+        """Returns the bytes of the records before compression."""
         return PyBytes_FromStringAndSize(<char*>self.records, self.records_size)
 
     def set_producer(self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence):
-        """Sets the producer of the next `build`: a producer that begins a new sequence sends the same records again."""
+        """Sets the producer of the next `build`, because a producer that begins a new sequence sends the same records
+        again.
+        """
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.base_sequence = base_sequence
@@ -278,7 +282,7 @@ cdef class BatchBuilder:
         return last_offset_delta
 
     cdef bytes pack(self):
-        """Returns the compressed records; None to write them uncompressed."""
+        """Returns the compressed records; None if they are written uncompressed."""
         cdef bytes packed
         if not self.attributes & CODEC_BITS:
             return None
@@ -354,7 +358,7 @@ cdef BatchBuilder end_marker(
 
 
 cdef bytes raw_headers(RecordView* record):
-    """Returns the header count and the headers of a checked record, as they are."""
+    """Returns the bytes of the header count and the headers of a checked record."""
     cdef unsigned char count[10]
     cdef Py_ssize_t count_size
     cdef Py_ssize_t size = record.end - record.headers
@@ -385,7 +389,7 @@ def copy_records(
         True if the batch may have further records.
 
     Raises:
-        CorruptBatchError: a record is malformed; the ones before it are copied.
+        CorruptBatchError: a record is malformed; the records before it were copied.
         ValueError: the builder is full.
     """
     cdef Py_ssize_t left = max_records
@@ -425,7 +429,7 @@ def marker_builder(
     Args:
         control_type: 0 ABORT, 1 COMMIT.
         coordinator_epoch: the epoch of the deciding transaction coordinator.
-        transaction_version: that of the coordinator's cluster: not written, but kept in `marker`.
+        transaction_version: the transaction.version of the cluster: not written, but kept in `marker`.
 
     Raises:
         ValueError: control_type is neither 0 nor 1.

@@ -5,7 +5,7 @@ def crc32c(data: bytes | bytearray | memoryview, crc: int = 0) -> int:
 
     Args:
         data: the bytes; any contiguous buffer.
-        crc: the CRC of the bytes before them; 0 for none.
+        crc: the CRC of the bytes before `data`; 0 if there are none.
 
     Returns:
         An unsigned number of 32 bits.

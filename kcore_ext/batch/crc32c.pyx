@@ -1,6 +1,7 @@
-"""CRC-32C: by the processor's instruction if it has one (SSE 4.2), else by tables, eight bytes a step.
+"""CRC-32C: computed with the processor's instruction if it has one (SSE 4.2), else with tables, eight bytes in each
+step.
 
-kcore has its own module because a load checks every batch. A call from C costs a tenth of a call through Python
+kcore has its own module because a load checks every batch, and a call from C costs a tenth of a call through Python
 objects.
 """
 

@@ -32,7 +32,8 @@ class CorruptBatchError(ValueError):
     """Bytes that are not a well-formed record batch.
 
     Attributes:
-        position: bytes from the start of the buffer, or of the decompressed records for a fault in those.
+        position: the position of the fault in bytes, in the buffer or, for a compressed record, in the decompressed
+            records.
         reason: a description of the fault.
         fault: the failed check: "size", "magic", "crc", "count", "compression", "record" or "control".
     """
@@ -83,7 +84,7 @@ cdef class BatchHeader:
 
     @property
     def last_offset(self):
-        """The offset of its last record (kept by compaction)."""
+        """The offset of the last record that the batch had when it was written; compaction does not change it."""
         return self.base_offset + self.last_offset_delta
 
     @property
@@ -120,7 +121,7 @@ cdef class BatchHeader:
 
     @property
     def delete_horizon_ms(self):
-        """The time from which the cleaner may drop its tombstones; -1 if not set."""
+        """The time in ms since the epoch from which compaction may remove the batch's tombstones; -1 if not set."""
         return self.base_timestamp_ms if self.attributes & DELETE_HORIZON_BIT else -1
 
     def __repr__(self):
@@ -199,10 +200,10 @@ def validate_crc(buffer, Py_ssize_t position=0):
     """Checks size, magic and CRC-32C of the batch at `position`.
 
     Returns:
-        True; any fault raises.
+        True; a fault raises an exception.
 
     Raises:
-        CorruptBatchError: it is truncated, has another magic, or its CRC does not match.
+        CorruptBatchError: the batch is truncated, has another magic, or does not match its CRC.
     """
     cdef Py_buffer view
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
@@ -232,10 +233,11 @@ def stamp(buffer, int64_t base_offset, int32_t leader_epoch, Py_ssize_t position
 
 
 def stamped(buffer, int64_t base_offset, int32_t leader_epoch):
-    """Copies the only batch v2 in `buffer` with base offset and leader epoch; a bytearray is also stamped in place.
+    """Returns a copy of the only batch v2 in `buffer`, with another base offset and leader epoch. Also sets both in
+    `buffer` if that is a bytearray.
 
     Returns:
-        (bytes, last offset delta); None if the buffer does not hold exactly one batch v2.
+        The tuple (copy, last offset delta); None if the buffer does not consist of exactly one batch v2.
     """
     cdef int32_t last_delta = 0
     cdef bytes made = copy_stamped(buffer, base_offset, leader_epoch, &last_delta)
@@ -293,8 +295,8 @@ def split_batches(buffer):
     """Finds the whole batches in a run of bytes, such as the records of a produce request, by their lengths only.
 
     Returns:
-        SplitBatches(batches, end, error). Batches of magic 0 and 1 (one message each) are found as well, so that a
-        broker can refuse them with the error of their format.
+        The batches, as `SplitBatches`. Batches of magic 0 and 1 (one message each) are included, so that a broker can
+        refuse them with the error for old formats.
     """
     cdef Py_buffer view
     cdef const unsigned char* start
@@ -310,7 +312,7 @@ def split_batches(buffer):
             length = read_int32(start + at + 8)
             magic = <int8_t>start[at + MAGIC_AT]
             if magic < 0 or magic > 2:
-                error = CorruptBatchError(at + MAGIC_AT, f"magic {magic}, known are 0 to 2", "magic")
+                error = CorruptBatchError(at + MAGIC_AT, f"magic {magic} is not 0, 1 or 2", "magic")
                 break
             if length < (SMALLEST_LENGTH if magic == 2 else SMALLEST_LEGACY_ENTRY):
                 error = CorruptBatchError(at + 8, f"length {length} is too small for magic {magic}", "size")

@@ -44,7 +44,10 @@ cdef inline unsigned char* put_varint(unsigned char* at, int64_t value) noexcept
 cdef inline const unsigned char* get_unsigned(
     const unsigned char* at, const unsigned char* end, int longest, uint64_t* value
 ) noexcept nogil:
-    """Reads a varint of at most `longest` bytes. Returns its end, NULL if it is truncated or too long."""
+    """Reads a varint of at most `longest` bytes.
+
+    Returns the end of the varint; NULL if the varint is truncated or too long.
+    """
     cdef uint64_t raw = 0
     cdef int shift = 0
     if at < end and at[0] < 0x80:
@@ -63,7 +66,7 @@ cdef inline const unsigned char* get_unsigned(
 cdef inline const unsigned char* get_varlong(
     const unsigned char* at, const unsigned char* end, int64_t* value
 ) noexcept nogil:
-    """Reads a zig-zag varint of 64 bits: at most ten bytes. NULL as for get_unsigned."""
+    """Reads a zig-zag varint of 64 bits: at most ten bytes. Returns as `get_unsigned` does."""
     cdef uint64_t raw = 0
     at = get_unsigned(at, end, 10, &raw)
     value[0] = <int64_t>(raw >> 1) ^ -<int64_t>(raw & 1)

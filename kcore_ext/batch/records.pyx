@@ -36,7 +36,10 @@ memory of a server.
 cdef inline const unsigned char* get_field(
     const unsigned char* at, const unsigned char* end, int32_t* size, const unsigned char** start
 ) noexcept nogil:
-    """Reads a varint length, -1 for null, and as many bytes. Returns their end, NULL if they do not fit."""
+    """Reads a varint length, -1 for null, and as many bytes.
+
+    Returns the end of these bytes; NULL if they exceed the buffer.
+    """
     at = get_varint(at, end, size)
     if at is NULL or size[0] < -1 or size[0] > end - at:
         return NULL
@@ -47,7 +50,10 @@ cdef inline const unsigned char* get_field(
 cdef const char* parse_record(
     const unsigned char** at, const unsigned char* limit, RecordView* record
 ) noexcept nogil:
-    """Reads the record at `at` and moves `at` to its end. Returns NULL, or the fault of the record."""
+    """Reads the record at `at` and moves `at` to the end of the record.
+
+    Returns NULL, or a text about the record's fault.
+    """
     cdef const unsigned char* here
     cdef const unsigned char* end
     cdef const unsigned char* ignored
@@ -151,10 +157,10 @@ cdef class Record:
 
 @cython.final
 cdef class RecordReader:
-    """The iterator over the records of one batch, for `iter_records` and `iter_entries`. It holds the buffer until the
-    end.
+    """The iterator over the records of one batch, for `iter_records` and `iter_entries`. It keeps the buffer locked
+    until its end.
 
-    Yields the records before a corrupt one, at which it raises.
+    Yields the records before a corrupt record, and raises when it reaches that record.
     """
 
     def __init__(self):
@@ -196,8 +202,9 @@ cdef class RecordReader:
             PyBuffer_Release(&self.view)
 
     cdef bint move(self) except -1:
-        """Reads the next record into `self.record`. Returns False at the end, which must be the end of the bytes
-        too.
+        """Reads the next record into `self.record`.
+
+        Returns False after the last record, after which there must be no more bytes.
         """
         cdef const char* reason
         cdef Py_ssize_t position
@@ -280,7 +287,8 @@ def iter_records(
         An iterator of Record. It holds the buffer until it is exhausted or dropped.
 
     Raises:
-        CorruptBatchError: immediately for header, size, count and compression; for a record when it is reached.
+        CorruptBatchError: the header, size, count or compression is invalid; the iterator raises it at an invalid
+            record.
         ValueError: the batch is compressed and there is no decompress.
     """
     return open_reader(buffer, position, decompress, max_decompressed_bytes)
@@ -290,7 +298,9 @@ def iter_entries(
     buffer, Py_ssize_t position=0, *, decompress=None,
     Py_ssize_t max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES
 ):
-    """Iterates like iter_records, but yields tuples (offset, timestamp_ms, key, value), which load a log faster."""
+    """Iterates like `iter_records`, but yields tuples (offset, timestamp_ms, key, value), because tuples are faster to
+    make.
+    """
     cdef RecordReader reader = open_reader(buffer, position, decompress, max_decompressed_bytes)
     reader.as_entries = True
     return reader
@@ -351,7 +361,7 @@ cdef class ControlMarker:
     Attributes:
         type: 0 ABORT, 1 COMMIT, 2 LEADER_CHANGE, 3 SNAPSHOT_HEADER, 4 SNAPSHOT_FOOTER, 5 KRAFT_VERSION, 6 KRAFT_VOTERS;
             readers ignore other numbers, which belong to newer versions of Kafka.
-        coordinator_epoch: of the coordinator that ended the transaction; -1 if this is not an end marker.
+        coordinator_epoch: the epoch of the coordinator that ended the transaction; -1 if this is not an end marker.
     """
 
     def __init__(self):
@@ -359,12 +369,12 @@ cdef class ControlMarker:
 
     @property
     def is_end_marker(self):
-        """True if it ends a transaction."""
+        """True if the marker ends a transaction."""
         return 0 <= self.type <= 1
 
     @property
     def is_commit(self):
-        """True if it commits a transaction."""
+        """True if the marker commits a transaction."""
         return self.type == 1
 
     def __repr__(self):
@@ -380,7 +390,8 @@ def parse_control(buffer, Py_ssize_t position=0):
     """Parses the control record of the control batch at `position`.
 
     Raises:
-        CorruptBatchError: it is not a control batch, has no record, or an end marker's key or value is too short.
+        CorruptBatchError: the batch is not a control batch, has no record, or has an end marker with a too short key or
+            value.
     """
     cdef RecordReader reader = open_reader(buffer, position, refuse_codec, 0)
     cdef ControlMarker marker = ControlMarker.__new__(ControlMarker)

@@ -10,9 +10,9 @@ class SimpleRun(NamedTuple):
 
     Attributes:
         stop: the index after the last simple batch.
-        records: the number of their records.
-        size_bytes: their total size.
-        next_offset: the offset after them; undefined without any.
+        records: the number of records in the simple batches.
+        size_bytes: the total size of the simple batches.
+        next_offset: the offset after the last simple batch; undefined if there is none.
     """
 
     stop: int
@@ -25,9 +25,9 @@ def gather(entries: Iterator[tuple[bytes, bytes]], number: int, limit: int, max_
 
     Args:
         entries: (key, batch), where a key is a partition's number (4 bytes) and a base offset (8 bytes), big-endian.
-        number: the partition; the first entry of another ends the run.
-        limit: the first batch whose base offset is not below it ends the run.
-        max_bytes: the batch that reaches it is the last one.
+        number: the number of the partition; the first entry of another partition ends the run.
+        limit: the first batch with this base offset or a higher one ends the run.
+        max_bytes: the batch with which the total size reaches this number is the last one.
         max_batches: the maximum number of batches.
 
     Raises:
@@ -45,7 +45,10 @@ def count_sound(run: Run, offset: int, cleaned_to: int, check_crc: bool) -> int:
     """
 
 def simple_run(run: Run, index: int) -> SimpleRun:
-    """Counts the simple batches from `index` on: neither control, nor transactional, nor compressed, nor empty."""
+    """Counts the simple batches from `index` on.
+
+    A simple batch is neither a control batch, nor transactional, nor compressed, nor empty.
+    """
 
 def replay_producers(run: Run, replay: Callable[[bytes], object]) -> None:
     """Calls `replay` with each batch that has a producer id."""

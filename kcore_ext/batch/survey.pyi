@@ -8,7 +8,7 @@ class BatchSurvey:
         buffer: bytes, bytearray or memoryview with the batch at its beginning; bytes after the batch are ignored.
 
     Raises:
-        CorruptBatchError: the first fault; `fault` names the check. The methods raise it, too.
+        CorruptBatchError: the batch is invalid; `fault` names the failed check. The methods raise it, too.
 
     Attributes:
         codec: the codec of the batch.
@@ -40,14 +40,18 @@ class BatchSurvey:
         """
 
     def advance(self, records: int = ..., size_bytes: int = ...) -> bool:
-        """Checks further records, at most this many; the last one may exceed `size_bytes`. Returns True at the end."""
+        """Checks at most `records` further records, and stops after the record with which their size reaches
+        `size_bytes`. Returns True once all records were checked.
+        """
 
 def survey(
     buffer: Any, *, decompress: Callable[[int, Any, int], bytes] | None = None, max_decompressed_bytes: int = ...
 ) -> tuple[int, int, int, bool]:
-    """Checks a client's batch in one walk: (earliest_ms, latest_ms, keyless, consecutive)."""
+    """Checks a client's batch; returns the tuple (earliest_ms, latest_ms, keyless, consecutive)."""
 
 def find_by_timestamp(
     batch: Any, timestamp_ms: int, min_offset: int, decompress: Callable[[int, Any, int], bytes]
 ) -> tuple[int, int] | None:
-    """Finds the first record of at least a timestamp and an offset in a batch with create times, as (offset, ms)."""
+    """Returns (offset, timestamp) of a batch's first record with at least `timestamp_ms` and `min_offset`; None without
+    one.
+    """

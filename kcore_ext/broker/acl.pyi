@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 class AclTableCore:
-    """Index of entries by principal, host and resource pattern. A decision looks up only the client's own entries.
+    """An index of access control entries by principal, host and resource pattern. A decision looks up only the entries
+    of the client.
 
     Args:
         implied_by: operation -> the operations that imply it in an ALLOW entry.
@@ -52,13 +53,13 @@ class AclTableCore:
     def names_of(
         self, principal: str, client_host: str, operation: int, resource_type: int
     ) -> tuple[set[str], set[str], set[str], set[str]]:
-        """Returns the names in the entries of a client that are for an operation or for ALL.
+        """Returns the resource names in those entries of a client that are for an operation or for ALL.
 
         The sets are: literal names and prefixes of ALLOW entries, literal names and prefixes of DENY entries.
         """
 
     def decide(self, principal: str, client_host: str, operation: int, resource_type: int, name: str) -> bool | None:
-        """Decides if the entries allow an operation; None if no entry covers the resource.
+        """Returns True if the entries allow an operation, False if not, and None if no entry covers the resource.
 
         Args:
             principal: the client's principal, such as "User:alice".
@@ -81,8 +82,8 @@ class AclAuthorizerCore:
 
     def __init__(self, topics: Any, super_users: frozenset[str], allow_if_none: bool) -> None: ...
     def allowed(self, context: Any, operation: int, resource_type: int, resource_name: str) -> bool:
-        """Decides if the client may perform the operation, from the current entries; reports a denial to `denied`."""
+        """Returns True if the current entries allow the client the operation; otherwise calls `denied`."""
 
     @abstractmethod
     def denied(self, principal: str, client_host: str, operation: int, resource_type: int, name: str) -> None:
-        """Logs a denial. The base calls this each time."""
+        """Logs a denial. This class calls the method for each denial."""

@@ -22,7 +22,7 @@ cdef str ANY_PRINCIPAL = "User:*"
 
 
 cdef inline object _rule(int operation, int permission):
-    """Returns one number for an operation and a permission, whose numbers have a byte each."""
+    """Returns a number that stands for an operation and a permission. Each of the two takes one byte of it."""
     return operation << 8 | permission & 0xFF
 
 
@@ -45,13 +45,13 @@ cdef class OwnAcls:
         self.prefixed = {}
 
     cdef dict patterns(self, int pattern_type, str name):
-        """Returns the patterns of the name's table, which may be new."""
+        """Returns the table with the patterns of a type and a name; adds an empty table if there is none."""
         if pattern_type == LITERAL:
             return self.literal
         return <dict>self.prefixed.setdefault(len(name), {})
 
     cdef int decide(self, str host, int operation, object implied_by, str name) except -1:
-        """Decides from the entries that cover a name: DENY, ALLOW, or 0 if no entry is for the operation."""
+        """Decides by the entries that cover a name: returns DENY, ALLOW, or 0 if no entry is for the operation."""
         cdef PyObject* found = PyDict_GetItemWithError(self.literal, name)
         cdef PyObject* length = NULL
         cdef PyObject* prefixes = NULL
@@ -93,7 +93,7 @@ cdef inline int _stronger(int decision, int other) noexcept:
 
 
 cdef int _of_pattern(dict hosts, str host, int operation, object implied_by) except -1:
-    """Decides from the entries of one pattern that are for a host."""
+    """Decides by the entries of one pattern that are for a host."""
     cdef PyObject* rules = PyDict_GetItemWithError(hosts, WILDCARD)
     cdef int decision = 0
     if rules is not NULL:
@@ -158,7 +158,7 @@ cdef class AclTableCore:
         patterns[name] = patterns.get(name, 0) + 1
 
     cdef dict _covered(self, int resource_type, int pattern_type, str name):
-        """Returns the number of entries of each name, or of each prefix that is as long as this one."""
+        """Returns the number of entries for each literal name, or for each prefix with the length of `name`."""
         if pattern_type == LITERAL:
             return <dict>self._names.setdefault(resource_type, {})
         return <dict>self._prefixes.setdefault(resource_type, {}).setdefault(len(name), {})
@@ -244,7 +244,7 @@ cdef class AclTableCore:
     cdef int decision(
         self, object principal, object client_host, int operation, int resource_type, str name,
     ) except -1:
-        """Decides from the entries of a client: DENY, ALLOW, or 0 if no entry is for the operation."""
+        """Decides by the entries of a client: returns DENY, ALLOW, or 0 if no entry is for the operation."""
         cdef PyObject* principals = PyDict_GetItemWithError(self._own, resource_type)
         cdef PyObject* own
         cdef PyObject* implying
@@ -286,7 +286,7 @@ cdef int _decrement(dict counts, key) except -1:
 
 
 cdef int _collect(set granted, set denied, str name, dict hosts, str host, int operation) except -1:
-    """Adds the name of a pattern to the granted or denied ones, or to both, by its entries for a host."""
+    """Adds the name of a pattern to `granted`, `denied` or both, by the entries of the pattern for a host."""
     cdef PyObject* rules = PyDict_GetItemWithError(hosts, WILDCARD)
     if rules is not NULL:
         _collect_by_rules(granted, denied, name, <dict>rules, operation)

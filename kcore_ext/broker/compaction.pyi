@@ -7,12 +7,13 @@ from kcore_ext.batch.run import Run
 from kcore_ext.broker.compaction_map import OffsetMap
 
 def filtered(batch: bytes, stays: bytes, horizon_ms: int) -> bytes:
-    """Builds a batch from some of its records, at least one, with unchanged offsets and timestamps.
+    """Returns a batch with only some of its records, at least one, and with unchanged offsets and timestamps.
 
     Args:
         batch: an uncompressed batch.
         stays: a byte for each record, 0 for a removed one.
-        horizon_ms: the time from which its tombstones or its marker may be removed (KIP-534); -1: it has neither.
+        horizon_ms: the time in ms since the epoch from which the batch's tombstones or marker may be removed (KIP-534);
+            -1: the batch has neither.
 
     Raises:
         ValueError: the batch is compressed, the number of flags is wrong, or no record stays.
@@ -22,8 +23,8 @@ def filtered(batch: bytes, stays: bytes, horizon_ms: int) -> bytes:
 def merged(batches: list[bytes]) -> bytes:
     """Merges batches of one leader epoch, sorted by offset and without producers and attributes, into one.
 
-    A coordinator commits after a few requests, so its log has many small batches, and compaction leaves a record or two
-    of each. The time of a load depends on the number of batches as well as of records.
+    A coordinator commits after a few requests, so its log has many small batches, and compaction leaves one or two
+    records of each. The duration of a load depends on the number of batches as well as on the number of records.
 
     Raises:
         ValueError: a batch has attributes.
@@ -32,16 +33,16 @@ def merged(batches: list[bytes]) -> bytes:
 
 @final
 class Sweep:
-    """The second half of a compaction: it goes through the batches in the order of the log, compacts them and merges
+    """The second half of a compaction, which reads the batches in the order of the log, removes records and merges
     small neighbours.
 
     Args:
         map: the result of the first half.
         changes: collects the changed batches, in the form of `PartitionLog.rewrite`.
         now_ms: the wall-clock time, ms since the epoch.
-        delete_retention_ms: time for which tombstones stay from now on.
-        max_merged_bytes: largest size of a merged batch. A batch of half that size is not merged, so that later passes
-            do not write a merged log again.
+        delete_retention_ms: the time in ms for which tombstones stay from now on.
+        max_merged_bytes: the largest size of a merged batch. A batch of at least half that size is not merged, so that
+            later passes do not rewrite merged batches.
 
     Attributes:
         size_bytes: total size of the remaining batches, without those of an open run.
@@ -60,41 +61,43 @@ class Sweep:
         max_merged_bytes: int,
     ) -> None: ...
     def judge(self, batch: bytes, decompress: Decompress, work: int = ...) -> tuple[int, int, bytes] | None:
-        """Finds the remaining records of a batch, without a change.
+        """Finds the records of a batch that remain. Changes nothing.
 
         Args:
-            batch: the batch. If `sweep` or `judge` has read a part of it, the call reads the rest.
+            batch: the batch. If `sweep` or `judge` has read a part of the batch, the call reads the rest.
             decompress: decompresses records.
             work: maximum number of records to read; by default all.
 
         Returns:
-            (number of remaining records, number of tombstones among them, a byte for each record: 0 for a removed one);
-            None if records are left for the next call.
+            The number of remaining records, the number of tombstones among them, and a byte for each record, which is 0
+            if the record is removed; None if the next call must continue.
 
         Raises:
             CorruptBatchError: the batch cannot be read.
         """
 
     def horizon(self, horizon_ms: int) -> int:
-        """Returns the horizon of retained tombstones or a marker: `horizon_ms`, or a new one for -1."""
+        """Returns the time from which retained tombstones or a marker may be removed: `horizon_ms`, or if that is -1 a
+        time that begins now.
+        """
 
     def sweep(self, run: Run, index: int, position: int, work: int, decompress: Decompress) -> tuple[int, int, int]:
         """Compacts batches up to the first batch that the caller must compact.
 
-        These are batches of transactions and markers, batches that begin below `position`, compressed batches with a
-        change, and batches of a producer without remaining records.
+        The caller must compact batches of transactions and markers, batches that begin below `position`, compressed
+        batches with a change, and batches of a producer without remaining records.
 
         Args:
             run: the batches, all valid.
             index: index of the first batch.
             position: the offset after the compacted batches.
-            work: work units to use, exceeded by those of one batch and its bytes. Each record, each batch and each 512
-                bytes count as one.
+            work: the number of work units to use; one batch may exceed it. Each record, each batch and each 512 bytes
+                count as one unit.
             decompress: decompresses records.
 
         Returns:
-            (index after the last compacted batch, offset after it, remaining work). A batch that is read in part is
-            the next one. If no work remains, call this again with the batch that is next.
+            The index after the last compacted batch, the offset after that batch, and the remaining work units. If no
+            work remains, call this again with this index; a batch that was read in part is continued.
 
         Raises:
             CorruptBatchError: a batch cannot be read.
@@ -105,9 +108,9 @@ class Sweep:
 
         Args:
             batch: the batch's new bytes.
-            changed: the bytes differ from the stored ones.
-            may_merge: the batch can be merged: it has no producer and no attributes.
+            changed: True if the bytes differ from the stored bytes.
+            may_merge: True if the batch can be merged, because it has no producer and no attributes.
         """
 
     def flush(self) -> None:
-        """Ends the run of neighbours: later batches are not merged with earlier ones."""
+        """Ends the run of neighbours: later batches are not merged with earlier batches."""

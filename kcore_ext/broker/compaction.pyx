@@ -221,10 +221,10 @@ cdef class Sweep:
     # ---- remaining records of a batch
 
     cdef Py_ssize_t look(self, bytes batch, object decompress, Py_ssize_t work) except? -1:
-        """Marks the remaining records of a batch until the work units are used up, and returns those that remain.
+        """Marks the remaining records of a batch until the work units are used up. Returns the number of unused units.
 
-        If records are left, `reader` is set, and the next call continues with them. A batch that has been read in full
-        is not read again.
+        If unread records are left, `reader` is set, and the next call continues with them. A batch that has been read
+        to its end is not read again.
         """
         cdef RecordReader reader = self.reader
         cdef BatchHeader header

@@ -9,13 +9,14 @@ ENTRY_BYTES: Final[int]
 """Approximate memory of an entry without the bytes of its key."""
 
 class Sizes(NamedTuple):
-    """Result of `sizes`.
+    """The result of `sizes`.
 
     Attributes:
         clean_bytes: total size of batches that end at or below the mark.
         dirty_bytes: total size of the other batches.
-        first_dirty_ms: largest timestamp of the first of the other batches; -1: no batch, or no timestamp.
-        next_offset: the offset after the last batch; -1: no batch.
+        first_dirty_ms: largest timestamp of the first of the other batches, in ms since the epoch; -1: there is no such
+            batch, or it has no timestamp.
+        next_offset: the offset after the last batch; -1: there is no batch.
     """
 
     clean_bytes: int
@@ -40,7 +41,7 @@ class OffsetMap:
         max_bytes: approximate memory limit.
 
     Attributes:
-        count: number of surveyed batches, which are numbered from 0 in the order of the log.
+        count: the number of batches that were read, which are numbered from 0 in the order of the log.
     """
 
     count: int
@@ -65,15 +66,15 @@ class OffsetMap:
         Args:
             run: the batches, all valid.
             index: index of the first batch.
-            start: the log's start; a batch that begins below it is never removed unread.
+            start: the log's start offset; a batch that begins below it is never removed unread.
             newest_ms: a batch with a larger timestamp is too young, ms since the epoch.
-            work: work units to use, exceeded by those of one batch and its bytes. Each record, each batch and each 512
-                bytes count as one.
+            work: the number of work units to use; one batch may exceed it. Each record, each batch and each 512 bytes
+                count as one unit.
             decompress: decompresses records.
 
         Returns:
-            (index after the last surveyed batch, remaining work). A batch that is surveyed in part is the next one. If
-            batches and work remain and the map is not full, the caller must judge the batch at the index.
+            The index after the last batch that was read to its end, and the remaining work units. If batches and work
+            remain and the map is not full, the caller must decide about the batch at this index.
 
         Raises:
             CorruptBatchError: a batch cannot be read.
@@ -96,15 +97,16 @@ class OffsetMap:
         """
 
     def stretch(self, index: int, shortest: int) -> tuple[int, bool]:
-        """Finds the next stretch of batches from `index` on that is removed unread, or that must be read.
+        """Finds the next sequence of batches from `index` on that can all be removed unread, or that must all be read.
 
         Args:
             index: index of the first batch.
-            shortest: smallest number of adjacent removed batches that form their own stretch; fewer are read.
+            shortest: the smallest number of adjacent removable batches that form a sequence; fewer batches are read
+                with their neighbours.
 
         Returns:
-            (index after the stretch, True if all of it is removed). A stretch that must be read may contain batches
-            without live records.
+            The index after the sequence, and True if all its batches can be removed. A sequence that must be read may
+            contain batches without live records.
         """
 
     def remove(self, start: int, stop: int, changes: dict[int, bytes | None]) -> None:

@@ -1,7 +1,7 @@
 """The first half of a pass of compaction: reads the new batches once and stores the last offset of each key.
 
-It also counts the live records of each batch: those without a later record of their key. A batch without live records
-may be removed unread; in a coordinator's log, nearly all are.
+It also counts the live records of each batch, which are the records without a later record of the same key. A batch
+without live records may be removed unread; nearly all batches of a coordinator's log can.
 """
 
 cimport cython
@@ -193,10 +193,10 @@ cdef class OffsetMap:
         return 0
 
     cdef Py_ssize_t take(self, bytes batch, bint whole, object decompress, Py_ssize_t work) except? -1:
-        """Adds the keys of a batch until the work units are used up, and returns those that remain.
+        """Adds the keys of a batch until the work units are used up. Returns the number of unused units.
 
-        If records are left, `reader` is set, and the next call continues with them. `whole`: the batch may be removed
-        unread.
+        If unread records are left, `reader` is set, and the next call continues with them. `whole` is True if the batch
+        may be removed unread.
         """
         cdef RecordReader reader = self.reader
         cdef int64_t base

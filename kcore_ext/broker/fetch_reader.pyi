@@ -39,7 +39,7 @@ class SessionPartition(FetchItem):
         topic: the topic's name; None while the id is unknown.
         topic_id: the topic's id; zero in sessions that name topics by name.
         requested: the request's `FetchPartition`.
-        uses_topic_ids: the session names topics by id.
+        uses_topic_ids: True if the session names topics by id.
     """
 
     high_watermark: int
@@ -57,7 +57,10 @@ class SessionPartition(FetchItem):
         """The partition's key in the session: (topic name or topic id, partition)."""
 
     def update(self, data: Any) -> bool:
-        """Stores the offsets of a partition's response; returns True if it must be sent, because it has changes."""
+        """Stores the offsets of a partition's response.
+
+        Returns True if the response has changes, so that it must be sent.
+        """
 
 def update_members(
     members: dict[tuple[str | bytes, int], SessionPartition],
@@ -71,12 +74,12 @@ def update_members(
     Args:
         members: the session's partitions by name.
         topics: the request's `FetchTopic`s.
-        by_id: the session names topics by id.
+        by_id: True if the session names topics by id.
         known: the existing topics (`TopicPartitions`), by id or by name.
         max_name_length: the length of the longest name that a topic may have.
 
     Returns:
-        False if the name of a new partition's topic is longer.
+        False if the topic name of a new partition is longer than `max_name_length`.
     """
 
 @final
@@ -85,7 +88,7 @@ class FetchParams:
 
     Args:
         version: the request's API version.
-        read_committed: the last stable offset is the limit of the read, instead of the high watermark.
+        read_committed: True to read up to the last stable offset instead of the high watermark.
         max_bytes: size limit of the response (which always has one batch if there is one).
         min_bytes: smallest size of a response before the timeout; at most `max_bytes`.
         max_wait_ms: the timeout.
@@ -115,10 +118,10 @@ class Reading:
     Attributes:
         results: the `PartitionData` of each partition; None if it has no changes for the session.
         size_bytes: total size of the batches.
-        failed: a partition has an error or diverges.
-        dirty: a partition has appends that are not durable.
-        long: the request has read so much that its other partitions have no records in this response. Waiting for more
-            would not add any.
+        failed: True if a partition has an error, or its log diverges from the client's.
+        dirty: True if a partition has appends that are not durable.
+        long: True if the request has read so much that its other partitions have no records in this response, so that
+            waiting for more records would be useless.
     """
 
     @property
@@ -160,9 +163,9 @@ class FetchReader:
 
         Args:
             topics: the request's `FetchTopic`s.
-            by_id: the request names topics by id.
+            by_id: True if the request names topics by id.
             known: the existing topics (`TopicPartitions`), by id or by name.
-            may_read: decides if the client may read a topic; None: it may read all.
+            may_read: returns True if the client may read a topic; None: the client may read all topics.
         """
 
     def current(
@@ -175,35 +178,38 @@ class FetchReader:
 
         Args:
             members: the session's partitions.
-            find: looks up a missing or closed partition.
-            may_read: decides if the client may read a topic; None: it may read all.
+            find: looks up the log of a session's partition that has none or a closed one.
+            may_read: returns True if the client may read a topic; None: the client may read all topics.
         """
 
     def read(self, items: list[Any], params: FetchParams, sparse: bool) -> Reading:
         """Reads all partitions.
 
-        After 2,000 partitions with an error, the others with an error are like partitions that the size limit excludes.
-        A response of a session has at most 10,000 partitions with other offsets and no records. Later responses have
-        the remaining ones.
+        A response has at most 2,000 partitions with an error; further partitions with an error are treated like
+        partitions that the size limit excludes. A response of a session has at most 10,000 partitions with changed
+        offsets and no records. Later responses have the remaining partitions.
 
         Args:
             items: the partitions to read.
             params: the request's parameters.
-            sparse: `items` belong to a session, whose responses omit partitions without changes.
+            sparse: True if `items` belong to a session, whose responses omit partitions without changes.
 
         Raises:
             LogError: a log cannot be read.
         """
 
     def pending_appends(self, items: list[Any], include_all: bool) -> list[tuple[Any, int]]:
-        """Lists the appends that are not durable and must be in the response, as (partition, end offset).
+        """Returns the appends that are not durable and must be in the response, as pairs (partition, end offset).
 
-        In Kafka, with one replica, they are readable at once. The list has appends with acks=0, perhaps sent just
-        before on the same connection. `include_all` adds all other appends, for a fetch that found too few bytes.
+        Kafka with one replica makes an append readable at once. The result has the appends with acks=0, which the same
+        client may just have sent. With `include_all` it has all appends, for a fetch that has found too few bytes.
         """
 
     def idle(self, items: list[Any], params: FetchParams) -> bool:
-        """Tests that no partition has new data or an error. False may also mean that the generic path must decide."""
+        """Returns True if no partition has new data or an error.
+
+        Returns False also if only the generic path can decide this.
+        """
 
     def news(self, items: list[Any], results: list[Any], members: dict[Any, SessionPartition]) -> list[Any]:
         """Selects the partition responses that have changes for the session and groups them by topic.

@@ -1,8 +1,8 @@
 """The compiled loops of a fetch: looks up partitions, reads them and groups their responses by topic.
 
-A fetch reads one partition or a thousand of a session. `tests.reference.fetch_reader` is the definition in Python,
-and a test compares the two. The reader passes uncommon cases (another leader epoch, an offset out of range, aborted
-transactions) to the generic `kcore.broker.data.fetch.read`.
+A fetch reads one partition, or the thousand partitions of a session. `tests.reference.fetch_reader` is the definition
+in Python, and a test compares the two. The reader passes uncommon cases (another leader epoch, an offset out of range,
+aborted transactions) to the generic `kcore.broker.data.fetch.read`.
 
 Most partitions of a session have no changes. The reader makes no response for them.
 """
@@ -163,7 +163,9 @@ cdef class Reading:
         raise TypeError("a Reading is made by FetchReader.read")
 
     cdef bint is_long(self) noexcept:
-        """Tests if the request has read so much that its other partitions get their records in a later response."""
+        """Returns True if the request has read so much that its other partitions get their records in a later
+        response.
+        """
         return self.reads >= MAX_READS or self.batches >= MAX_BATCHES or self.aborted >= MAX_ABORTED
 
     @property
@@ -432,9 +434,9 @@ cdef Py_ssize_t count_batches(bytes records):
 
 
 cdef inline bint _client_knows(SessionPartition item, int64_t high_watermark, int64_t log_start) noexcept:
-    """Tests if the session's client knows these offsets.
+    """Returns True if the session's client has these offsets from an earlier response.
 
-    If not, the partition gets a response, and `update` stores the offsets.
+    If False, the partition gets a response, and `update` stores the offsets.
     """
     return item.high_watermark == high_watermark and item.local_log_start_offset == log_start
 

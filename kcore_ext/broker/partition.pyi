@@ -25,7 +25,7 @@ class PartitionCore:
     closed: bool
     @property
     def allows_background_commit(self) -> bool:
-        """Always True: readers see only the durable part of a partition (`Participant`)."""
+        """Returns True, because readers see only the durable part of a partition (`Participant`)."""
 
     config: LogConfig
 
@@ -51,7 +51,7 @@ class PartitionCore:
             sequence: the base sequence.
             last_delta: the last offset delta.
             timestamp_ms: the largest timestamp.
-            transactional: the batch belongs to a transaction.
+            transactional: True if the batch belongs to a transaction.
 
         Raises:
             LogError: nothing was appended.
@@ -75,7 +75,7 @@ class PartitionCore:
             producer_id: the producer of the transaction.
             producer_epoch: the epoch of the marker, and of the producer from now on.
             coordinator_epoch: the epoch of the transaction coordinator.
-            commit: True commits, False aborts.
+            commit: True to commit, False to abort.
             timestamp_ms: the marker's timestamp.
             transaction_version: 2 requires an epoch above that of the transaction (KIP-1228).
 

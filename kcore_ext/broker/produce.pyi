@@ -12,12 +12,13 @@ class AppendLimits:
     """The limits of a topic within which a batch is appended unchanged.
 
     Args:
-        max_bytes: largest size, header included.
-        before_max_ms: maximum age of a create time by the wall clock.
-        after_max_ms: maximum lead of a create time over the wall clock.
-        codec: the codec of stored batches; -1: the producer's.
-        needs_keys: every record needs a key.
-        create_time: timestamps are the producer's; otherwise every batch is changed.
+        max_bytes: the maximum size of a batch in bytes, header included.
+        before_max_ms: the maximum time in ms by which a create time may be before the wall clock.
+        after_max_ms: the maximum time in ms by which a create time may be after the wall clock.
+        codec: the codec of stored batches; -1: the codec that the producer has chosen.
+        needs_keys: True if every record must have a key.
+        create_time: True if the log stores the producer's timestamps; False: the log sets append times, which changes
+            every batch.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class AppendLimits:
     def create_time(self) -> bool: ...
 
 class ProduceFastPath:
-    """Fast path of Produce for common requests.
+    """The fast path of Produce for common requests.
 
     In a common request every batch has magic 2, is valid, is within its topic's limits and is appended unchanged. Its
     producer, if it has one, sends the next sequence. Its transaction, if it has one, is open in the partition.
@@ -46,11 +47,11 @@ class ProduceFastPath:
 
     Args:
         api: makes the responses after an append that failed.
-        names: the node's topics by name: name, internal, partitions by number.
+        names: the node's topics by name, as objects with a name, a flag for internal topics, and partitions by number.
         ids: the node's topics by id.
         pipeline: commits appends; responses wait for it.
         now: the clock, which is read once per round.
-        allowed: decides if the client of a context may write to a topic; None allows all.
+        allowed: returns True if the client of a context may write to a topic; None allows all requests.
         forbidden: the topic that no client may write to.
         decompress: decompresses records, as in `kcore_ext.batch.survey`.
     """
@@ -72,4 +73,7 @@ class ProduceFastPath:
     """True to serve nothing: `handle` then measures the rates of clients."""
 
     def serve(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | Pending | None:
-        """Appends a common request. Returns None for any other, without a change of state."""
+        """Appends the batches of a common request.
+
+        Returns None, without a change, if the generic path must serve the request.
+        """

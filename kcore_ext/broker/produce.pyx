@@ -371,7 +371,9 @@ cdef class ProduceFastPath:
         )
 
     cdef bint check_producers(self, Batches batches, PyObject* request) except -1:
-        """Checks that each producer's batch is its next one, and that transactional batches have the same producer."""
+        """Checks that each batch of a producer has the producer's next sequence, and that all transactional batches
+        have the same producer.
+        """
         cdef PyObject* transactional_id = NULL
         cdef ProducersCore producers
         cdef Batch* batch

@@ -73,5 +73,5 @@ cdef class ProducersCore:
 
 
 cdef inline bint any_aborted(ProducersCore producers) noexcept:
-    """Tests if the partition has aborted transactions; every commit of every partition calls it."""
+    """Returns True if the partition has aborted transactions. The function is inline, because every commit calls it."""
     return producers.aborted is not None and PyList_GET_SIZE(producers.aborted._entries) != 0

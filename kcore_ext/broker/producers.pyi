@@ -4,7 +4,7 @@ MAX_BATCHES: Final[int]
 """Number of batches of a producer that a partition remembers."""
 
 class BatchMetadata(NamedTuple):
-    """Metadata of a batch that a producer wrote.
+    """The metadata of a batch that a producer wrote.
 
     Attributes:
         first_sequence: the sequence of its first record; -1 if a coordinator wrote it.
@@ -24,16 +24,16 @@ SavedProducer = tuple[int, int, int, int, tuple[BatchMetadata, ...]]
 
 @final
 class ProducerEntry:
-    """State of one producer in a partition.
+    """The state of one producer in a partition.
 
     Attributes:
         producer_id: the producer's id.
         epoch: its newest epoch; -1 before its first write.
         coordinator_epoch: the epoch of the coordinator that wrote its last end marker; -1 for none.
         last_timestamp_ms: time of its last write (the largest timestamp of its last batch, or the marker's).
-        txn_first_offset: the first offset of its open transaction; -1 for none.
-        batches: its last batches in this epoch, oldest first, at most 5: an idempotent client sends at most that many
-            requests without a response. Setting more raises ValueError.
+        txn_first_offset: the first offset of its open transaction; -1 if no transaction is open.
+        batches: its last batches in this epoch, oldest first; at most 5, because an idempotent client sends at most 5
+            requests before it gets a response. Setting more batches raises ValueError.
     """
 
     epoch: int
@@ -77,7 +77,7 @@ class ProducerEntry:
         """
 
     def wrote(self, last_offset: int, newest: bool) -> bool:
-        """Tests if one of its batches, or the newest one, ends at an offset."""
+        """Returns True if one of the stored batches, or with `newest` the last batch, ends at an offset."""
 
 class AbortedCore:
     """Compiled base of `kcore.broker.data.aborted_transactions.AbortedTransactionIndex`: its list, which compiled code
@@ -87,7 +87,7 @@ class AbortedCore:
     _entries: list[Any]
 
 class ProducersCore:
-    """State of a partition's producers, with the notes for the rollback of each append since the last commit.
+    """The state of a partition's producers, with the data to roll back each append since the last commit.
 
     Its subclass `kcore.broker.data.producer_state.ProducerStates` adds the checks of appends, end markers and expiry.
 
@@ -112,24 +112,29 @@ class ProducersCore:
         """Applies an appended or replayed batch."""
 
     def _touch(self, producer_id: int, offset: int) -> ProducerEntry:
-        """Returns the entry of a producer that is about to change, created if missing, and notes its present state."""
+        """Returns the entry of a producer that is about to change, and stores the entry's present state for a rollback.
+
+        Creates the entry if it is missing.
+        """
 
     def _has_notes_of(self, producer_id: int) -> bool:
-        """Tests if the producer's last append is not durable, so that it may be rolled back."""
+        """Returns True if the producer's last append is not durable, so that it may be rolled back."""
 
     def durable_entries(self) -> list[ProducerEntry]:
-        """Returns the producers as they were before the appends that are not durable; the list is the caller's."""
+        """Returns the producers' state before the appends that are not durable, as a new list."""
 
     def first_unstable_offset(self) -> int | None:
         """Returns the start of the earliest transaction that is open or whose marker is not durable; None if none."""
 
     def committed(self, high_watermark: int) -> None:
-        """Drops the rollback notes of appends below `high_watermark`, which are durable."""
+        """Drops the rollback data of appends below `high_watermark`, which are durable."""
 
     def refuse(self, producer_id: int, epoch: int, sequence: int) -> None:
-        """Notes a batch of a client that could not be stored for now. If the producer is unknown, no later batch of it
-        is appended before this one. At most 100 producers are noted, then the oldest one is forgotten.
+        """Records a client's batch that could not be stored for now.
+
+        If the producer is unknown, no later batch of this producer is appended before this batch. The records of at
+        most 100 producers are kept, the newest ones.
         """
 
     def _take_back(self, high_watermark: int) -> None:
-        """Restores the producers' state before the appends at or beyond `high_watermark`."""
+        """Restores the state that the producers had before the appends at or beyond `high_watermark`."""

@@ -1,4 +1,4 @@
-"""State of a partition's producers and its changes by each batch of an idempotent client.
+"""The state of a partition's producers, and its change by each batch of an idempotent client.
 
 `kcore.broker.data.producer_state` adds the checks of appends, end markers and expiry.
 """
@@ -219,11 +219,11 @@ cdef class ProducersCore:
     cdef bint follows(
         self, int64_t producer_id, int16_t epoch, int32_t first_sequence, bint transactional, object transactional_id
     ) except -1:
-        """Returns True if a batch may be appended. This holds for the next batch of a known producer, in its open
-        transaction or outside of any. It also holds for the first batch of an unknown producer outside of any
-        transaction. False does not refuse the batch: the generic path then decides.
+        """Returns True if a batch may be appended. These are the next batch of a known producer, in its open
+        transaction or outside of a transaction, and the first batch of an unknown producer outside of a transaction. If
+        the result is False, the generic path decides about the batch.
 
-        Verifications are not checked: they concern only the batch that opens a transaction.
+        Verifications are not checked, because they concern only the batch that opens a transaction.
         """
         cdef PyObject* found
         cdef State* now
@@ -312,7 +312,7 @@ cdef class ProducersCore:
         return entry
 
     cdef int make_room(self) except -1:
-        """Makes room for one more note."""
+        """Reserves memory for the rollback data of one more append."""
         cdef Note* notes
         cdef Py_ssize_t room
         if self.count < self.room:
@@ -331,7 +331,7 @@ cdef class ProducersCore:
         return 0
 
     cdef void forget_notes(self):
-        """Drops all notes and frees memory that exceeds ROOM_KEPT."""
+        """Drops all rollback data, and frees memory that exceeds ROOM_KEPT."""
         self.first = self.count = 0
         if self.room > ROOM_KEPT:
             PyMem_Free(self.notes)
@@ -389,7 +389,7 @@ cdef class ProducersCore:
             self.note_refused(producer_id, epoch, sequence)
 
     cdef int note_refused(self, object producer_id, int16_t epoch, int32_t sequence) except -1:
-        """Notes the lowest sequence of an unknown producer that was refused."""
+        """Records the lowest sequence of an unknown producer that was refused."""
         cdef object known = self.refused.get(producer_id)
         if known is not None and known[0] == epoch and known[1] <= sequence:
             return 0

@@ -5,9 +5,9 @@ class TopicTraffic:
 
     Attributes:
         received_records: appended records of producers. The records of coordinators do not count.
-        received_bytes: the bytes of their batches, as sent.
+        received_bytes: the size of the batches of these records, as the producers sent them.
         sent_records: records in the responses to Fetch requests, in whole batches.
-        sent_bytes: the bytes of these batches.
+        sent_bytes: the size of these batches.
     """
 
     received_records: int

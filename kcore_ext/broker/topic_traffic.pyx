@@ -1,4 +1,4 @@
-"""The counters of a topic's traffic. They cost a few additions for each batch."""
+"""The counters of a topic's traffic, which cost a few additions for each batch."""
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t

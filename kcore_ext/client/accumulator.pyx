@@ -29,16 +29,16 @@ cdef class ProducerBatch:
     """The records of one partition that are sent together.
 
     Attributes:
-        created_s: the time of the first record.
+        created_s: the time of the first record, in seconds.
         done: an event, which is set when the batch is stored or has failed.
         error: the reason of the failure.
-        base_offset: the offset of its first record; -1: unknown.
+        base_offset: the offset of the first record; -1: unknown.
         log_time_ms: the time of the append, if the topic's records have it; -1 otherwise.
         sequence: the producer id, epoch and first sequence; None: not sent yet.
         attempts: the number of failed attempts to send it.
         may_be_stored: True if the result of an attempt is unknown.
-        in_flight: True while a request with it waits for its response.
-        number: its place among all batches of its partition that were sent; -1: it was not sent yet.
+        in_flight: True while a request with the batch waits for its response.
+        number: the position among all batches of the partition that were sent, from 0; -1: not sent yet.
         count: the number of its records.
         size: the size of the batch before compression.
     """
@@ -62,7 +62,7 @@ cdef class ProducerBatch:
         raise TypeError("a ProducerBatch is made by an Accumulator")
 
     def build(self, int64_t producer_id, int producer_epoch, int32_t base_sequence):
-        """Returns the encoded batch with the fields of an idempotent producer; -1 for none.
+        """Returns the encoded batch with the given producer fields, which are -1 if the producer is not idempotent.
 
         Raises:
             ValueError: the batch was completed before.
@@ -73,7 +73,7 @@ cdef class ProducerBatch:
         return self.builder.build()
 
     def complete(self, error):
-        """Frees the records, and wakes the waiting deliveries.
+        """Completes the batch: frees the records, and wakes the waiting deliveries.
 
         Args:
             error: the reason of a failure, or None.
@@ -154,7 +154,7 @@ cdef class PartitionQueue:
         self.sequence = (-1, -1, 0)
 
     def assign(self, ProducerBatch batch not None, tuple sequence):
-        """Gives a batch its sequence; it accepts no more records."""
+        """Sets the sequence of a batch. The batch accepts no more records from now on."""
         if self.open is batch:
             self.open = None
         batch.sequence = sequence
@@ -197,7 +197,7 @@ cdef class Accumulator:
         event_type: makes the event of a batch.
         batch_bytes: the size at which a batch is full.
         buffer_bytes: the size of all batches at which `append` returns None.
-        burst_bytes: the size of records after which `append` returns None once, so that the sender gets its turn.
+        burst_bytes: the size of records after which `append` returns None once, so that the sending thread can run.
         compression: the codec.
         compress: `compress(codec, data) -> bytes`.
         to_bytes: converts a key or a value that is neither bytes, str nor None, or raises TypeError.
@@ -264,7 +264,7 @@ cdef class Accumulator:
         return self.size >= self.buffer_bytes
 
     def rest(self):
-        """Begins a new burst of records."""
+        """Sets the size of records since the last pause to 0; see `burst_bytes`."""
         self.burst = 0
 
     def remove(self, PartitionQueue queue not None, ProducerBatch batch not None):
@@ -279,7 +279,7 @@ cdef class Accumulator:
         and `batch.done` is set. The parts are as old as the batch and have no sequence.
 
         Returns:
-            The parts, which take the place of the batch in its queue.
+            The parts, which replace the batch in its queue.
 
         Raises:
             ValueError: the batch has one record, or the queue does not have it.
@@ -328,7 +328,7 @@ cdef class Accumulator:
         return tuple(parts)
 
     cdef ProducerBatch new_part(self, ProducerBatch batch, Py_ssize_t limit, RecordView* record):
-        """Returns a part that has its first record, even if that alone exceeds the limit."""
+        """Returns a part with its first record, even if the record alone exceeds the limit."""
         cdef BatchBuilder source = batch.builder
         cdef ProducerBatch part = ProducerBatch.__new__(ProducerBatch)
         cdef Py_ssize_t bound = RECORD_BYTES + (record.end - record.headers)
@@ -433,7 +433,7 @@ cdef class Accumulator:
         self, TopicQueues queues, PartitionQueue queue, DeliveryBase delivery, bytes key, bytes value, object headers,
         int64_t now_ms, Py_ssize_t bound,
     ) except -1:
-        """Begins a batch with a record; the batch has room for it even if the record alone exceeds the limit.
+        """Begins a batch with a record. The batch has room for the record even if that exceeds the limit.
 
         Another thread may run until the batch is complete: it may begin a batch of the same partition, which precedes
         this one then, or close the producer. Returns False in the latter case.

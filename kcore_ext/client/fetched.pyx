@@ -102,9 +102,10 @@ cdef struct Source:
 
 
 def reuse_memory(type record_type not None):
-    """Has `take` reuse the memory of freed records of one type; a later call names another type.
+    """Makes `take` reuse the memory of freed records of one type. A later call replaces the type.
 
-    Records with other fields than `take` makes, and those of subclasses, are freed as before.
+    Records whose number of fields differs from that of `take`'s records, and records of subclasses, are freed as
+    before.
 
     Args:
         record_type: a NamedTuple without finalizer; see `FetchedRecords`.
@@ -138,7 +139,7 @@ cdef class FetchedRecords:
     Attributes:
         following: the offset after the last batch; -1 before the first.
         decompressed_bytes: size of the decompressed batches.
-        leader_epoch: that of the last batch; -1 before the first.
+        leader_epoch: the leader epoch of the last batch; -1 before the first batch.
     """
 
     cdef type record_type
@@ -186,15 +187,15 @@ cdef class FetchedRecords:
     ):
         """Checks the batches of a response and adds their records.
 
-        A kilobyte can decompress to many megabytes, so this stops after the batch with which the decompressed size
-        reaches `most_bytes`. The next fetch, from `following`, returns the rest.
+        A kilobyte can decompress to many megabytes. The function therefore stops after the batch with which the
+        decompressed size reaches `most_bytes`. The next fetch, from `following`, returns the rest.
 
         Args:
             data: the batches as bytes, or as a view whose bytes do not change while it exists; the last batch may be
                 cut off.
             position: the first offset to return.
-            aborted: first offset and producer id of the aborted transactions to leave out, by descending offset; the
-                list is consumed. None: all records are returned.
+            aborted: pairs (first offset, producer id) of the aborted transactions whose records are left out, by
+                descending offset; the function removes elements from the list. None: all records are returned.
             decompress: `decompress(codec, data, max_size_bytes) -> bytes`.
             most_bytes: the size of decompressed batches after which the rest is left out.
 
@@ -273,7 +274,7 @@ cdef class FetchedRecords:
         """Makes at most `limit` records, in the order of their offsets, and removes them from this object.
 
         Raises:
-            MemoryError: there is no memory for all of them; none is removed.
+            MemoryError: there is not enough memory for all the records; no record was removed.
         """
         cdef Py_ssize_t count = self.left if limit > self.left else limit if limit > 0 else 0
         cdef Py_ssize_t index = self.first
@@ -315,8 +316,8 @@ cdef class FetchedRecords:
     cdef PyObject* make(self, int64_t offset, object timestamp, RecordView* view) except NULL:
         """Returns a new reference to a record.
 
-        The garbage collector does not track it: it consists of strings, integers, bytes and tuples of them, so it is
-        part of no cycle.
+        The garbage collector does not track the record, which consists of strings, integers, bytes and tuples of them,
+        and so cannot be part of a cycle.
         """
         cdef PyObject* record = kept_record(<PyTypeObject*>self.record_type)
         if record is NULL:

@@ -41,10 +41,10 @@ def murmur2(bytes data not None) -> int:
 
 
 def partition_of(bytes key not None, int partitions) -> int:
-    """Returns the partition of a key in a topic with that number of partitions.
+    """Returns the partition of a key in a topic with `partitions` partitions.
 
     Raises:
-        ValueError: a topic has at least one partition.
+        ValueError: the number of partitions is below 1.
     """
     if partitions < 1:
         raise ValueError(f"a topic with {partitions} partitions")

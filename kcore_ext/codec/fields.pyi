@@ -7,7 +7,7 @@ class FieldLayout:
     Args:
         cls: a declared class of `kcore.protocol`. None: no class is known, and every field is read as a Python
             attribute.
-        fields: the names of the fields that a module uses, by the index that it uses for each: 0, 1, 2, ...
+        fields: the names of the fields that a module uses, by the indices 0, 1, 2, ... with which it reads them.
 
     Raises:
         TypeError: `cls` is not a declared class, or lacks one of the fields.

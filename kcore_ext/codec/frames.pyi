@@ -23,7 +23,7 @@ def encode_response(
     Args:
         response: the message.
         version: the version of the request that it responds to.
-        correlation_id: that of the request.
+        correlation_id: the correlation id of the request.
         header_version: 1 for a header with a tag section, 0 without (see `response_header_version`).
         limit_bytes: the maximum size of the frame, its length included; None: the range of an int32.
 
@@ -43,14 +43,14 @@ def encode_request(request: StructBase, version: int, correlation_id: int, clien
 
     Raises:
         MessageTooLargeError: the frame would exceed the range of an int32.
-        EncodeError: see `Message.encode`; also a client id of more than 32767 bytes.
+        EncodeError: see `Message.encode`; or the client id has more than 32767 bytes.
     """
 
 def decode_request_header(data: bytes | bytearray | memoryview, position: int = 0) -> tuple[int, int, int, str, int]:
     """Reads the header in front of a request.
 
     Returns:
-        (api_key, api_version, correlation_id, client_id, position of the body); a null client id is "".
+        The tuple (api_key, api_version, correlation_id, client_id, position of the body); a null client id becomes "".
 
     Raises:
         DecodeError: the header is truncated or malformed, or the API key has no messages.

@@ -70,7 +70,7 @@ cdef inline PyObject** _at(PyObject* instance, Py_ssize_t offset) noexcept:
 
 
 cdef inline void _put(PyObject** slot, PyObject* value) noexcept:
-    """Stores a value in a slot, which may hold another."""
+    """Stores a value in a slot; releases the slot's earlier value, if any."""
     cdef PyObject* old = slot[0]
     Py_INCREF(value)
     slot[0] = value
@@ -353,7 +353,7 @@ def encode_response(response, int version, int correlation_id, int header_versio
     Args:
         response: the message.
         version: the version of the request that it responds to.
-        correlation_id: that of the request.
+        correlation_id: the correlation id of the request.
         header_version: 1 for a header with a tag section, 0 without (see `response_header_version`).
         limit_bytes: the maximum size of the frame, its length included; None: the range of an int32.
 
@@ -396,7 +396,7 @@ def encode_request(request, int version, int correlation_id, str client_id=None)
 
     Raises:
         MessageTooLargeError: the frame would exceed the range of an int32.
-        EncodeError: see `Message.encode`; also a client id of more than 32767 bytes.
+        EncodeError: see `Message.encode`; or the client id has more than 32767 bytes.
     """
     cdef Writer writer
     cdef Schema schema = schema_of(Py_TYPE(request))
@@ -481,15 +481,15 @@ cdef object read_request_header(const unsigned char* data, Py_ssize_t size, Py_s
 def decode_request_header(data, Py_ssize_t position=0):
     """Reads the header in front of a request.
 
-    The header has a tag section in flexible versions of the API, known ones or not: an ApiVersions request of a
-    future version can thus get a response (KIP-511).
+    The header has a tag section in all flexible versions of the API, even if this module does not know the version. So
+    an ApiVersions request of a future version can get a response (KIP-511).
 
     Args:
         data: the frame without its length.
         position: the start of the header.
 
     Returns:
-        (api_key, api_version, correlation_id, client_id, position of the body); a null client id is "".
+        The tuple (api_key, api_version, correlation_id, client_id, position of the body); a null client id becomes "".
 
     Raises:
         DecodeError: the header is truncated or malformed, or the API key has no messages.

@@ -13,17 +13,17 @@ class LongFrame:
         version: the version of the request.
         correlation_id: the correlation id of the request.
         header_version: 1 for a header with a tag section, 0 without.
-        limit_bytes: the largest frame, including its length.
+        limit_bytes: the maximum size of the frame in bytes, including the length field.
     """
 
     def __init__(
         self, response: Any, version: int, correlation_id: int, header_version: int, limit_bytes: int
     ) -> None: ...
     def step(self, max_bytes: int) -> bytes | None:
-        """Writes about `max_bytes` more; returns the frame once it is complete, else None.
+        """Writes about `max_bytes` further bytes. Returns the frame once it is complete, else None.
 
         Raises:
             MessageTooLargeError: the frame would be larger than allowed.
-            EncodeError: as `Message.encode`.
+            EncodeError: see `Message.encode`.
             ValueError: an earlier call has returned the frame, or has raised.
         """

@@ -1,8 +1,8 @@
 """The memory of message objects: only slots after the object's head.
 
 A message's class has no instance dictionary, no weak references and no finalizer, so creating, visiting and freeing an
-object is a loop over its slots. Python's general routines do the same several times slower, and took a third of the
-time of decoding. Like Python with its tuples, this module keeps a bounded number of small freed objects for reuse.
+object is a loop over its slots. Python's general routines for this are several times slower, and took a third of the
+time of decoding. This module keeps a bounded number of small freed objects for reuse, as Python does with tuples.
 """
 
 from cpython.object cimport PyObject, PyTypeObject

@@ -34,7 +34,7 @@ class MessageTooLargeError(EncodeError):
     def __init__(self, field: str, limit_bytes: int) -> None: ...
 
 class FieldSpec:
-    """One declared field in the compiler's terms."""
+    """One declared field in the form that the plan compiler reads."""
 
     name: Final[str]
     kind: Final[int]

@@ -84,7 +84,7 @@ class MessageTooLargeError(EncodeError):
 
 
 cdef class FieldSpec:
-    """One declared field in the compiler's terms; created by `kcore.protocol.schema`."""
+    """One declared field in the form that the plan compiler reads; created by `kcore.protocol.schema`."""
 
     def __init__(self, str name, int kind, int item, object struct, tuple versions, tuple nullable, tuple tagged,
                  int tag, bint ignorable, bint compact, object default, bint fresh):

@@ -30,7 +30,7 @@ DEF LONGEST_STRING = 0x7FFF  # Kafka's limit in compact and in plain strings
 
 
 def _as_java(error):
-    """Replaces bytes that are not UTF-8 like `_text`: the error handler of the columns that Spark jobs read."""
+    """Replaces bytes that are not UTF-8 like `_text`; the error handler for the columns that Spark jobs read."""
     if not isinstance(error, UnicodeDecodeError):
         raise error
     data, start = error.object, error.start
@@ -248,7 +248,7 @@ cdef inline PyObject* _bytes(Reader* reader, bint compact, bint nullable) noexce
 cdef inline PyObject* _records(Reader* reader, bint compact, bint nullable) noexcept:
     """Reads records as bytes, or as a view of the frame of `decode_with_views`.
 
-    Records that are a small part of their frame become bytes, because a view keeps the memory of the whole frame.
+    Records that are a small part of their frame become bytes, because a view would keep the whole frame in memory.
     """
     cdef Py_ssize_t length, at
     cdef PyObject* data
@@ -578,7 +578,7 @@ def decode_with_views(decode, frame, int version, Py_ssize_t position):
         position: the start of the message in the frame.
 
     Raises:
-        TooManyElementsError, DecodeError: as `decode`.
+        TooManyElementsError, DecodeError: see `Message.decode`.
     """
     global _frame
     _frame = memoryview(frame)

@@ -321,7 +321,7 @@ cdef inline int _put_number(Writer* writer, int kind, PyObject* value) noexcept:
 
 # ---------------------------------------------------------------- structures
 cdef inline PyObject* _read(PyObject* instance, Op* op) noexcept:
-    """Returns the value of a slot; an empty one yields its default, or NULL for a struct with defaults only."""
+    """Returns the value of a slot. For an empty slot returns the default, or NULL for a struct with defaults only."""
     cdef PyObject* value
     if instance == NULL:
         return op.default
@@ -355,7 +355,10 @@ cdef int write_count(Writer* writer, Op* op, Py_ssize_t count) noexcept:
 
 
 cdef int _put_list(Writer* writer, Op* op, PyObject* elements) noexcept:
-    """Writes a list, which other code may change: looks up and holds each element while writing it."""
+    """Writes a list.
+
+    Other code may change the list meanwhile, so each element is looked up and referenced while it is written.
+    """
     cdef Py_ssize_t count = Py_SIZE(elements)
     cdef Py_ssize_t i
     cdef PyObject* element
@@ -404,7 +407,7 @@ cdef int _put_array(Writer* writer, Op* op, PyObject* value) noexcept:
 
 
 cdef int _put_nested(Writer* writer, Op* op, PyObject* value) noexcept:
-    """Writes a struct; `value` is NULL for one with defaults only."""
+    """Writes a struct; `value` is NULL for a struct with defaults only."""
     if op.nullable:
         if reserve(writer, 1) < 0:
             return -1
@@ -579,7 +582,7 @@ cdef int write_end(Writer* writer, Plan* plan, PyObject* instance) noexcept:
 
 
 cdef int write_struct(Writer* writer, Plan* plan, PyObject* instance) noexcept:
-    """Writes an object of the plan's class; NULL means one with defaults only."""
+    """Writes an object of the plan's class; NULL stands for an object with defaults only."""
     cdef Op* op = plan.ops
     cdef Op* end = op + plan.n_ops
     while op < end:

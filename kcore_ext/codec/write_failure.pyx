@@ -45,5 +45,5 @@ cdef int raise_failure_of(Writer* writer, int version) except -1:
 
 
 cdef int _rethrow() except -1:
-    """Returns the exception that C code has set."""
+    """Raises the exception that C code has set."""
     return -1

@@ -11,7 +11,8 @@ class SubscribedTopics:
     Args:
         by_id: returns the topic of an id, or None.
         names: the names of the member's topics.
-        known: topics that exist, and to all of which the member subscribes; None if they are not known.
+        known: topics of which the caller knows that they exist and that the member subscribes to them; None: no such
+            topics.
     """
 
     def __init__(self, by_id: Callable[[bytes], Any], names: frozenset[str], known: Topics | None = None) -> None: ...
@@ -28,7 +29,8 @@ class PartitionOwners:
         """Returns the owned partitions of a topic with their owners' epochs; callers must not change them."""
 
     def replace(self, before: Any, after: Any) -> None:
-        """Replaces the partitions of a member whose `CurrentAssignment` changed; None if it has none.
+        """Replaces the partitions of a member whose `CurrentAssignment` changed from `before` to `after`; None if the
+        member has none.
 
         Raises:
             ValueError: another member owns a partition in the same epoch or a newer one; a partition must not have
@@ -46,22 +48,24 @@ def next_partitions(
     """Divides a member's partitions for its next step towards its target.
 
     Args:
-        assigned: the partitions that it may use, with their assignment epochs.
-        revoking_before: the partitions that it had to revoke before this step.
-        target: its target.
+        assigned: the partitions that the member may use, with their assignment epochs.
+        revoking_before: the partitions that the member had to revoke before this step.
+        target: the member's target.
         epoch: the assignment epoch of new partitions.
         owners: the owners of partitions.
-        subscribed: returns True if the member subscribes to the topic of that id; a `SubscribedTopics` is faster.
+        subscribed: returns True if the member subscribes to the topic with an id; a `SubscribedTopics` is faster than a
+            function.
 
     Returns:
-        The partitions that it keeps, those that it must revoke, those of its target that are free, and whether other
-        partitions of its target are not. Topics may share the dictionaries, which must not be changed.
+        The partitions that the member keeps, the partitions that it must revoke, the partitions of its target that have
+        no other owner, and True if other partitions of its target have one. Topics may share the dictionaries, which
+        must not be changed.
     """
 
 def with_granted(
     kept: dict[bytes, dict[int, int]], granted: dict[bytes, dict[int, int]]
 ) -> dict[bytes, dict[int, int]]:
-    """Returns both kinds of partitions of `next_partitions`; may change `kept`."""
+    """Returns the partitions that a member keeps together with the partitions that it is granted; may change `kept`."""
 
 def topics_of(owned: dict[bytes, dict[int, int]], layout: FieldLayout) -> list[Any]:
     """Returns the topics and their partitions as messages; topics may share a list, which must not be changed.

@@ -78,14 +78,14 @@ cdef class PartitionOwners:
         return (<SharedEpochs>entry).of_topic if type(entry) is SharedEpochs else <dict>entry
 
     cdef dict own_entry(self, object topic_id):
-        """Returns the entry of a topic for a change; None if it has no owners."""
+        """Returns the entry of a topic, which the caller may change; None if the topic has no owners."""
         entry = self.epochs.get(topic_id)
         if type(entry) is SharedEpochs:
             entry = self.epochs[topic_id] = (<SharedEpochs>entry).of_topic.copy()
         return entry
 
     cdef int replace_assigned(self, dict old, object old_epoch, dict new, object new_epoch) except -1:
-        """Replaces partitions; those of topics that stay as they are only get the new epoch."""
+        """Replaces partitions. Topics whose partitions do not change only get the new epoch."""
         cdef dict of_topic
         cdef dict removed = {}
         cdef dict added = {}

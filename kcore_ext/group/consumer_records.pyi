@@ -7,8 +7,8 @@ from kcore_ext.batch import BatchBuilder
 class ConsumerRecord:
     """A record of a consumer group that refers to the objects that the group will store. Immutable by convention.
 
-    It equals the record that `reference_records` makes of it; `key`, `value` and `version` create that record on
-    access.
+    It equals the corresponding record of `reference_records`, which the attributes `key`, `value` and `version` create
+    on access.
 
     Attributes:
         record_type: the type of the key: 3, 5, 6, 7 or 8.
@@ -16,7 +16,7 @@ class ConsumerRecord:
         member_id: the member; None in a record of the group itself.
         content: the member's MemberMetadata (type 5), target (7: topic id -> partitions, ascending, none empty) or
             CurrentAssignment (8); None for an epoch.
-        epoch: of the group (type 3), of the target assignment (6).
+        epoch: the epoch of the group (type 3) or of the target assignment (6).
         number: the hash of the group's topics (type 3), the time of the target's computation in ms since the epoch
             (6).
     """

@@ -186,7 +186,7 @@ cdef class ConsumerRecords:
     # ---- encoding
 
     cdef int key(self, ConsumerRecord record) except -1:
-        """Writes the record type, then texts with lengths of 16 bits: keys are never flexible."""
+        """Writes the record type, then texts with lengths of 16 bits, because keys are never flexible."""
         cdef Py_ssize_t size
         cdef const char* text
         self.number(record.record_type, 2)
@@ -238,7 +238,7 @@ cdef class ConsumerRecords:
         return 0
 
     cdef int count(self, Py_ssize_t value) except -1:
-        """Writes the length of an array or text, as a varint of one more."""
+        """Writes the length of an array or text, increased by one, as a varint."""
         reserve(&self.buffer, 5)
         put_count(&self.buffer, value)
         return 0

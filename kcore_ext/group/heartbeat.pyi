@@ -7,8 +7,8 @@ class GroupFastPath:
     Args:
         api: the API, for responses that wait for a commit.
         shards: the group shards.
-        authorizer: checks the permission to READ a group; None allows all.
-        read: `Operation.READ` and `ResourceType.GROUP`.
+        authorizer: checks the permission to READ a group; None allows all requests.
+        read: the tuple (`Operation.READ`, `ResourceType.GROUP`).
         denied: the response to a client that may not READ the group.
         request: the class of the request.
         fields: the fields of the request that the fast path reads, by index; index 0 is the group id.
@@ -34,8 +34,8 @@ class EpochFastPath(GroupFastPath):
     Args:
         api: the API, for responses that wait for a commit.
         shards: the group shards.
-        authorizer: checks the permission to READ a group; None allows all.
-        read: `Operation.READ` and `ResourceType.GROUP`.
+        authorizer: checks the permission to READ a group; None allows all requests.
+        read: the tuple (`Operation.READ`, `ResourceType.GROUP`).
         denied: the response to a client that may not READ the group.
         request: the class of the request.
         fields: as in `GroupFastPath`.
@@ -73,8 +73,8 @@ class HeartbeatFastPath(GroupFastPath):
     Args:
         api: the API, for responses that wait for a commit.
         shards: the group shards.
-        authorizer: checks the permission to READ a group; None allows all.
-        read: `Operation.READ` and `ResourceType.GROUP`.
+        authorizer: checks the permission to READ a group; None allows all requests.
+        read: the tuple (`Operation.READ`, `ResourceType.GROUP`).
         denied: the response to a client that may not READ the group.
         request: the class of the request.
         machine: the class of a shard's state machine.
@@ -101,8 +101,8 @@ class HeartbeatFastPath(GroupFastPath):
         """Re-arms the member's session.
 
         Returns:
-            The response, a `Pending` if it waits for a commit, or None if the request is not the common case. Nothing
-            has changed then.
+            The response; a `Pending` if the response waits for a commit; or None, without any change, if the generic
+            path must serve the request.
         """
 
 class ConsumerHeartbeatFastPath(EpochFastPath):
@@ -111,8 +111,8 @@ class ConsumerHeartbeatFastPath(EpochFastPath):
     Args:
         api: the API, for responses that wait for a commit.
         shards: the group shards.
-        authorizer: checks the permission to READ a group; None allows all.
-        read: `Operation.READ` and `ResourceType.GROUP`.
+        authorizer: checks the permission to READ a group; None allows all requests.
+        read: the tuple (`Operation.READ`, `ResourceType.GROUP`).
         denied: the response to a client that may not READ the group.
         services: the setting that enables the protocol, and the settings of groups.
         request: the class of the request.
@@ -149,6 +149,6 @@ class ConsumerHeartbeatFastPath(EpochFastPath):
         """Re-arms the member's session.
 
         Returns:
-            The response, a `Pending` if it waits for a commit, or None if the request is not the common case. Nothing
-            has changed then.
+            The response; a `Pending` if the response waits for a commit; or None, without any change, if the generic
+            path must serve the request.
         """

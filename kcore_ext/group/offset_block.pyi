@@ -16,8 +16,8 @@ class OffsetBlock(Generic[R]):
     Args:
         group_id: the group.
         now_ms: time of the commit, milliseconds since the epoch.
-        expire_ms: time of expiration, milliseconds since the epoch; -1: by the group's retention. A record with an
-            expiration time has neither leader epoch nor topic id.
+        expire_ms: time of expiration, milliseconds since the epoch; -1: the group's retention time applies. A record
+            with an expiration time has neither leader epoch nor topic id.
         limit: the maximum length of the metadata, in UTF-16 code units.
         record_type: the named tuple (key, value, version) of a record.
 
@@ -51,8 +51,8 @@ class OffsetBlock(Generic[R]):
             topic: the topic's name.
             topic_id: its id, 16 bytes; zeroes if it must not be stored.
             partitions: the partitions of the request.
-            codes: the code of each partition that earlier checks refused, 0 for the others; None if none was
-                refused.
+            codes: the error code of each partition, which is 0 unless an earlier check has refused the partition; None
+                if no partition was refused.
             response_type: makes the response of a partition from partition_index and error_code.
             accepted: shared responses with code 0 by partition; missing ones are added.
 
@@ -77,9 +77,9 @@ class OffsetBlock(Generic[R]):
 
         Args:
             planned: the topics of a `CommitPlan`.
-            with_topic_ids: whether the topics' ids are stored with the offsets.
+            with_topic_ids: True to store the topics' ids with the offsets.
             topic_type: makes a topic of the response from its name, its topic_id if `by_id`, and its partitions.
-            by_id: whether topics of the response have ids.
+            by_id: True if topics of the response have ids.
             response_type: as in `add`.
             accepted: as in `add`.
         """
@@ -87,7 +87,7 @@ class OffsetBlock(Generic[R]):
     def append_to(self, batch: BatchBuilder, timestamp_ms: int) -> bool:
         """Adds the records to a batch, all with the same timestamp.
 
-        Returns False if one does not fit; earlier records stay in the batch.
+        Returns False if a record does not fit; earlier records stay in the batch.
         """
 
     def put_into(
@@ -101,7 +101,7 @@ class OffsetBlock(Generic[R]):
             first_offset: the record offset of the first record; the others follow it.
 
         Returns:
-            The number of new offsets, which did not replace another one.
+            The number of offsets that are new, so that they did not replace an earlier offset of the partition.
 
         Raises:
             ValueError: the block was stored before.
@@ -113,8 +113,9 @@ class CommitPlan:
 
     Attributes:
         request: the request.
-        topics: its topics in request order: (request topic, topic info, a code for each of its partitions or None
-            if none is refused). Iterating over the plan iterates over them. They are made on first access.
+        topics: the topics in request order, as tuples (request topic, topic info, codes); `codes` has an error code for
+            each partition, or is None if no partition is refused. Iterating over the plan iterates over these tuples,
+            which are made on first access.
         empty: True if no partition remains for the group to check.
     """
 
@@ -142,9 +143,10 @@ def plan_topics(
         request: with topics of a name or topic_id, and partitions.
         find: returns the info of a topic by its name or id (name, topic_id, number of partitions); None for an
             unknown topic.
-        by_id: whether the request names topics by id.
+        by_id: True if the request names topics by id.
         refusal: returns the code for a client that may not commit to a topic of that name, else 0; None allows all.
-        unknown: the code for an unknown topic. It precedes `refusal` by id and follows it by name.
+        unknown: the code for an unknown topic. It is checked before `refusal` if the request names topics by id, else
+            after it.
         no_partition: the code for a partition that its topic does not have.
         no_topic: the topic info in the plan for a topic whose partitions are all refused.
     """

@@ -50,8 +50,8 @@ class OffsetCommitFastPath(CommitFastPath):
         """Writes the offsets.
 
         Returns:
-            The response, a `Pending` that waits for the commit, or None if the request is not the common case. Nothing
-            durable has changed then.
+            The response; a `Pending` that waits for the commit; or None, without any durable change, if the generic
+            path must serve the request.
         """
 
 class TxnOffsetCommitFastPath(CommitFastPath):
@@ -90,7 +90,7 @@ class TxnOffsetCommitFastPath(CommitFastPath):
         classic: tuple[type, Any],
     ) -> None: ...
     def serve(self, context: Any, request: Any) -> Any:
-        """Writes the offsets; returns as `OffsetCommitFastPath.serve` does."""
+        """Writes the offsets. Returns the same as `OffsetCommitFastPath.serve`."""
 
 def replay_block(shard: Any, offset: int, producer_id: int, records: OffsetBlock[Any] | ConsumerRecords) -> None:
     """Applies the offsets of a commit to a group shard, or the records of a consumer group.

@@ -128,8 +128,10 @@ cdef class CommitFastPath:
         return template
 
     cdef bint _permitted(self, object context, object group_id, CommitTemplate template) except -1:
-        """Returns True if the client may READ the group and all topics. Otherwise the generic path authorizes it
-        again. Called only with an authorizer."""
+        """Returns True if the client may READ the group and all topics.
+
+        Otherwise the generic path authorizes the request again. Called only if there is an authorizer.
+        """
         if not self._authorizer.allowed(context, self._read, self._group_resource, group_id):
             return False
         for name in template.names:

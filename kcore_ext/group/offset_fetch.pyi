@@ -54,6 +54,6 @@ class OffsetFetchFastPath:
         """Reads the offsets of a group.
 
         Returns:
-            The response, a `Pending` that waits for the commit of the offsets in it, or None if the request is not the
-            common case.
+            The response; a `Pending` that waits for the commit of the offsets in the response; or None if the generic
+            path must serve the request.
         """

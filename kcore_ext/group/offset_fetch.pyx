@@ -232,8 +232,8 @@ cdef class OffsetFetchFastPath:
     cdef bint _is_same(self, CachedResponse known, GroupQuery* query) except -1:
         """Returns True if the cached response is valid for this request.
 
-        Other code holds the response, too. The check therefore reads every field of it again, although no caller should
-        change it.
+        Other code has references to the response, too. The check therefore reads every field of the response again,
+        although no caller should change it.
         """
         cdef Py_ssize_t count, i, place = 0
         cdef PyObject* requested
@@ -341,7 +341,7 @@ cdef class OffsetFetchFastPath:
     # ---- building a response
 
     cdef object _build(self, GroupQuery* query):
-        """Returns a new response; None if the request is not the common case."""
+        """Returns a new response; None if the generic path must serve the request."""
         cdef Construction construction
         cdef list topics = []
         cdef list entries = []
@@ -360,7 +360,7 @@ cdef class OffsetFetchFastPath:
         return response
 
     cdef bint _add_requested(self, GroupQuery* query, list topics, Construction* construction) except -1:
-        """Adds the requested topics; returns False if one of them is not the common case."""
+        """Adds the requested topics; returns False if the generic path must serve one of them."""
         cdef Py_ssize_t i
         cdef PyObject* requested
         cdef PyObject* name
@@ -392,7 +392,7 @@ cdef class OffsetFetchFastPath:
 
     cdef list _requested_partitions(self, GroupQuery* query, PyObject* indexes, str name, bytes topic_id,
                                     Construction* construction):
-        """Returns the responses for one topic's partitions; None if one of them is not the common case."""
+        """Returns the responses for one topic's partitions; None if the generic path must serve one of them."""
         cdef FieldLayout layout = self._old_partition if query.old else self._partition
         cdef Py_ssize_t count = length_of(indexes), at
         cdef PyObject* partitions = NULL
@@ -470,8 +470,10 @@ cdef class OffsetFetchFastPath:
 
     cdef int _cache(self, GroupQuery* query, list topics, list entries, object response,
                        uint64_t print) except -1:
-        """Caches a response when it is built for the second time: most responses occur once, and would only cost
-        memory."""
+        """Caches a response when it is built for the second time.
+
+        Most responses occur only once, so that caching them would waste memory.
+        """
         cdef uint64_t* seen = &self._seen[<uint64_t>hash(<object>query.group_id) % SEEN]
         cdef CachedResponse known
         if seen[0] != print:
@@ -491,8 +493,10 @@ cdef class OffsetFetchFastPath:
 
 
 cdef inline int add_entry(Construction* construction, object index, OffsetAndMetadata entry) except -1:
-    """Adds an input of a response to its fingerprint. An offset object identifies its partition; without one, the index
-    does."""
+    """Adds an input of a response to its fingerprint.
+
+    An offset object identifies its partition; if there is no offset object, the partition's index is added.
+    """
     if entry is None:
         construction.print = construction.print * MIX + <uint64_t>hash(index)
     else:

@@ -8,13 +8,13 @@ class OffsetAndMetadata:
     It is immutable except for its record offset, which replay sets once.
 
     Attributes:
-        record_offset: offset of its record in the shard's log, -1 before replay; of two offsets of a partition, the
-            offset with the later record wins.
+        record_offset: the offset of its record in the shard's log, -1 before replay. Of two committed offsets of a
+            partition, the one with the higher record offset is valid.
         committed_offset: the committed offset.
         leader_epoch: the leader epoch of the record before the offset (KIP-320); -1 if unknown.
         metadata: the client's metadata; "" for none.
         commit_timestamp_ms: time of the commit, milliseconds since the epoch.
-        expire_timestamp_ms: time of expiration, milliseconds since the epoch; -1 for the group's retention
+        expire_timestamp_ms: time of expiration, milliseconds since the epoch; -1: the group's retention time applies
             (KIP-211).
         topic_id: 16 bytes; zeroes if unknown.
 
@@ -37,8 +37,10 @@ class OffsetAndMetadata:
         """Sets the record offset; returns the object itself. Raises ValueError if it is already set."""
 
     def encode_value(self, version: int) -> bytes:
-        """Encodes the record's value: version 4, or 1 with an expiration time. Raises ValueError if it cannot be
-        encoded."""
+        """Encodes the record's value in a version, which is 4, or 1 for an offset with an expiration time.
+
+        Raises ValueError if the value cannot be encoded.
+        """
 
     @property
     def record_offset(self) -> int: ...
@@ -55,13 +57,13 @@ class OffsetAndMetadata:
     @property
     def topic_id(self) -> bytes: ...
     def belongs_to(self, topic_id: bytes) -> bool:
-        """Returns True if the offset may belong to the topic with this id: the ids are equal, or one of them is
+        """Returns True if the offset may belong to the topic with this id, because the ids are equal or one of them is
         unknown.
         """
 
 @final
 class CommitKey:
-    """The key of an offset record, as small and fast as its value; the bytes equal those of `OffsetCommitKey`."""
+    """The key of an offset record. Its encoded bytes equal those of `OffsetCommitKey`."""
 
     def __init__(self, group: str, topic: str, partition: int) -> None: ...
     @property
@@ -75,7 +77,10 @@ class CommitKey:
 
 @final
 class OffsetDecoder:
-    """A decoder of offset records, one after the other. Each load uses its own decoder."""
+    """A decoder of offset records.
+
+    Each load uses its own decoder, because the decoder keeps data of the last record.
+    """
 
     def decode(self, key: bytes, value: bytes | None) -> tuple[CommitKey, OffsetAndMetadata | None] | None:
         """Decodes an offset record (key types 0 and 1, value versions 0 to 4) or its tombstone.
@@ -105,10 +110,10 @@ class OffsetDecoder:
             other: called with (offset, key, value) for tombstones and for records that only the codec decodes.
 
         Returns:
-            The number of new offsets, which did not replace another one.
+            The number of offsets that are new, so that they did not replace an earlier offset of the partition.
 
         Raises:
-            CorruptBatchError: a batch is damaged; records before the damage were replayed.
+            CorruptBatchError: a batch is damaged; the records before the damage were replayed.
         """
 
 def fetch_responses(

@@ -1,7 +1,8 @@
 """Committed offsets, small and fast: their objects, their records, and the loops over the partitions of a request.
 
-An offset of a group takes 80 bytes here, a Python object with its integers 230. `kcore.protocol.records` defines the
-bytes of a record; tests compare this module with it, and this module leaves unusual records to it.
+An offset takes 80 bytes here; a Python object with its integers would take 230. `kcore.protocol.records` defines the
+bytes of a record. Tests compare this module with `kcore.protocol.records`, which also decodes the unusual records that
+this module refuses.
 """
 
 cimport cython
@@ -239,7 +240,10 @@ cdef uint8_t* put_key(uint8_t* at, str group, str topic, int32_t partition) exce
 
 @cython.final
 cdef class OffsetDecoder:
-    """A decoder of offset records; it keeps the names of the last record, which the next one usually shares."""
+    """A decoder of offset records.
+
+    It keeps the names of the last record, because the next record usually has the same names.
+    """
 
     def decode(self, bytes key not None, bytes value):
         cdef Py_ssize_t size = PyBytes_GET_SIZE(key)

@@ -39,9 +39,9 @@ def release(
     Args:
         pending: as in `hold`.
         opened: as in `hold`.
-        groups: group -> topic -> partition -> the materialised offset.
+        groups: group -> topic -> partition -> the materialised (committed and visible) offset.
         producer_id: the producer of the transaction.
-        commit: True for commit, False for abort.
+        commit: True to commit, False to abort.
 
     Returns:
         The number of partitions that had no offset before.

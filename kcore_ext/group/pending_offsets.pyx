@@ -102,9 +102,10 @@ cdef int close(dict open_topics, topic, dict partitions, producer) except -1:
 
 
 cdef int materialise(dict topics, topic, dict partitions) except -1:
-    """Materialises pending offsets unless a later record replaced them; returns the number of new ones.
+    """Makes pending offsets visible, unless a later record has replaced them. Returns the number of partitions that had
+    no offset before.
 
-    If the group had no offsets of the topic, it takes over the dictionary, which has no other user any more.
+    If the group had no offsets of the topic, it uses the dictionary of the pending offsets from now on.
     """
     cdef PyObject* found = PyDict_GetItemWithError(topics, topic)
     cdef dict present

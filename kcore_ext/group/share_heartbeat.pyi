@@ -8,8 +8,8 @@ class ShareHeartbeatFastPath(EpochFastPath):
     Args:
         api: the API, for responses that wait for a commit.
         shards: the group shards.
-        authorizer: checks the permission to READ a group; None allows all.
-        read: `Operation.READ` and `ResourceType.GROUP`.
+        authorizer: checks the permission to READ a group; None allows all requests.
+        read: the tuple (`Operation.READ`, `ResourceType.GROUP`).
         denied: the response to a client that may not READ the group.
         services: the setting that enables the protocol, and the settings of groups.
         request: the class of the request.

@@ -67,8 +67,9 @@ cdef int put_topics(Buffer* buffer, dict topics) except -1:
 
 
 cdef int put_name(Buffer* buffer, bytes topic_id, str name, Py_ssize_t more) except -1:
-    """Writes the id and the name of a topic, and reserves memory for what follows: `more` bytes of partitions, and the
-    end."""
+    """Writes the id and the name of a topic, and reserves memory for `more` bytes of partitions and for the end of the
+    topic.
+    """
     cdef Py_ssize_t size
     cdef const char* text
     if topic_id is None or len(topic_id) != TOPIC_ID_BYTES:
@@ -86,6 +87,6 @@ cdef int put_name(Buffer* buffer, bytes topic_id, str name, Py_ssize_t more) exc
 
 
 cdef inline void put_end(Buffer* buffer) noexcept:
-    """Writes that there are no tagged fields; the memory is reserved."""
+    """Writes an empty tag section. The caller has reserved the memory."""
     buffer.start[buffer.used] = 0
     buffer.used += 1

@@ -8,8 +8,8 @@ class StreamsHeartbeatFastPath(EpochFastPath):
     Args:
         api: the API, for responses that wait for a commit.
         shards: the group shards.
-        authorizer: checks the permission to READ a group; None allows all.
-        read: `Operation.READ` and `ResourceType.GROUP`.
+        authorizer: checks the permission to READ a group; None allows all requests.
+        read: the tuple (`Operation.READ`, `ResourceType.GROUP`).
         denied: the response to a client that may not READ the group.
         services: the setting that enables the protocol, and the settings of groups.
         request: the class of the request.
@@ -44,6 +44,6 @@ class StreamsHeartbeatFastPath(EpochFastPath):
         """Re-arms the member's session.
 
         Returns:
-            The response; a `Pending` if it waits for a commit; or None, without any change, if the generic path must
-            serve the request.
+            The response; a `Pending` if the response waits for a commit; or None, without any change, if the generic
+            path must serve the request.
         """

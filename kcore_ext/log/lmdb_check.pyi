@@ -21,8 +21,8 @@ def check_trees(
         main: the meta page's record of the main database (48 bytes).
         file_size: the size of the file.
         max_leaves: the maximum number of leaf pages of named databases to read.
-        max_ms: the time after which no more such leaves are read, about; 0: no limit.
-        deep: True to read also the first page of each value that has pages of its own.
+        max_ms: the approximate time after which no more leaf pages of named databases are read; 0: no limit.
+        deep: True to read also the first page of each value that is stored in separate pages.
 
     Returns:
         The number of pages in use; negative if `max_leaves` or `max_ms` was too small.

@@ -21,8 +21,8 @@ class SealedPartition:
 
     Attributes:
         log: the partition.
-        key: its name.
-        number: its number in the store.
+        key: the partition's key.
+        number: the partition's number in the store.
         bases: the base offset of each of `batches`.
         batches: the appended batches.
         end_offset: the end after the last batch.
@@ -76,13 +76,13 @@ class EngineCore:
     def _show(self, write_set: WriteSet) -> None:
         """Makes the batches, the metadata and the drops of a durable write set visible to readers.
 
-        Can be repeated after an exception: done steps change nothing.
+        The call can be repeated after an exception: completed steps change nothing.
         """
 
 class LogCore:
     """The part of `StagedPartitionLog` that runs for each batch and each commit.
 
-    It calls the abstract methods of `StagedPartitionLog` for the rare cases.
+    In rare cases it calls abstract methods, which `StagedPartitionLog` implements.
     """
 
     key: PartitionKey
@@ -113,11 +113,11 @@ class LogCore:
         """Implements `PartitionLog.read`."""
 
     def _stage(self) -> None:
-        """Adds this partition to the partitions with staged changes, unless it is listed already."""
+        """Adds this partition to the engine's list of partitions with staged changes, if it is not in the list."""
 
     @abstractmethod
     def _revive(self) -> None:
-        """Handles a call on a handle that is not live: stages a failed creation again, refuses any other state."""
+        """Handles a call on a handle that is not live: stages a creation that failed again, or else raises an error."""
 
     @abstractmethod
     def _refuse(self) -> None:
@@ -126,7 +126,7 @@ class LogCore:
     @staticmethod
     @abstractmethod
     def _refuse_batch(batch: bytes | bytearray) -> NoReturn:
-        """Raises the error of bytes that are no batch of format 2."""
+        """Raises the error for bytes that are not a batch of format 2."""
 
     @abstractmethod
     def _begin_epoch(self, leader_epoch: int, start_offset: int) -> None:

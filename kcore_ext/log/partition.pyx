@@ -150,7 +150,9 @@ cdef class LogCore:
         return base
 
     cdef int pair_up(self) except -1:
-        """Removes a base offset without a batch: memory ran out between the two appends of an earlier `stage`."""
+        """Removes a base offset without a batch, which exists if memory ran out between the two appends of an earlier
+        `stage`.
+        """
         if PyList_GET_SIZE(self._bases) != PyList_GET_SIZE(self._batches):
             del self._bases[PyList_GET_SIZE(self._batches):]
         return 0

@@ -27,8 +27,8 @@ class TailCache:
         max_bytes: the limit, including `BATCH_OVERHEAD` per batch; 0: no batch is cached.
 
     Attributes:
-        size_bytes: the size of the cached batches, and of batches that were released for other reasons and are not
-            subtracted yet.
+        size_bytes: the size of the cached batches; also of batches that `drop_below` or `clear` released, until their
+            turn comes.
     """
 
     def __init__(self, max_bytes: int) -> None: ...

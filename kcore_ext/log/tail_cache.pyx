@@ -83,7 +83,7 @@ cdef class PartitionTail:
         self.release_all()
 
     cdef int release_all(self) noexcept:
-        """Releases every batch. Allocates nothing, since it is also the remedy when memory runs out."""
+        """Releases every batch. Allocates no memory, because it is called when memory runs out."""
         cdef Py_ssize_t head = self.head
         while head < PyList_GET_SIZE(self.batches):
             self.batches[head] = None

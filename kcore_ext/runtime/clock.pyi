@@ -31,7 +31,7 @@ class Now:
     Attributes:
         now_ms: monotonic milliseconds, for deadlines.
         wall_ms: milliseconds since the epoch, for records.
-        resumed_ms: time of the latest `update` that came more than `LATE_MS` after the update before it.
+        resumed_ms: the monotonic time of the latest `update` that came more than `LATE_MS` after its previous `update`.
     """
 
     now_ms: int
@@ -40,7 +40,7 @@ class Now:
     def resumed_ms(self) -> int: ...
     def __init__(self, clock: _Clock) -> None: ...
     def update(self) -> int:
-        """Reads the clock; returns the monotonic time in ms. Time never goes back within a process."""
+        """Reads the clock; returns the monotonic time in ms. The returned time never decreases within a process."""
 
 @final
 class RoundClock:
@@ -56,7 +56,7 @@ class RoundClock:
     Attributes:
         now: the clock, which is read once per round.
         read: True if the clock was read for this round. The driver resets it at the end of the round.
-        open_round: as above.
+        open_round: the argument `open_round`.
     """
 
     now: Now
@@ -64,4 +64,4 @@ class RoundClock:
     open_round: Callable[[], None]
     def __init__(self, now: Now, open_round: Callable[[], None]) -> None: ...
     def begin(self) -> int:
-        """Opens the round and reads the clock, unless both were done."""
+        """Opens the round and reads the clock, unless the round is open. Returns the monotonic time in ms."""

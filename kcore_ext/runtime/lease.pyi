@@ -5,18 +5,18 @@ class _Clock(Protocol):
 
 @final
 class LocalLease:
-    """A node's lease as the node's own clock limits it.
+    """A node's lease, measured by the node's own clock.
 
-    Every request of a node of a cluster reads it before and after its decision, so the check is compiled. With the
-    system's clock it reads the coarse clock, which may be some ms late; the margin of `Timing` covers that.
+    A node of a cluster checks the lease before and after the decision of every request, so the check is compiled. On
+    the system's clock the check reads the coarse clock, which may be some ms late; the margin of `Timing` covers that.
 
     Args:
         clock: the node's clock.
         deadline_ms: the monotonic time in ms at which this node stops to serve.
 
     Attributes:
-        deadline_ms: as the argument; a renewal moves it.
-        ended: True after this incarnation of the node was fenced.
+        deadline_ms: the monotonic time in ms at which this node stops to serve; each renewal of the lease moves it.
+        ended: True after this registration of the node was fenced.
     """
 
     deadline_ms: int

@@ -1,4 +1,4 @@
-"""The end of a node's lease by the node's own clock, for the fast paths of a cluster's node."""
+"""The lease of a cluster's node, measured by the node's own clock, for the fast paths."""
 
 cimport cython
 from libc.stdint cimport int64_t

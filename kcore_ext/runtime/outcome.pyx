@@ -95,11 +95,12 @@ cdef class Pending:
 
 
 cdef int fail_receiver(object callback, object error) except -1:
-    """Completes the response of a receiver that raised, because its client would otherwise wait for ever.
+    """Completes the response of a callback's owner after the callback raised, because the client would otherwise wait
+    for ever.
 
-    If the receiver is a step of another pending response, that response fails. If there is no memory for its error
-    response, it gets the exception, which cannot be encoded, and the connection is closed. A connection's slot handles
-    its own errors.
+    If the callback is a method of another `Pending`, that response fails. If there is no memory for its error response,
+    it is completed with the exception, which cannot be encoded, and so the connection is closed. The slot of a
+    connection handles its own errors.
     """
     cdef Pending waiting
     receiver = getattr(getattr(callback, "func", callback), "__self__", None)  # also of a `functools.partial`

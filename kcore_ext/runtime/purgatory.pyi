@@ -7,7 +7,8 @@ class DelayedOperation:
     """A waiting operation. Subclasses override `try_complete`, `on_complete` and `on_expiration` as needed.
 
     Attributes:
-        deferred: True while its user will try the operation later. The purgatory does not try it meanwhile.
+        deferred: True while the code that created the operation intends to try it later. The purgatory does not try it
+            meanwhile.
     """
 
     deferred: bool

@@ -67,12 +67,13 @@ cdef class DelayedOperation:
         try_complete() -> bool: if the condition holds, `return self.force_complete()`, else return False.
         on_complete(): the action at completion; runs exactly once, after the condition or the expiry.
         on_expiration(): an additional action at expiry; runs after on_complete.
-    The defaults never complete by condition and do nothing. Exceptions go to the caller of the purgatory; the operation
-    keeps its state (`completed` is set before `on_complete` runs).
+    By default the condition never holds, and the other two methods do nothing. Exceptions go to the caller of the
+    purgatory; the operation keeps its state (`completed` is set before `on_complete` runs).
 
     Attributes:
         completed: True after completion, by condition or by expiry.
-        deferred: True while its user will try the operation later. The purgatory does not try it meanwhile.
+        deferred: True while the code that created the operation intends to try it later. The purgatory does not try it
+            meanwhile.
     """
 
     def __dealloc__(self):
@@ -81,7 +82,7 @@ cdef class DelayedOperation:
             leave(self)
 
     cpdef bint try_complete(self) except -1:
-        """Completes the operation if its condition holds. Returns whether this call completed it."""
+        """Completes the operation if its condition holds. Returns True if this call has completed the operation."""
         return False
 
     cpdef on_complete(self):
@@ -98,7 +99,8 @@ cdef class DelayedOperation:
         return self.finish(False)
 
     def cancel(self):
-        """Ends the wait without completion: removes keys and timeout. Returns False if the operation was not watched.
+        """Ends the wait without completion: removes the operation from its keys and cancels its timeout. Returns False
+        if the operation was not watched.
 
         A cancelled operation may be completed with `force_complete` or watched again.
         """
@@ -134,7 +136,7 @@ cdef class DelayedOperation:
 
 
 cdef bint leave(DelayedOperation operation) noexcept:
-    """Removes an operation from the lists of its keys and from the wheel. Returns whether it was watched."""
+    """Removes an operation from the lists of its keys and from the wheel. Returns True if the operation was watched."""
     cdef Purgatory purgatory = operation.purgatory
     cdef Watch* watches = operation.watches
     cdef Watchers watchers
@@ -204,7 +206,7 @@ cdef class Purgatory:
                 advance.
 
         Returns:
-            Whether the operation is completed (now, or before the call).
+            True if the operation is completed (by this call or before).
 
         Raises:
             ValueError: there are no keys, or the operation is already watched.
@@ -213,8 +215,8 @@ cdef class Purgatory:
         return self.watch_or_complete(operation, keys, deadline_ms)
 
     def check_and_complete(self, key):
-        """Tries every operation watched under a key, in order of arrival, unless it is deferred. If one raises, later
-        ones are not tried.
+        """Tries every operation that is watched under a key and not deferred, in order of arrival. If an operation
+        raises, later operations are not tried.
 
         Returns:
             The number of operations that completed.
@@ -222,7 +224,8 @@ cdef class Purgatory:
         return self.complete_watched(key)
 
     def cancel_for_key(self, key):
-        """Cancels every operation watched under a key: they leave all their keys and are not completed.
+        """Cancels every operation that is watched under a key. The operations are removed from all their keys and not
+        completed.
 
         Returns:
             The cancelled operations, in order of arrival.
@@ -249,7 +252,9 @@ cdef class Purgatory:
         return list(self.watchers_of)
 
     def operations(self):
-        """Returns the waiting operations, each once, as a list (to complete all of them when a shard is unloaded)."""
+        """Returns a list of the waiting operations, each once, for example to complete all of them when a shard is
+        unloaded.
+        """
         cdef list found = []
         cdef Watchers watchers
         cdef Watch* watch
@@ -349,8 +354,9 @@ cdef int watch_all(Purgatory purgatory, DelayedOperation operation, tuple keys) 
 cdef Py_ssize_t complete_many(Watchers watchers) except -1:
     """Tries the operations of a list that may change during the iteration.
 
-    Two cursors are nodes of the list itself: one after the operation being tried, one after the last operation at the
-    start. They are not on the C stack, which an embedder's coroutine switch may move.
+    Two nodes of the list serve as cursors: one after the operation that is being tried, and one after the operation
+    that was last at the start. The cursors are not on the C stack, because a switch of coroutines in the embedding
+    program may move the stack.
     """
     cdef Watch* cursor = <Watch*>PyMem_Malloc(2 * sizeof(Watch))
     cdef Watch* last = cursor + 1

@@ -10,10 +10,10 @@ class EncodedRecords:
     """Encoded records of a decision whose records are a list; a `RecordBlock` encodes itself instead.
 
     Args:
-        records: encoded by the constructor, which raises any exception of their keys and values.
+        records: the records. The constructor encodes them, and raises any exception of their keys and values.
 
     Attributes:
-        size_bytes: their maximum size in a batch, without its header.
+        size_bytes: the maximum size of the records in a batch, without the batch's header.
     """
 
     def __init__(self, records: Iterable[Any]) -> None: ...
@@ -126,7 +126,10 @@ class ShardCore:
     _reload: bool
     leader_epoch: int
     def run(self, api: Any, context: Any, request: Any) -> Any:
-        """Decides one request. Returns the response, or a `Pending` if it is parked or must wait for the commit."""
+        """Decides one request.
+
+        Returns the response, or a `Pending` if the response is parked or must wait for the commit.
+        """
 
     def respond(self, pending: Pending, response: Any) -> None:
         """Completes a parked request after the commit of this decision and of all earlier ones."""
@@ -181,10 +184,10 @@ class ShardCore:
         """Adds encoded records, an `EncodedRecords` or a `RecordBlock`, to a batch with room for them."""
 
     def seal(self) -> bool:
-        """Stages the open batch in the log: as the round closes (`Participant`), or to begin another batch before.
+        """Stages the open batch in the log, at the end of the round (`Participant`) or before another batch begins.
 
         Returns:
-            False if the log refused it, which fails the round.
+            False if the log refused the batch; the round then fails.
         """
 
     def committed(self) -> None:
@@ -230,7 +233,10 @@ class ShardCore:
 
     @abstractmethod
     def _diverge(self, error: Exception) -> Any:
-        """Stops deciding: memory holds a part of a decision that will not be in the log. Returns the error code."""
+        """Stops deciding, because memory has a part of a decision that will not be in the log.
+
+        Returns the error code.
+        """
 
     @abstractmethod
     def _not_replayed(self, error: Exception) -> Any:

@@ -378,7 +378,7 @@ cdef class ShardCore:
         self.replay(records, producer_id, first_offset)
 
     cdef int replay(self, object records, int64_t producer_id, int64_t first_offset) except -1:
-        """Applies records to memory. If it raises, memory has a part of them."""
+        """Applies records to memory. After an exception, memory has a part of the records."""
         cdef object machine = self.machine
         if type(records) is not list:
             machine.replay_block(first_offset, producer_id, records)

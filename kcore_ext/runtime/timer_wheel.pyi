@@ -3,7 +3,7 @@ from typing import Any, final
 
 @final
 class Timer:
-    """A deadline on a wheel. `TimerWheel.add` creates it; it can be cancelled, moved and armed again repeatedly."""
+    """A deadline on a wheel, made by `TimerWheel.add`. A timer can be cancelled, moved and armed again repeatedly."""
 
     payload: Any
     @property

@@ -56,11 +56,11 @@ cdef extern from "Python.h":
 
 @cython.final
 cdef class Timer:
-    """A deadline on a wheel. `TimerWheel.add` creates it; it can be cancelled, moved and armed again repeatedly.
+    """A deadline on a wheel, made by `TimerWheel.add`. A timer can be cancelled, moved and armed again repeatedly.
 
     Attributes:
         payload: any object; the wheel does not use it.
-        deadline_ms: the current or the last deadline.
+        deadline_ms: the deadline; of a timer that is not armed, the last deadline.
         wheel: the timer's wheel.
     """
 
@@ -188,7 +188,7 @@ cdef class TimerWheel:
     """Timers by deadline. The module's docstring describes structure, order and delivery.
 
     Args:
-        now_ms: the start of its clock, in milliseconds >= 0 on the clock that the caller uses for deadlines.
+        now_ms: the present time in ms, at least 0, on the clock that the caller uses for deadlines.
 
     Attributes:
         armed_total: the number of timers armed so far, by `add` or by `extend` of an idle timer.
@@ -259,8 +259,9 @@ cdef class TimerWheel:
     def next_deadline_ms(self):
         """Returns the time for the next call of `advance`, or -1 if no timer is armed; O(1).
 
-        It is a lower bound of the earliest deadline. The clock enters a far slot before its timers are due, and a
-        lazily extended timer is still in its old slot. So `advance` may deliver no timer; the bound is then higher.
+        The result is a lower bound of the earliest deadline: the clock must enter a slot with far deadlines before its
+        timers are due, and an extended timer may still be in its old slot. So `advance` may deliver no timer at this
+        time; the next result is then higher.
         """
         return self.next_deadline()
 

@@ -16,22 +16,23 @@ class ApiEntry:
         header_versions: the versions of the response header, by version of the API.
         shorten: shortens the texts of a response that cannot be encoded; returns False if there is nothing to shorten.
         limit_bytes: the largest response in bytes, including its length field.
-        note: receives the size of every encoded response of more than 16 KiB; raises `MessageTooLargeError` if not
-            enough memory is left. None disables accounting.
+        note: called with the size of every encoded response of more than 16 KiB; it raises `MessageTooLargeError` if
+            not enough memory is left. None: the sizes are not reported.
         max_request_bytes: the largest request; a longer request is refused once that many bytes of it have arrived.
         max_request_elements: the largest number of array elements and tagged fields in a request.
-        slice_bytes: responses of more bytes are passed to `Owner.write_later`; 0: no response is passed. Entries with
-            `caches_responses` have 0.
+        slice_bytes: responses of more bytes are passed to `Owner.write_later`; 0: no response is passed to it. Entries
+            with `caches_responses` have 0.
 
     Attributes:
         api: the API.
         fast: the API's fast path, called with the same arguments before `handle`; None if it has none.
         handle: the decision: (context, request) -> a response, a `Pending`, or None for no response.
-        lease: the lease of a node of a cluster; None if the node needs none. `fast` is called only while it is valid.
+        lease: the lease of a node of a cluster; None if the node needs none. `fast` is called only while the lease is
+            valid.
         checked: replaces a response of `fast` if the lease may end before it is sent: (context, request, response) ->
             the response, an error, or a `Pending` that is checked at its completion.
-        meter: serves requests by `decide` and measures them; usually None.
-        times: records the time of each request; None: it is not measured, which costs nothing.
+        meter: measures requests, which it serves with `decide`; usually None.
+        times: records the time of each request; None: the time is not measured.
         caches_requests: as `kcore.runtime.Api.caches_requests`.
         small_responses: as `kcore.runtime.Api.small_responses`.
         caches_responses: as `kcore.runtime.Api.caches_responses`.
@@ -77,7 +78,7 @@ class ApiEntry:
         slice_bytes: int = ...,
     ) -> None: ...
     def decide(self, context: Any, request: Any) -> Any:
-        """Decides a request by `fast`, or else by `handle`; returns its result."""
+        """Decides a request by `fast`, or else by `handle`; returns the result of that function."""
     def whole_frame(self, response: Any, version: int, correlation_id: int) -> bytes:
         """Encodes a response of any length at once, and counts its errors.
 

@@ -13,7 +13,8 @@ class ApiTimes:
 
     Attributes:
         count: number of completed requests.
-        total_ns: their total time, from the start of decoding or deciding until the response is encoded.
+        total_ns: the total time of these requests, from the start of decoding or deciding until the response is
+            encoded.
         processing_ns: the part of the total time in which the event loop worked on the requests.
     """
 

@@ -40,7 +40,10 @@ cdef class ApiTimes:
         self.total_ns += duration_ns
 
     cdef int64_t processed(self, int64_t began_ns, bint complete) except -1:
-        """Records the time of a decided request; returns the reading of the clock, at which the next one begins."""
+        """Records the time of a decided request.
+
+        Returns the time of the clock, which is the start of the next request.
+        """
         cdef int64_t now_ns = self.now_ns()
         self.processing_ns += now_ns - began_ns
         if complete:

@@ -30,8 +30,8 @@ class FlushQueue:
         round_is_open: schedules the end of the round.
 
     Attributes:
-        phase_ns: time for the requests of all connections that are read in one turn of the event loop, and again for
-            those that are flushed. A request that has begun is completed.
+        phase_ns: the time in ns for the requests of all connections that are read in one turn of the event loop; the
+            same for the connections that are flushed. A request that has begun is completed.
     """
 
     phase_ns: int
@@ -47,7 +47,7 @@ class FlushQueue:
         A connection that raises is closed.
         """
     def begin_phase(self) -> None:
-        """Begins the time of the connections that are read or flushed next."""
+        """Begins a period of `phase_ns` for the connections that are read or flushed next."""
 
 class ConnectionCore:
     """The part of a connection that runs for every read.
@@ -63,7 +63,7 @@ class ConnectionCore:
     Args:
         server: the server that accepted the connection.
         queue: its requests and responses.
-        row_bytes: response bytes that are encoded before a write.
+        row_bytes: the number of response bytes after which the encoded responses are written to the socket.
 
     Attributes:
         server: the server that accepted the connection.
@@ -99,13 +99,15 @@ class ConnectionCore:
         """Sends ready responses and serves waiting requests.
 
         Args:
-            shares_time: True at the end of a round, or when the buffer has room again: the requests of other
-                connections use up the same time. False if it is the connection's own turn.
+            shares_time: True at the end of a round, or when the buffer has room again: this connection then shares its
+                time with other connections. False in a turn of this connection alone.
         """
     def _flush(self) -> None:
         """Sends the responses that are complete."""
     def _pace(self) -> None:
-        """Resumes reading, or pauses it so that the peer's own socket buffers what it sends ahead."""
+        """Resumes reading from the socket, or pauses it, so that bytes that the peer sends ahead stay in the peer's
+        socket.
+        """
     @abstractmethod
     def report_unread(self) -> None:
         """Reports the number of sent bytes that the peer has not read."""
@@ -114,10 +116,10 @@ class ConnectionCore:
         """Closes the connection, because `go_on` raised `error` at the end of a round."""
     @abstractmethod
     def _continue_later(self) -> None:
-        """Leaves the remaining requests to a later turn of the event loop."""
+        """Schedules the remaining requests for a later turn of the event loop."""
     @abstractmethod
     def _serve_failed(self, error: Exception) -> None:
         """Refuses further requests, because serving one raised `error`."""
     @abstractmethod
     def _close_if_done(self) -> None:
-        """Closes the connection if the client sends no more and has all its responses."""
+        """Closes the connection if the client sends no more requests and has received all responses."""

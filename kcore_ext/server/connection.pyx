@@ -1,7 +1,7 @@
 """The steps that a connection takes for every read of the socket: feed, serve, send, and decide whether to read on.
 
-They pass no Python code unless something rare happens: the peer does not read, requests wait for a later turn, or a
-request is malformed. `kcore.server.connection` handles these cases in the methods that the stub declares as abstract.
+These steps run Python code only in rare cases: the peer does not read, requests wait for a later turn, or a request is
+malformed. `kcore.server.connection` handles these cases in the methods that the stub declares as abstract.
 """
 
 from libc.stdint cimport int64_t
@@ -121,7 +121,9 @@ cdef class ConnectionCore:
         return 0
 
     cdef int serve(self) except -1:
-        """Serves complete frames until one parks, the peer stops reading, or none is left; sends the responses."""
+        """Serves complete frames until a request is parked, the peer stops reading, or no frame is left; sends the
+        responses.
+        """
         cdef RequestQueue queue = self._queue
         cdef int flushes = 0
         cdef int64_t until_ns = AFTER_FIRST
@@ -145,7 +147,9 @@ cdef class ConnectionCore:
         return self.flush()
 
     cdef int share_time(self) except -1:
-        """Leaves the requests to a later turn if others have used up the time of this one, or wait for theirs."""
+        """Schedules the requests for a later turn if other connections have used up the time of this turn, or wait for
+        their turns.
+        """
         if coarse_now_ns() >= self._flushes._until_ns or self._queue.unserved() > SINGLE_BYTES and self._turns.waiting:
             self._continue_later()
         return 0
@@ -166,7 +170,9 @@ cdef class ConnectionCore:
         self.flush()
 
     cdef int pace(self) except -1:
-        """Resumes reading, or pauses it so that the peer's own socket buffers what it sends ahead."""
+        """Resumes reading from the socket, or pauses it, so that bytes that the peer sends ahead stay in the peer's
+        socket.
+        """
         cdef RequestQueue queue = self._queue
         cdef bint waits
         cdef bint read

@@ -13,11 +13,17 @@ class Owner(Protocol):
         ...
 
     def route(self, api_key: int) -> ApiEntry | None:
-        """Returns the entry of a key that `routes` does not contain, and may add it; None if the key is not served."""
+        """Returns the entry of a key that `routes` does not contain, and may add the entry to `routes`; None if the key
+        is not served.
+        """
         ...
 
     def unsupported(self, api_key: int, version: int) -> tuple[Any, ApiEntry, int]:
-        """Returns the response to a request that no entry serves, its entry, and the version to encode; or raises."""
+        """Makes the response to a request that no entry serves.
+
+        Returns:
+            The response, the entry that encodes it, and the version for the encoding.
+        """
         ...
 
     def failed(self, route: ApiEntry, context: Any, request: Any, error: Exception) -> Any:
@@ -54,7 +60,7 @@ class Owner(Protocol):
         """Encodes a long response in slices; calls `slot.complete` with the frame at the end.
 
         Args:
-            slot: the place of the response in the queue.
+            slot: the slot of the response in the queue.
             route: the API of the request.
             api: the API that decided the request.
             context: the context of the request.
@@ -66,7 +72,7 @@ class Owner(Protocol):
         ...
 
     def arrived(self) -> None:
-        """Handles a completed response: `take` may return bytes, and requests after it may be served.
+        """Handles the completion of a response: `take` may return bytes now, and later requests may be served.
 
         Called at most once between two calls of `take`.
         """
@@ -84,7 +90,7 @@ def lost_responses(*, forget: bool = False) -> bool:
     """
 
 class ResponseSlot:
-    """The place of one response in the queue; holds the frame when the response is complete.
+    """The slot of one response in the queue. It has the frame once the response is complete.
 
     Args:
         queue: the queue of the response.
@@ -112,17 +118,17 @@ class RequestQueue:
         routes: the entries by API key; None for keys that are not served or were not used yet.
         frame_error: creates the exception for an invalid frame length.
         max_frame_bytes: the largest accepted frame length.
-        buffer_bytes: response bytes that may be held before requests wait.
+        buffer_bytes: the size of complete, not taken responses at which requests must wait.
 
     Attributes:
-        gate: while set, receives every frame in place of the routes; `request` serves the frames that it lets through.
-        parked: True if the last request waits for more than a commit, or its response may be large; no request after
-            it is served.
+        gate: None, or a function that gets every frame first; it passes accepted frames to `request`.
+        parked: True if the last request waits for more than a commit, or its response may be large; later requests are
+            not served meanwhile.
         stopped: True if no more requests are served.
         lost: True if there was no memory for a response; the connection must be closed.
         muted: True while no request is served, because the client is above a quota.
-        held_bytes: size of the complete responses that were not taken.
-        turn_ns: time for the requests of one call of `serve`; 0: no limit.
+        held_bytes: the size of the complete responses that `take` has not returned yet.
+        turn_ns: the time in ns for the requests of one call of `serve`; 0: no limit.
     """
 
     gate: Callable[[bytes], None] | None
@@ -149,7 +155,7 @@ class RequestQueue:
         """Returns the number of received bytes that were not taken yet."""
     @property
     def claim_bytes(self) -> int:
-        """Returns the number of bytes held now, or once the begun frame is complete."""
+        """Returns the number of bytes in the receive buffer, or the larger size of the frame that has begun."""
     @property
     def waiting(self) -> bool:
         """True if any response is outstanding."""
@@ -165,11 +171,11 @@ class RequestQueue:
     def forget(self) -> None:
         """Clears the cached contexts; the next requests create new ones."""
     def serve(self) -> bool:
-        """Serves complete frames until one parks or none is left.
+        """Serves complete frames until a request is parked or no frame is left.
 
         Returns:
-            True if it stopped at the buffer limit. The caller then takes the bytes, and calls this again once there is
-            room.
+            True if the call stopped because of `buffer_bytes`. The caller then takes the bytes, and repeats the call
+            once there is room.
 
         Raises:
             DecodeError: a request is malformed.
@@ -180,9 +186,9 @@ class RequestQueue:
     def respond(self, route: ApiEntry, version: int, correlation_id: int, response: Any) -> None:
         """Sends an immediate response, or queues it after the responses in front of it."""
     def defer(self, slot: ResponseSlot, *, parked: bool = False) -> None:
-        """Reserves the place of a later response. Reserving the last place again changes nothing."""
+        """Adds the slot of a later response to the queue. Adding the last slot again changes nothing."""
     def cut(self, failed: ResponseSlot) -> None:
-        """Discards a response and all after it."""
+        """Discards a response and all later responses."""
     def take(self) -> bytes | None:
         """Returns the bytes that may be sent now; None if there are none."""
     def close(self) -> None:

@@ -6,7 +6,7 @@ no I/O: its owner feeds received bytes and takes response bytes.
 
 Besides being compiled, three measures make it fast:
 
-- It decodes a request in place, in the receive buffer.
+- A request is decoded in the receive buffer, without a copy.
 - APIs with `caches_requests` receive equal requests repeatedly (heartbeats). The queue finds them by their bytes, and
   neither decodes nor routes them again. If the response object is also the same, its frame is reused.
 - APIs with `caches_responses` return the same response to different requests (commits). The frame is found by the
@@ -52,7 +52,7 @@ cdef class CachedRequest:
 
 @cython.freelist(256)
 cdef class ResponseSlot:
-    """The place of one response in the queue; holds the frame when the response is complete."""
+    """The slot of one response in the queue. It has the frame once the response is complete."""
 
     def __init__(self, RequestQueue queue not None, ApiEntry route, int version, int correlation_id):
         fill_slot(self, queue, route, version, correlation_id)
@@ -249,7 +249,10 @@ cdef class RequestQueue:
         return now_ns >= until_ns[0]
 
     cdef int _check_size(self, const unsigned char* frame, Py_ssize_t size, Py_ssize_t received) except -1:
-        """Refuses a frame once it needs more memory than its API allows; until then the server waits, like Kafka."""
+        """Refuses a frame once more bytes of it have arrived than its API allows.
+
+        Before that the server waits, like Kafka.
+        """
         cdef int api_key = read_int16(frame)
         cdef ApiEntry route = None
         if 0 <= api_key < len(self._routes):
@@ -315,7 +318,7 @@ cdef class RequestQueue:
         return context
 
     cdef int _remember(self, bytes key, ApiEntry route, int version, object context, object request) except -1:
-        """Caches a decoded request, whose bytes may arrive again."""
+        """Caches a decoded request, because the same bytes may arrive again."""
         cdef CachedRequest known = CachedRequest.__new__(CachedRequest)
         if len(self._known) >= MAX_KNOWN:
             self._known.clear()
@@ -429,7 +432,7 @@ cdef class RequestQueue:
     cdef void _drop_first(self):
         """Removes the first slot.
 
-        Slots are unlinked one by one: freeing a long chain at once would recurse on the stack.
+        Slots are unlinked one by one, because freeing a long chain of slots at once would recurse deeply.
         """
         cdef ResponseSlot first = self._first
         self._first = first._next
@@ -438,7 +441,7 @@ cdef class RequestQueue:
             self._last = None
 
     cdef int _complete(self, ResponseSlot slot, bytes frame) except -1:
-        """Sends the frame of a slot as soon as those in front of it are complete."""
+        """Completes a slot with a frame, which is sent once all earlier slots are complete."""
         cdef ApiTimes times = slot._route.times
         if slot._began_ns and times is not None:
             times.add(times.now_ns() - slot._began_ns)

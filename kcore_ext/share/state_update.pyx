@@ -104,7 +104,7 @@ cdef class StateWriter:
         return shard
 
     cdef Pending append(self, ShardCore shard, int64_t start_offset, int64_t complete_count, list batches):
-        """Writes an update in the shard that `ready` has returned.
+        """Writes an update to the shard that `ready` has returned.
 
         Returns:
             A `Pending` of the error code; None if the shard has refused the record.
@@ -176,7 +176,9 @@ cdef inline unsigned char* put_length(unsigned char* at, Py_ssize_t length) noex
 
 
 cdef list clipped(list batches, int64_t start_offset):
-    """Returns the state batches from an offset on; None if they are not ascending or some of them would join."""
+    """Returns the state batches from an offset on; None if they do not ascend, or if two of them would have to be
+    joined.
+    """
     cdef list present = []
     cdef tuple batch
     cdef tuple last = None
@@ -216,7 +218,9 @@ cdef tuple behind(tuple current, list added, int64_t start_offset):
 
 
 cdef inline bint lies_apart(tuple left, tuple right) except -1:
-    """Tests if a batch begins after the other, and does not continue it with equal state and count."""
+    """Tests if `right` begins after `left` ends, and the two cannot be joined because of a gap or of another state or
+    count.
+    """
     cdef int64_t end = left[1]
     cdef int64_t first = right[0]
     return first > end + 1 or (first == end + 1 and (left[2] != right[2] or left[3] != right[3]))

@@ -84,7 +84,7 @@ class ShareState:
     def put_update(
         self, snapshot_epoch: int, leader_epoch: int, start_offset: int, complete_count: int, batches: Batches
     ) -> None:
-        """Sets the fields that an update has, and counts it.
+        """Sets the fields that an update contains, and counts the update.
 
         Args:
             snapshot_epoch: the number of the snapshot that the update belongs to.
@@ -108,7 +108,7 @@ class ShareState:
 
 @final
 class ShareStates:
-    """The share partitions of one share shard: a hash table without keys of its own."""
+    """The share partitions of one share shard: a hash table that takes the keys from the states."""
 
     def __len__(self) -> int: ...
     def __contains__(self, key: tuple[str, bytes, int]) -> bool: ...
@@ -136,4 +136,7 @@ class ShareStates:
         """Returns the lowest offset of a snapshot; -1 if there is no state."""
 
     def has_requested_snapshot(self) -> bool:
-        """Returns True if a request has caused the last snapshot of a share partition: then its two times are equal."""
+        """Returns True if a request caused the last snapshot of any share partition.
+
+        `create_timestamp` and `write_timestamp` are equal then.
+        """

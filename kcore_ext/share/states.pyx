@@ -1,7 +1,7 @@
 """The states of share partitions, in little memory.
 
-A heartbeat of a few bytes makes a state for each partition of a topic. So a state has no dictionary entry with a key of
-its own. It also has no header of the garbage collector, because neither states nor tables can be in a cycle.
+A heartbeat of a few bytes creates a state for each partition of a topic, so states must be small. The table has no
+separate keys, and a state has no header for the garbage collector, because neither states nor tables can be in a cycle.
 """
 
 cimport cython
@@ -217,7 +217,7 @@ cdef class ShareStates:
         return None if self._slots[at] is NULL else <ShareState>self._slots[at]
 
     cdef Py_ssize_t slot_of(self, str group_id, bytes topic_id, int32_t partition) except -1:
-        """Returns the slot of a share partition, or the free slot for it. The table has one."""
+        """Returns the slot of a share partition, or the free slot in which it belongs; a free slot always exists."""
         cdef Py_ssize_t mask = self._capacity - 1
         cdef Py_ssize_t at = <Py_ssize_t>(mixed(group_id, topic_id, partition) & <uint64_t>mask)
         cdef ShareState state

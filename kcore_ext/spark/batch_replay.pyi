@@ -6,11 +6,13 @@ from kcore_ext.spark.column_store import Input
 
 @final
 class EventInput:
-    """Columns of a batch of events, as Arrow's binary, int64 (offset, producer_id; timestamp in µs), int32 and bool.
+    """Columns of a batch of events, in Arrow's types binary, int64 (offset, producer_id, timestamp in µs), int32 and
+    bool.
 
     Args:
         size: the number of rows.
-        key: required, like `value` and `offset`. For other columns, None stands for a column of -1 or False.
+        key: the column of keys, which is required, like `value` and `offset`. Other columns may be None, which stands
+            for -1 or False in all rows.
     """
 
     def __init__(
@@ -35,7 +37,7 @@ class EventReplay:
     Args:
         topic: the partition's topic.
         partition: its number.
-        stop: the first event with this offset or a later one ends the replay.
+        stop: the first event with this offset or a higher one ends the replay.
         latest_ms: the first event with a later timestamp ends the replay.
         watch_keys: True to find the first repeated key.
         partitions_of: (group, topic) -> its dictionary of offsets by partition; None if the topic has no offsets.
@@ -65,13 +67,13 @@ class EventReplay:
         """Continues from a checkpoint. Must be called before the first event.
 
         Args:
-            first: the value of the attribute at the checkpoint; the arguments from `last_timestamp_ms` on likewise.
+            first: the value of the attribute `first` at the checkpoint.
             last: the offset of the last replayed event; events up to it are skipped.
-            last_timestamp_ms: see `first`.
-            log_first: see `first`.
-            last_gap: see `first`.
-            missing: called with the first missing offset and the next present one, at a gap before the replay's end.
-                It must raise.
+            last_timestamp_ms: the value of the attribute `last_timestamp_ms`.
+            log_first: the value of the attribute `log_first`.
+            last_gap: the value of the attribute `last_gap`.
+            missing: called at a gap before the replay's end, with the first missing offset and the next existing
+                offset. It must raise an exception.
         """
 
     def replay(self, events: EventInput) -> None:
@@ -79,7 +81,7 @@ class EventReplay:
 
     @property
     def log_first(self) -> int:
-        """The offset of the log's first event, -1 without one."""
+        """The offset of the log's first event; -1 before the first event."""
 
     @property
     def log_last(self) -> int:
@@ -87,7 +89,7 @@ class EventReplay:
 
     @property
     def first(self) -> int:
-        """The offset of the first replayed event; -1 before that."""
+        """The offset of the first replayed event; -1 before the first event."""
 
     @property
     def last(self) -> int:
@@ -95,7 +97,7 @@ class EventReplay:
 
     @property
     def last_timestamp_ms(self) -> int:
-        """The timestamp of the last replayed event, -1 for none."""
+        """The timestamp of the last replayed event; -1 if there is none."""
 
     @property
     def repeated_at(self) -> int:
@@ -111,11 +113,11 @@ class EventReplay:
 
     @property
     def gaps(self) -> bool:
-        """True if an offset was missing, counted from 0 on."""
+        """True if an offset is missing, from offset 0 to the last event."""
 
     @property
     def last_gap(self) -> int:
-        """The offset after the last gap before the replay's end, -1 for none."""
+        """The offset after the last gap before the replay's end; -1 if there is no gap."""
 
     @property
     def cut(self) -> bool:

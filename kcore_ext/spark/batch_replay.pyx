@@ -1,9 +1,11 @@
-"""Replays events from Arrow buffers in place, with an object per committed offset and none for other events.
+"""Replays events directly from Arrow buffers.
+
+The replay makes one object for each committed offset.
 
 For each event, the replay does the work of `kcore.spark.state.partition_state.PartitionState.apply` and
-`kcore.spark.state.completeness.Completeness.saw`. Non-transactional committed offsets, which are nearly all events of
-a coordinator's log, go directly to the dictionaries that the engine's own recovery fills. All other events are passed
-on as rows.
+`kcore.spark.state.completeness.Completeness.saw`. Non-transactional committed offsets, which are nearly all events of a
+coordinator's log, go directly to the dictionaries that the engine's own recovery fills. All other events are passed to
+a function as the fields of a row.
 """
 
 cimport cython
@@ -210,7 +212,7 @@ cdef inline int32_t int_at(Input column, Py_ssize_t row, int32_t otherwise) noex
 
 
 cdef inline int64_t ms_at(Input column, Py_ssize_t row) noexcept:
-    """Returns a timestamp in ms, rounded down, and -1 for none."""
+    """Returns a timestamp in ms, rounded down; -1 for null."""
     cdef int64_t us
     if column is None or not column.is_valid(row):
         return -1

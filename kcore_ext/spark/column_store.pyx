@@ -37,7 +37,7 @@ _FIXED = {
 
 
 cdef class Memory:
-    """A block of memory that Python can read; freed with its last reader."""
+    """A block of memory that Python can read. The memory is freed when no object refers to it any more."""
 
     cdef unsigned char* start
     cdef Py_ssize_t size
@@ -50,7 +50,7 @@ cdef class Memory:
 
 
 cdef Memory _hand_over(unsigned char** start, Py_ssize_t size):
-    """Passes the ownership of memory to Python. `start` is NULL afterwards, or unchanged if an exception was raised."""
+    """Transfers the ownership of memory to Python. Sets `start` to NULL, unless an exception is raised."""
     cdef Memory memory = Memory.__new__(Memory)
     if start[0] == NULL:
         start[0] = <unsigned char*>PyMem_RawMalloc(1)
@@ -145,17 +145,17 @@ cdef ColumnNode _with_children(int kind, list children):
 
 
 cdef ColumnNode struct_column(list children):
-    """Returns a column of structs with these fields."""
+    """Returns a column of structs whose fields are `children`."""
     return _with_children(STRUCT, children)
 
 
 cdef ColumnNode array_column(ColumnNode item):
-    """Returns a column of arrays of such elements."""
+    """Returns a column of arrays whose elements are in the column `item`."""
     return _with_children(ARRAY, [item])
 
 
 cdef ColumnNode field_column(FieldSpec spec):
-    """Returns the column of a declared field, with its default."""
+    """Returns an empty column for a declared field; the column knows the field's default."""
     cdef ColumnNode node
     if spec.kind == STRUCT:
         node = struct_column([field_column(one) for one in spec.struct.FIELDS])
@@ -245,7 +245,7 @@ cdef int make_room(Column* column, Py_ssize_t size) noexcept:
 
 # ---------------------------------------------------------------- values; the caller reserved room for them
 cdef int pad(Column* column, Py_ssize_t count, bint null) noexcept:
-    """Appends nulls, or placeholders below nulls."""
+    """Appends nulls; or, for the fields of a null struct, values without a meaning."""
     cdef Py_ssize_t at = column.length
     cdef Py_ssize_t i
     cdef int child
@@ -326,7 +326,7 @@ cdef int put_text(Column* column, const unsigned char* at, Py_ssize_t size, cons
 
 
 cdef void truncate(Column* column, Py_ssize_t length) noexcept:
-    """Removes the values after `length`, in child columns too, which may be longer than this one."""
+    """Removes the values after `length`, also in child columns, which may be longer than this column."""
     cdef int i
     if column.validity != NULL and column.length > length:
         memset(column.validity + length, 1, column.length - length)
@@ -394,7 +394,7 @@ cdef object finish(ColumnNode node):
 
 
 cdef list finish_all(list nodes):
-    """Finishes the columns of one table. On an error all of them are cleared, so that their lengths agree."""
+    """Finishes the columns of one table. On an error all columns are cleared, so that their lengths agree."""
     try:
         return [_finished(<ColumnNode>node) for node in nodes]
     except:

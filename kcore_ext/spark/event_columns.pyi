@@ -6,7 +6,7 @@ from kcore_ext.spark.record_columns import Finished
 
 @final
 class EventColumns:
-    """The records of batches as columns. `len` is the number of rows."""
+    """The records of batches as columns of events. `len(columns)` is the number of rows."""
 
     def __len__(self) -> int: ...
     def append(
@@ -20,12 +20,12 @@ class EventColumns:
         """Appends the records of a batch, or one row for a batch without records. Does not check the CRC.
 
         Args:
-            batch: the buffer; position: the first byte of the batch in it.
+            batch: a buffer that contains the batch. position: the position of the batch's first byte.
             first: the first offset to append; stop: the offset before which to stop.
             decompress: as for `kcore_ext.batch.iter_records`.
 
         Raises:
-            CorruptBatchError: the records are damaged; those before the damage were appended.
+            CorruptBatchError: a record is damaged; the records before it were appended.
         """
 
     def take(self) -> list[Finished]:

@@ -141,7 +141,7 @@ cdef class OffsetRecords:
 
 
 cdef unsigned char* grown(Column* column, Py_ssize_t size) except NULL:
-    """Appends a value of this size, and returns the place of its bytes."""
+    """Appends a value of `size` bytes, and returns the address at which the caller must write the bytes."""
     if make_room(column, size) < 0:
         raise MemoryError
     cdef unsigned char* at = column.values + column.size

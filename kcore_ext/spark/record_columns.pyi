@@ -16,7 +16,7 @@ class RecordColumns:
     Args:
         topics: topic -> (record type, name, key class, value class) of each of its record types; the classes are
             declared ones (`kcore.protocol.schema`).
-        types: the names of the types that get columns; records of other types are only checked.
+        types: the names of the record types that get columns; records of other types are decoded, but not stored.
     """
 
     def __init__(self, topics: Mapping[str, Sequence[tuple[int, str, type, type]]], types: Collection[str]) -> None: ...
@@ -27,11 +27,12 @@ class RecordColumns:
     def read(
         self, size: int, topics: Input, keys: Input, values: Input, control: Input | None, batch_only: Input | None
     ) -> list[int]:
-        """Decodes a batch. The caller takes its columns before the next batch.
+        """Decodes a batch. The caller must take the columns before it decodes the next batch.
 
         Args:
             size: the number of rows.
-            topics: text. keys, values: bytes. control, batch_only: booleans; None: False.
+            topics: a column of text. keys, values: columns of bytes. control, batch_only: columns of booleans; None:
+                False in all rows.
 
         Returns:
             The rows that are malformed or of an unknown version.
@@ -41,7 +42,11 @@ class RecordColumns:
         """
 
     def take_heads(self) -> tuple[Finished, Finished, Finished, Finished]:
-        """Returns status (int8), number of the type's name, record type, and value version (int32, nullable)."""
+        """Returns the columns status (int8), index of the type's name in `names`, record type, and value version
+        (int32, nullable).
+        """
 
     def take(self, name: str) -> Finished | None:
-        """Returns a type's column: structs {key, value}, null in other rows; None if the batch lacks the type."""
+        """Returns the column of a record type: structs {key, value}, null in rows of other types; None if no row has
+        the type.
+        """

@@ -35,7 +35,9 @@ STATUSES = (
 
 # ---------------------------------------------------------------- routes of fields
 cdef class Mapped:
-    """The columns of one plan's fields: one for each operation and, for a struct, that of the struct itself."""
+    """The columns of one plan's fields: one column for each operation and, for a struct, the column of the struct
+    itself.
+    """
 
     def __dealloc__(self):
         PyMem_Free(self.route.ops)
@@ -337,7 +339,10 @@ cdef int _put_struct(Route* route, Reader* reader) noexcept:
 
 
 cdef int _read(Route* route, const unsigned char* at, Py_ssize_t size) except -1:
-    """Appends the struct after a two-byte version. Returns False, with nothing appended, if it is malformed."""
+    """Appends the struct that follows a two-byte version.
+
+    Returns False, with nothing appended, if the bytes are malformed.
+    """
     cdef Reader reader
     cdef Py_ssize_t row = route.column.length
     reader.start = at
@@ -373,7 +378,10 @@ cdef class RecordType:
         ]
 
     cdef int read(self, Bytes* key, Bytes* value, Py_ssize_t row) except -1:
-        """Appends one record at `row`: all of it, only its key, or nothing (BAD_KEY). Returns its status."""
+        """Appends one record at `row`: key and value, only the key, or nothing (BAD_KEY).
+
+        Returns the record's status.
+        """
         cdef Column* column = &self.node.column
         cdef Column* values = column.children[1]
         cdef int status, version
@@ -463,7 +471,7 @@ cdef class RecordColumns:
         return odd
 
     cdef int _topic(self, Bytes* topic) except -2:
-        """Returns the index of the topic, -1 for none."""
+        """Returns the index of the topic; -1 if the topic is unknown."""
         cdef bytes name
         cdef int i
         if topic.at == NULL:

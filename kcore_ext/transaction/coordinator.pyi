@@ -29,13 +29,13 @@ class TransactionCounters:
 class TransactionShardCore:
     """The compiled base of `TransactionShard`: the steps of every transaction.
 
-    It begins a transaction, writes the markers of a prepared one, and completes it. For anything else it calls the
-    abstract method.
+    It begins a transaction, writes the markers of a prepared transaction, and completes it. For all other steps it
+    calls the abstract methods.
 
     Attributes:
         timers: the timers of open transactions, by transactional id.
         interval_ms: timeouts are checked at multiples of this.
-        live: whether the shard decides; False during a load.
+        live: True if the shard decides requests; False during a load.
         counters: counts ends of transactions; a new object unless the subclass sets it.
     """
 
@@ -85,7 +85,7 @@ class TransactionShardCore:
         """Returns the time at which the timeout of an open transaction is checked, in monotonic ms."""
 
     def await_markers(self, transactional_id: str) -> None:
-        """Queues a prepared transaction: `send_markers` writes its missing markers."""
+        """Queues a prepared transaction, whose missing markers `send_markers` then writes."""
 
     def take_prepared(self) -> list[str]:
         """Returns the queued transactional ids, and empties the queue."""
@@ -93,8 +93,8 @@ class TransactionShardCore:
     def send_markers(self) -> None:
         """Begins or continues the marker phase of every queued id.
 
-        Call it after a decision, never inside one: partitions may return their codes at once, and the codes lead to
-        another decision.
+        Call this after a decision, never inside a decision, because partitions may return their codes at once, and the
+        codes cause another decision.
         """
 
     def send_markers_of(self, transactional_id: str) -> None:
@@ -126,8 +126,8 @@ class CoordinatorCore:
     ) -> Any:
         """Adds partitions to a transaction, which may begin it.
 
-        The records are part of the current round. A caller that continues before the commit must be part of that round
-        too.
+        The records are part of the current round. If the caller continues before the commit, its own records must be
+        part of the same round.
 
         Returns:
             The error code; `taken` on success.
@@ -136,8 +136,8 @@ class CoordinatorCore:
     def run(self, api: Any, context: Any, transactional_id: str, request: Any) -> Any:
         """Decides a request in the shard of its transactional id.
 
-        If the request ends a transaction, its markers follow at once. Markers of partitions of this node are part of
-        the same commit.
+        If the request ends a transaction, the transaction's markers follow at once. Markers of partitions of this node
+        are part of the same commit.
 
         Returns:
             The response, or a `Pending`.

@@ -1,7 +1,7 @@
 """The steps of every transaction whose partitions are all on this node.
 
-`TransactionShard`, `TransactionCoordinator` and `LocalMarkers` have the rest: loads, timeouts, expiry, partitions of
-other nodes, and failures.
+`TransactionShard`, `TransactionCoordinator` and `LocalMarkers` have all other code: loads, timeouts, expiry, partitions
+of other nodes, and failures.
 """
 
 from cpython.dict cimport PyDict_GetItem
@@ -39,7 +39,8 @@ cdef class LocalMarkersCore:
     cdef tuple find(self, topic, index):
         """Returns (log, shard or None) of a partition; None if this node does not have it.
 
-        Partitions of internal topics are cached: every transaction with offsets has one, and they are never deleted.
+        Partitions of internal topics are cached, because every transaction with offsets has such a partition, and such
+        partitions are never deleted.
         """
         cdef PyObject* known = PyDict_GetItem(self.coordinators, topic)
         cdef dict partitions
@@ -145,7 +146,10 @@ cdef class TransactionShardCore:
         return 0
 
     cdef int begun(self, str transactional_id, Transaction value) except -1:
-        """Arms the timer of an open transaction. An earlier timer of the id stays: it re-arms itself when it fires."""
+        """Arms the timer of an open transaction.
+
+        An earlier timer of the id is not changed, because it re-arms itself when it fires.
+        """
         cdef PyObject* timer = PyDict_GetItem(self.timers, transactional_id)
         cdef int64_t deadline_ms = self.deadline(value)
         if timer is NULL or (<Timer?><object>timer).deadline_ms > deadline_ms:
@@ -211,7 +215,7 @@ cdef class TransactionShardCore:
         """Writes every marker and the completion, if all partitions are on this node and their number is small.
 
         Returns:
-            False if a partition is not on this node, or there are too many; nothing was written then.
+            False if a partition is not on this node, or there are too many partitions; nothing was written then.
         """
         cdef list partitions
         cdef tuple place

@@ -9,7 +9,7 @@ class EndTxnFastPath:
     Args:
         api: the API, for responses that wait for a commit.
         coordinator: the node's transaction coordinator.
-        authorizer: decides about WRITE of the transactional id; None allows all requests.
+        authorizer: checks the permission to WRITE the transactional id; None allows all requests.
         permission: `Operation.WRITE`, `ResourceType.TRANSACTIONAL_ID`.
         request: the class of the request.
         response: the class of the response.

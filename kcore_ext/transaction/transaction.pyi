@@ -68,7 +68,7 @@ class Transaction:
 
     @property
     def exhausted(self) -> bool:
-        """True if there is no higher epoch for the producer: it needs another producer id."""
+        """True if there is no higher epoch for the producer, which therefore needs another producer id."""
 
     @property
     def completed_identity(self) -> tuple[int, int]:
@@ -142,7 +142,10 @@ def add(
     client_version: int,
     wall_ms: int,
 ) -> Transaction | int:
-    """Adds partitions to a transaction, like `kcore.transaction.adding.add`; returns codes as plain numbers."""
+    """Adds partitions to a transaction, like `kcore.transaction.adding.add`.
+
+    Returns the new value, or an error code as a plain number.
+    """
 
 def check_since_v5(
     table: tuple[R, ...], transaction: Transaction | None, producer_id: int, producer_epoch: int, commit: bool
@@ -150,9 +153,9 @@ def check_since_v5(
     """Returns the entry of `table` for an EndTxn v5, like `kcore.transaction.ending.check_since_v5`.
 
     Args:
-        table: first the entry for an unknown producer; then six entries for each state in the order of their numbers:
-            for the current epoch, the epoch before the last bump, and any other epoch, first an abort and then a
-            commit.
+        table: the entry for an unknown producer, followed by six entries for each state in the order of the states'
+            numbers: abort and commit with the current epoch, abort and commit with the epoch before the last increase,
+            abort and commit with any other epoch.
         transaction: the current value of the id; None for an unknown id.
         producer_id: the producer id of the request.
         producer_epoch: the producer epoch of the request.
@@ -164,7 +167,7 @@ def prepare(
 ) -> Transaction | None:
     """Returns the prepared end of a transaction, like `kcore.transaction.ending.prepare`.
 
-    Returns None, instead of raising, if the transaction needs another producer id and `take` returns none.
+    Returns None, instead of raising an exception, if the transaction needs another producer id and `take` returns None.
     """
 
 def prepared(

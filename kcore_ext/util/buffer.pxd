@@ -35,7 +35,7 @@ cdef inline int reserve(Buffer* buffer, Py_ssize_t size) except -1:
 
 
 cdef inline void put_count(Buffer* buffer, Py_ssize_t value) noexcept:
-    """Writes the length of an array or text, as a varint of one more; five bytes are reserved."""
+    """Writes the length of an array or text, increased by one, as a varint. The caller has reserved five bytes."""
     cdef uint32_t left = <uint32_t>(value + 1)
     while left > 0x7F:
         buffer.start[buffer.used] = <uint8_t>(left | 0x80)
@@ -46,7 +46,7 @@ cdef inline void put_count(Buffer* buffer, Py_ssize_t value) noexcept:
 
 
 cdef inline const char* utf8(object content, Py_ssize_t* size) except NULL:
-    """Returns the UTF-8 bytes of a str. Raises ValueError if they are too many for a record."""
+    """Returns the UTF-8 bytes of a str. Raises ValueError if there are too many bytes for a record."""
     cdef const char* text = PyUnicode_AsUTF8AndSize(content, size)
     if size[0] > MAX_STRING:
         raise ValueError(f"a text of {size[0]} bytes")

@@ -1,4 +1,7 @@
-"""New objects of named tuple classes, without their constructors, which are Python and eight times as slow."""
+"""New objects of named tuple classes.
+
+This module does not call the constructors, which are Python code and take eight times as long.
+"""
 
 from cpython.object cimport PyObject, PyTypeObject
 

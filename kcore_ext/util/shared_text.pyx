@@ -24,10 +24,10 @@ cdef Py_ssize_t _table_bytes = 0
 
 
 cpdef object shared_text(object text):
-    """Returns an equal text of an earlier call, or else this one.
+    """Returns an equal text of an earlier call, or else `text` itself.
 
     Args:
-        text: a str. Longer ones than 256 characters are returned as they are.
+        text: a str. A str of more than 256 characters is returned without a look-up.
     """
     global _table_bytes
     cdef Py_ssize_t length

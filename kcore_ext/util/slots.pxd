@@ -1,6 +1,7 @@
 """Access to the slots of Python objects by their offsets, for compiled code.
 
-A module gives each slot that it uses an index (an enum) and names it once, in the dictionary for the `SlotLayout`.
+A module defines an index (an enum) for each slot that it uses, and passes a dictionary of indices and names to
+`SlotLayout`.
 """
 
 cimport cython
@@ -57,7 +58,10 @@ cdef inline bint number(PyObject* value, int64_t* to) noexcept:
 
 
 cdef inline PyObject* item(PyObject* table, PyObject* name) except? NULL:
-    """Returns a dictionary's value of a name, borrowed; NULL if it has none, or `table` or `name` has another type."""
+    """Returns the value of a name in a dictionary, borrowed.
+
+    Returns NULL if the name is missing, or if `table` or `name` has another type.
+    """
     if table is NULL or name is NULL or not PyDict_Check(<object>table) or not PyUnicode_CheckExact(<object>name):
         return NULL
     return PyDict_GetItemWithError(<object>table, <object>name)

@@ -16,7 +16,7 @@ class SlotLayout:
         names: the names of at most 8 slots of the class or its bases, by the index that a module uses for each.
 
     Raises:
-        TypeError: one of them is not a slot, there are too many, or the indices have a gap.
+        TypeError: a name is not a slot, there are too many names, or the indices have a gap.
     """
 
     def __init__(self, cls: type, names: dict[int, str]) -> None: ...

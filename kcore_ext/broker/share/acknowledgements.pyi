@@ -8,7 +8,7 @@ class DeliveryCounters:
     redeliveries: int
     @property
     def acknowledgements(self) -> list[int]:
-        """Acknowledged records by type."""
+        """Returns the number of acknowledged records of each type."""
 
     def delivered(self, ranges: list[tuple[int, int, int]]) -> None:
         """Counts acquired ranges: first offset, last offset, delivery count."""
@@ -19,11 +19,11 @@ def valid(batches: Iterable[Any], version: int, renews: bool) -> bool:
     Args:
         batches: the batches.
         version: the version of the request; renewals are new in version 2 (KIP-1222).
-        renews: the request is marked to renew locks.
+        renews: True if the request is marked to renew locks.
     """
 
 def count_types(batches: Iterable[Any], totals: list[int]) -> None:
-    """Adds the number of acknowledged offsets of each type, of valid batches.
+    """Adds the number of acknowledged offsets of each type to `totals`.
 
     Args:
         batches: the batches.

@@ -52,14 +52,16 @@ class AcquiringRuns(RunList):
 
         Args:
             member: the member.
-            batches: log batches without a break, from the one on that contains `fetch_offset` or follows it.
+            batches: consecutive log batches; the first one contains `fetch_offset` or is the next one after it.
             fetch_offset: the result of `next_fetch_offset`.
-            wheel: see the class.
+            wheel: the timers; see the class.
             deadline_ms: see the class.
-            max_records: the number of records to acquire. Without `record_limit`, the last log batch is taken whole.
+            max_records: the number of records to acquire. Without `record_limit`, all records of the last log batch are
+                acquired.
             batch_size: the size of the ranges into which records that were never delivered are split.
-            record_limit: `max_records` is exact (KIP-1206).
-            max_locks: the number of offsets that may be tracked.
+            record_limit: True if `max_records` must not be exceeded (KIP-1206).
+            max_locks: the maximum number of offsets whose state may be tracked.
             max_deliveries: see the class.
-            aborted: first and last offsets of batches of aborted transactions, which are archived instead.
+            aborted: pairs of first and last offset of the batches of aborted transactions, whose records are archived
+                instead.
         """

@@ -166,9 +166,9 @@ cdef class AcquiringRuns(RunList):
     cdef int64_t take_tracked(self, Acquisition acquisition, Py_ssize_t at, Py_ssize_t stop) except -1:
         """Acquires available runs of one origin, from index `at` on; returns the index of the run after them.
 
-        The more often records were delivered, the fewer of them are acquired together, and before their last delivery
-        each is acquired alone. So a record that no member can process does not make others fail with it.
-        `acquisition.most` is 0 when nothing more may be acquired after such a piece.
+        The more often records were delivered, the fewer of them are acquired together, and for its last delivery each
+        record is acquired alone. So a record that no member can process does not make other records fail. The function
+        sets `acquisition.most` to 0 if no further record may be acquired after such a part.
         """
         cdef Run run
         cdef Py_ssize_t i
@@ -236,10 +236,11 @@ cdef class AcquiringRuns(RunList):
         return <int>self.find(first)
 
     cdef int64_t take_new(self, Acquisition acquisition, int64_t first, int64_t last) except -1:
-        """Acquires offsets that were never delivered; returns the offset after the tracked ones.
+        """Acquires offsets that were never delivered; returns the offset after the last tracked offset.
 
-        Without a record limit whole log batches are taken, and split into ranges of about `batch_size` offsets where a
-        log batch begins. With a limit the rest of the last log batch is tracked, and stays available.
+        Without a record limit, whole log batches are acquired, and split into ranges of about `batch_size` offsets at
+        the beginning of a log batch. With a record limit, the rest of the last log batch is tracked, and stays
+        available.
         """
         cdef int64_t remaining = acquisition.most - acquisition.taken
         cdef int64_t limit = last, begin = first, base, end
@@ -282,8 +283,8 @@ cdef class AcquiringRuns(RunList):
     cdef int skip_missing(self, int64_t first, int64_t before) except -1:
         """Skips offsets without records in the log: from `first` to the log batch that begins at `before`.
 
-        Compaction removed the records. Available offsets among them are archived in memory only; a later write moves
-        the start past them.
+        These are records that compaction has removed. Available offsets among them are archived in memory only; a later
+        write moves the start beyond them.
         """
         cdef Py_ssize_t at = self.find(first)
         cdef Run run
@@ -316,7 +317,10 @@ cdef class AcquiringRuns(RunList):
 
 
 cdef list without(list ranges, list aborted):
-    """Returns acquired ranges without aborted ones. Both ascend, and there may be thousands of each."""
+    """Returns acquired ranges without the offsets of aborted ranges.
+
+    Both lists ascend, and may have thousands of elements.
+    """
     cdef list kept = []
     cdef Py_ssize_t at = 0, i, count = len(aborted)
     cdef int64_t low, high, first, last

@@ -11,7 +11,7 @@ class Change:
 
     @property
     def state_batches(self) -> list[StateBatch]:
-        """The new state, ascending within each acknowledgement; empty if there is nothing to write."""
+        """Returns the new state, ascending within each acknowledgement; empty if no state must be written."""
 
 class ShareRuns(AcquiringRuns):
     """The delivery state of a share partition's offsets. The arguments are those of `AcquiringRuns.acquire`."""
@@ -26,7 +26,7 @@ class ShareRuns(AcquiringRuns):
         max_deliveries: int,
         allow_renew: bool,
     ) -> Change | int:
-        """Begins to acknowledge records. Either all batches are valid, or nothing changes.
+        """Begins to acknowledge records. If a batch is not valid, nothing changes.
 
         Args:
             member: the member.
@@ -34,7 +34,7 @@ class ShareRuns(AcquiringRuns):
             wheel: see the class.
             deadline_ms: the time at which renewed locks expire.
             max_deliveries: see the class.
-            allow_renew: the group allows renewals (KIP-1222).
+            allow_renew: True if the group allows renewals (KIP-1222).
 
         Returns:
             The change, to be written and then passed to `finish`; or the code of the first error.
@@ -44,10 +44,10 @@ class ShareRuns(AcquiringRuns):
         """Begins to release all records that a member has acquired. Returns the change, as `acknowledge` does."""
 
     def finish(self, change: Change, written: bool, max_deliveries: int) -> tuple[bool, bool]:
-        """Ends a change: applies it if it was written, else reverts it.
+        """Ends a change: applies the change if it was written, else reverts it.
 
         Returns:
-            Two flags: the start moved, records became available.
+            Two flags: True if the start moved, and True if records became available.
         """
 
     def expire(self, lock: Lock, max_deliveries: int) -> list[list[StateBatch]]:

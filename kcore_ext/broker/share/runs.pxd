@@ -63,5 +63,5 @@ cdef int add_state_batch(list batches, Run run) except -1
 
 
 cdef inline bint complete(Run run) noexcept:
-    """Tests if the delivery of a run is complete: no member will get its records again."""
+    """Returns True if the delivery of a run is complete: no member will get its records again."""
     return run.state == ACKNOWLEDGED or run.state == ARCHIVED or run.state == NO_DATA

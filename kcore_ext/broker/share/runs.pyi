@@ -39,7 +39,7 @@ class RunList:
 
     @property
     def tracked(self) -> int:
-        """The number of offsets from the start to the end, with those that are complete."""
+        """The number of offsets from the start to the end, including complete ones."""
 
     @property
     def run_count(self) -> int:
@@ -53,13 +53,15 @@ class RunList:
         """
 
     def snapshot(self) -> list[tuple[int, int, int, int, bool, str | None]]:
-        """Returns the runs: first and last offset, state, delivery count, being written, owner of the lock."""
+        """Returns the runs as tuples (first offset, last offset, state, delivery count, True while a change is written,
+        owner of the lock or None).
+        """
 
     def next_fetch_offset(self) -> int:
-        """Returns the first offset that can be acquired; the end if no tracked offset can."""
+        """Returns the first offset that can be acquired; the end offset if no tracked offset can be acquired."""
 
     def can_acquire(self, max_locks: int) -> bool:
-        """Returns False if no tracked offset can be acquired, and `max_locks` offsets are tracked."""
+        """Returns False if no tracked offset can be acquired and `max_locks` offsets are already tracked."""
 
     def acquirable(self, first: int, last: int) -> int:
         """Returns the number of offsets in a range that can be acquired, without regard to limits."""
@@ -68,10 +70,12 @@ class RunList:
         """Moves the start after the leading complete offsets. Returns True if it moved."""
 
     def move_log_start(self, offset: int) -> bool:
-        """Forgets all offsets below the new start of the log. Returns False if the start is already there."""
+        """Removes all offsets below the new start of the log. Returns False if the start is already at or above it."""
 
     def drop_locks(self) -> None:
-        """Stops all timers and forgets all offsets: another node, or a new object, now has the share partition."""
+        """Stops all timers and removes all offsets, because another node or a new object now has the share
+        partition.
+        """
 
     def lock_expired(self, lock: Lock) -> None:
         """Handles the expiry of a lock. The subclass defines it."""

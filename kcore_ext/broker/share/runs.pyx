@@ -48,7 +48,10 @@ cdef Run new_run(int64_t first, int64_t last, int state, int64_t count):
     return run
 
 cdef bint may_join(Run left, Run right) noexcept:
-    """Tests if two adjacent runs can be one. Complete runs are never delivered again, so their origin is irrelevant."""
+    """Returns True if two adjacent runs can be joined.
+
+    Complete runs are never delivered again, so their origins may differ.
+    """
     if left.state != right.state or left.changing or right.changing or left.lock is not right.lock:
         return False
     return complete(left) or (left.origin == right.origin and left.count == right.count)
@@ -126,7 +129,9 @@ cdef class RunList:
         return low
 
     cdef Py_ssize_t cut(self, Py_ssize_t at, int64_t first, int64_t last) except -1:
-        """Splits a run so that one run has exactly the offsets from `first` to `last`; returns its index."""
+        """Splits a run so that one run has exactly the offsets from `first` to `last`; returns the index of this
+        run.
+        """
         cdef Run run = <Run>self.runs[at]
         cdef Run rest
         if run.last > last or run.first < first:
@@ -278,7 +283,10 @@ cdef class RunList:
         self.runs = []
 
     cdef int make_available(self, Run run, int64_t max_deliveries) except -1:
-        """Releases a run whose lock has expired; it is archived if it was delivered often enough."""
+        """Releases a run whose lock has expired.
+
+        The run is archived instead if it was delivered `max_deliveries` times.
+        """
         self.unlock(run)
         run.state = AVAILABLE if run.count < max_deliveries else ARCHIVED
         self.complete_count += self.counted(run)
@@ -287,7 +295,7 @@ cdef class RunList:
         return 0
 
     cdef int unlock(self, Run run) except -1:
-        """Removes the lock of a run; the last one that has the lock stops its timer."""
+        """Removes the lock of a run. Stops the timer of the lock if no other run has this lock."""
         cdef Lock lock = run.lock
         if lock is None:
             return 0
@@ -298,7 +306,7 @@ cdef class RunList:
         return 0
 
 cdef Run copy_of(Run run):
-    """Returns another run with the same offsets and state. The caller gives each a part of the offsets."""
+    """Returns another run with the same offsets and state. The caller then divides the offsets between both runs."""
     cdef Run copy = Run.__new__(Run)
     copy.first = run.first
     copy.last = run.last

@@ -18,7 +18,7 @@ class SessionCore:
     partitions: dict[TopicIdPartition, bool]
 
     def advance(self) -> None:
-        """Moves to the epoch of the next request; the epoch after the highest one is 1."""
+        """Increases the session's epoch for the next request; the epoch after the highest one is 1."""
 
 @final
 class ShareFetchPending(Pending):
@@ -26,7 +26,7 @@ class ShareFetchPending(Pending):
 
     Attributes:
         operation: the operation that waits for records, or None.
-        gone: True when the connection is closed; from then on no record is acquired.
+        gone: True after the connection was closed; no record is acquired then.
     """
 
     operation: DelayedShareFetch | None
@@ -43,7 +43,7 @@ class ShareFetchFastPath:
         api: the generic path. Its `fetch_after` continues a request whose acknowledgements are complete.
         share_partitions: the share partitions and sessions of the node.
         room: the memory budget of responses.
-        authorizer: decides about permissions; None allows all.
+        authorizer: checks permissions; None allows all requests.
         permissions: `Operation.READ`, `ResourceType.GROUP`, `ResourceType.TOPIC`.
         active: the state of share partitions that deliver records.
         codes: `ErrorCode`.

@@ -5,8 +5,8 @@ the common case, before any change. It declines requests that open, change or en
 a refused or unloaded partition. After the acknowledgements are durable, the generic path continues a request that must
 wait for records, or that meets an error. A test compares the two.
 
-Each acknowledgement becomes one record in this node's share coordinator, without the messages between them. All records
-of a round share its commit.
+Each acknowledgement becomes one record of this node's share coordinator, without requests and responses between leader
+and coordinator. All records of a round have the same commit.
 """
 
 cimport cython
@@ -113,7 +113,7 @@ cdef class FetchRun:
     """One request: its acknowledgements, then its fetch."""
 
     cdef int arrived(self) except -1:
-        """Counts an acknowledgement that is durable or refused; the last one is followed by the fetch."""
+        """Counts an acknowledgement that is durable or refused. After the last one, begins the fetch."""
         self.outstanding -= 1
         if self.outstanding:
             return 0
@@ -143,7 +143,7 @@ cdef class Acknowledgement:
     """
 
     def __call__(self, error):
-        """Takes the result of a write by the generic path."""
+        """Receives the result of a write by the generic path."""
         self.waits = False
         self.error = error
         self.run.arrived()
@@ -306,7 +306,10 @@ cdef class ShareFetchFastPath:
     # ---- checks
 
     cdef bint collect(self, FetchRun run) except -1:
-        """Checks the request and collects its acknowledgements. Returns False for the generic path."""
+        """Checks the request and collects its acknowledgements.
+
+        Returns False if the generic path must serve the request.
+        """
         cdef object request = run.request
         cdef dict members = run.session.partitions
         cdef dict group

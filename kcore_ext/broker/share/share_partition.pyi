@@ -42,8 +42,9 @@ class SharePartitionCore(ShareRuns):
 
     @property
     def looked(self) -> int:
-        """The work of the last `acquire_records`, in bytes read; a log batch counts more than its size. Batches without
-        a record for the member were read, too.
+        """The work of the last `acquire_records`, as a number of read bytes to which each log batch adds a constant.
+
+        Batches without a record for the member count, too.
         """
 
     def __init__(
@@ -65,8 +66,8 @@ class SharePartitionCore(ShareRuns):
 
         Args:
             params: the member, and the form of the ranges.
-            max_records: the number of records; see `ShareRuns.acquire`.
-            max_bytes: the size of the records; one log batch is read also if it is larger.
+            max_records: the maximum number of records; see `AcquiringRuns.acquire`.
+            max_bytes: the maximum size of the records; the first log batch is read even if it is larger.
 
         Raises:
             LogError: the log cannot be read; nothing was acquired.

@@ -1,7 +1,7 @@
 """A share partition's work for every fetch: reading log batches and acquiring their records.
 
-`kcore.broker.share.share_partition` has the rest of a share partition. It reads further batches if the first read had
-too few records, and finds the records of aborted transactions.
+`kcore.broker.share.share_partition` has all other code of a share partition, which also reads further batches if the
+first read has too few records, and finds the records of aborted transactions.
 """
 
 cimport cython
